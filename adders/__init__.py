@@ -1,0 +1,1 @@
+"""Timesteps in, replay items out."""

@@ -1,0 +1,267 @@
+"""The interface between those who write and read replay and the store behind it.
+
+A *step* of an episode is stored as one row in each of a few columns. An *item* is what is sampled:
+for each of its fields a window of consecutive rows of one column. Rows are stored once however many
+items share them.
+
+    column "float32"   row 0 | row 1 | row 2 | row 3 | ...        (one episode)
+    item A, field "step"     [ start 0, length 3 ]
+    item B, field "step"             [ start 1, length 3 ]
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+
+
+class ColumnSpec(NamedTuple):
+    """The shape and dtype of one row of a column."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class FieldSpec(NamedTuple):
+    """A field of an item: `length` consecutive rows of `column`."""
+
+    column: str
+    length: int
+
+
+class Window(NamedTuple):
+    """Rows `start` to `start + length` of a column, counted in that column from the episode's start."""
+
+    column: str
+    start: int
+    length: int
+
+
+class ItemSignature(NamedTuple):
+    """What the rows of the columns and the items of a table look like."""
+
+    columns: Mapping[str, ColumnSpec]
+    fields: Mapping[str, FieldSpec]
+
+
+class Uniform(NamedTuple):
+    """Selects every item with equal probability."""
+
+
+class Fifo(NamedTuple):
+    """Selects the oldest item."""
+
+
+class Lifo(NamedTuple):
+    """Selects the newest item."""
+
+
+class Prioritized(NamedTuple):
+    """Selects an item with probability proportional to priority ** exponent."""
+
+    exponent: float
+
+
+Selector = Uniform | Fifo | Lifo | Prioritized
+
+
+class MinSize(NamedTuple):
+    """Sampling waits until the table holds `min_size` items; inserting never waits."""
+
+    min_size: int
+
+
+class SampleToInsertRatio(NamedTuple):
+    """Keeps samples per insert near a ratio by making the faster side wait.
+
+    For separate actor and learner processes: a single thread that both acts and learns would wait
+    for itself.
+    """
+
+    samples_per_insert: float
+    min_size: int
+    error_buffer: float  # samples; at least a few batches, prefetched samples count as taken
+
+
+class Queue(NamedTuple):
+    """Inserting waits while `capacity` items are stored; with `max_times_sampled=1`, a queue."""
+
+    capacity: int
+
+
+RateLimiter = MinSize | SampleToInsertRatio | Queue
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableConfig:
+    """A table of items."""
+
+    name: str
+    signature: ItemSignature
+    max_size: int  # items; beyond it the remover's choice is dropped
+    rate_limiter: RateLimiter
+    sampler: Selector = dataclasses.field(default_factory=Uniform)
+    remover: Selector = dataclasses.field(default_factory=Fifo)
+    max_times_sampled: int = 0  # 0: any number of times
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("`name` of a table must not be empty.")
+        if self.max_size < 1:
+            raise ValueError(f"`max_size` must be >= 1 item, got {self.max_size}.")
+        if self.max_times_sampled < 0:
+            raise ValueError(
+                f"`max_times_sampled` must be >= 0 (0: no limit), got {self.max_times_sampled}."
+            )
+        limiter = self.rate_limiter
+        if isinstance(limiter, MinSize | SampleToInsertRatio):
+            if limiter.min_size < 1:
+                raise ValueError(f"`min_size` must be >= 1 item, got {limiter.min_size}.")
+            if limiter.min_size > self.max_size:
+                raise ValueError(
+                    f"Table '{self.name}' could never be sampled: `min_size` {limiter.min_size} is above "
+                    f"`max_size` {self.max_size}. Lower the first or raise the second."
+                )
+
+
+class TableInfo(NamedTuple):
+    """The state of a table."""
+
+    name: str
+    size: int  # items stored
+    max_size: int
+    inserted: int  # items ever inserted
+    sampled: int  # samples ever taken, prefetched ones included
+    min_size: int  # items that sampling waits for
+
+
+class SampleInfo(NamedTuple):
+    """What the store knows of B sampled items."""
+
+    key: np.ndarray  # [B] uint64
+    probability: np.ndarray  # [B] float64
+    table_size: np.ndarray  # [B] int64
+    priority: np.ndarray  # [B] float64
+    times_sampled: np.ndarray  # [B] int32
+
+
+class ReplayError(RuntimeError):
+    """The store cannot do what it was asked; the message says why and the way out."""
+
+
+class ReplayTimeout(ReplayError):
+    """The store did not answer in time, or has not enough items; the message says which."""
+
+
+class _Resource(abc.ABC):
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Releases what is held, within a second; closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Writer(_Resource):
+    """Writes the rows and items of one episode after another; used by one thread.
+
+    Rows are trusted: shape and dtype are checked by the adder that packs them.
+    """
+
+    @abc.abstractmethod
+    def append(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Appends a row to each named column; columns not named get none."""
+
+    @abc.abstractmethod
+    def create_item(self, table: str, priority: float, fields: Mapping[str, Window]) -> None:
+        """Creates an item from rows already appended in this episode.
+
+        Waits, never for ever, while the rate limiter holds inserts back or the server is slow.
+
+        Raises:
+            ReplayTimeout: the wait exceeded the writer's limit. The item stays pending and is sent
+                once the server takes it.
+        """
+
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Returns once every created item is in its table.
+
+        Raises:
+            ReplayTimeout: that took longer than the writer's limit; nothing is dropped.
+        """
+
+    @abc.abstractmethod
+    def end_episode(self) -> None:
+        """Flushes and starts a new history: windows count from 0 again."""
+
+
+class Sampler(_Resource):
+    """Takes items from one table."""
+
+    @abc.abstractmethod
+    def sample_batch(self, batch_size: int) -> tuple[SampleInfo, dict[str, np.ndarray]]:
+        """Returns B items, each field stacked to `[B, length, *row shape]` in a fresh array.
+
+        Waits until the rate limiter lets B items go; `close` from another thread ends the wait.
+
+        Raises:
+            ReplayError: the sampler is closed or the server is gone.
+        """
+
+
+class ReplayClient(_Resource):
+    """Reads and writes a store, in this process or another."""
+
+    @abc.abstractmethod
+    def writer(self, max_window: int) -> Writer:
+        """Returns a writer whose windows reach at most `max_window` rows back."""
+
+    @abc.abstractmethod
+    def sampler(self, table: str) -> Sampler:
+        """Returns a sampler of one table.
+
+        Raises:
+            ReplayError: there is no such table; the message lists those there are.
+        """
+
+    @abc.abstractmethod
+    def table_info(self, table: str) -> TableInfo:
+        """Returns the state of a table.
+
+        Raises:
+            ReplayTimeout: the server did not answer.
+            ReplayError: there is no such table; the message lists those there are.
+        """
+
+    @abc.abstractmethod
+    def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Sets the priorities of the items that still exist."""
+
+    @abc.abstractmethod
+    def checkpoint(self) -> str:
+        """Writes the whole store into the server's checkpoint directory and returns the path."""
+
+
+class ReplayServer(_Resource):
+    """Holds the tables."""
+
+    @property
+    @abc.abstractmethod
+    def address(self) -> str:
+        """Where other processes reach it."""
+
+    @abc.abstractmethod
+    def client(self) -> ReplayClient:
+        """Returns a client in this process."""

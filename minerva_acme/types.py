@@ -1,0 +1,43 @@
+"""What flows between the parts.
+
+A *nest* is any structure of tuples, named tuples, lists and dicts with arrays at its leaves, as
+`dm-tree` understands it.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+NestedArray: TypeAlias = Any
+NestedTensor: TypeAlias = Any
+NestedSpec: TypeAlias = Any
+
+
+class Transition(NamedTuple):
+    """One n-step transition, or a batch of them with a leading axis B.
+
+    The reward is already summed and discounted over the n steps; the discount is the product of the
+    environment's discounts and the algorithm's gamma over them, so that the bootstrap is always
+    `reward + discount * value(next_observation)` and no flag marks the end of an episode.
+    """
+
+    observation: NestedArray  # [B, ...]  at t
+    action: NestedArray  # [B, ...]  taken at t
+    reward: NestedArray  # [B]  n-step return without its bootstrap
+    discount: NestedArray  # [B]  0 at a true terminal, never 0 at a time limit
+    next_observation: NestedArray  # [B, ...]  at t + n, the true last one at the end of an episode
+    extras: NestedArray = ()  # [B, ...]  what the behaviour policy recorded at t
+
+
+class Trajectory(NamedTuple):
+    """T consecutive transitions of one episode, or a batch of them with a leading axis B.
+
+    Step t is the transition from `observation[t]` by `action[t]` to `observation[t + 1]`. Steps
+    behind the end of an episode are padding: `mask` is 0 there, the observation repeats the last
+    true one and the rest is 0. The discount is the environment's own: 0 only at a true terminal.
+    """
+
+    observation: NestedArray  # [B, T + 1, ...]
+    action: NestedArray  # [B, T, ...]
+    reward: NestedArray  # [B, T]
+    discount: NestedArray  # [B, T]
+    mask: NestedArray  # [B, T]  1 where the step happened, 0 where it is padding
+    extras: NestedArray = ()  # [B, T, ...]
