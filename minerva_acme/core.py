@@ -82,6 +82,11 @@ class Adder(abc.ABC):
                 then and the adder stays usable.
         """
 
+    @property
+    @abc.abstractmethod
+    def num_inserted(self) -> int:
+        """Items created since construction; runners pace learning by it."""
+
     @abc.abstractmethod
     def reset(self) -> None:
         """Ends an open episode where it stands, as a time limit would, losing no transition."""

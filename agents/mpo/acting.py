@@ -1,0 +1,83 @@
+"""How MPO acts: a sample of the policy while training, its mean while evaluating."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from minerva_acme import actors, core, specs, types
+from minerva_acme.agents.mpo import networks as mpo_networks
+
+
+class BehaviourExtras(NamedTuple):
+    """What the learner needs to know of how an action was chosen."""
+
+    log_prob: np.ndarray  # []  log-density of the raw action under the behaviour policy
+    raw_action: np.ndarray  # [D]  the sample before it was clipped to the action bounds
+
+
+def extras_spec(spec: specs.EnvironmentSpec) -> BehaviourExtras:
+    """The specs of `BehaviourExtras` in an environment."""
+    return BehaviourExtras(
+        log_prob=specs.Array((), np.float32, name="log_prob"),
+        raw_action=specs.Array(spec.actions.shape, np.float32, name="raw_action"),
+    )
+
+
+class _GaussianActing(core.Saveable):
+    """A policy network of its own, on the CPU, whose weights come from a variable source."""
+
+    def __init__(
+        self,
+        *,
+        networks: mpo_networks.MPONetworks,
+        spec: specs.EnvironmentSpec,
+        generator: torch.Generator,
+    ) -> None:
+        self._network = networks.copy().policy.to("cpu").eval()
+        self._parameters = self._network.state_dict()
+        self._low = spec.actions.minimum
+        self._high = spec.actions.maximum
+        self._generator = generator
+
+    def set_variables(self, values: list[types.NestedArray]) -> None:
+        """Takes over the policy's weights.
+
+        Args:
+            values: one state dict of arrays by parameter name.
+        """
+        (state,) = values
+        for name, parameter in self._parameters.items():
+            parameter.copy_(torch.from_numpy(state[name]))
+
+    def save(self) -> core.State:
+        return {"generator": self._generator.get_state()}
+
+    def restore(self, state: core.State) -> None:
+        self._generator.set_state(state["generator"])
+
+
+class BehaviourPolicy(_GaussianActing):
+    """Samples the Gaussian and executes the sample clipped to the action bounds."""
+
+    @torch.no_grad()
+    def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
+        """Args: observation, float32 [O]. Returns an action, float32 [D], and `BehaviourExtras`."""
+        gaussian = self._network(torch.from_numpy(observation)[None])
+        raw_action = gaussian.sample(self._generator)
+        log_prob = gaussian.log_prob(raw_action).numpy()[0]
+        raw_action = raw_action.numpy()[0]
+        return actors.PolicyOutput(
+            action=np.clip(raw_action, self._low, self._high),
+            extras=BehaviourExtras(log_prob=log_prob, raw_action=raw_action),
+        )
+
+
+class GreedyPolicy(_GaussianActing):
+    """Executes the mean, clipped to the action bounds."""
+
+    @torch.no_grad()
+    def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
+        """Args: observation, float32 [O]. Returns an action, float32 [D]."""
+        gaussian = self._network(torch.from_numpy(observation)[None])
+        return actors.PolicyOutput(action=np.clip(gaussian.mean.numpy()[0], self._low, self._high))

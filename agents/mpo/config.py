@@ -1,0 +1,214 @@
+"""What can be set about MPO, and the presets."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MPOConfig:
+    """Hyperparameters of MPO; defaults follow Acme's MPO with Retrace targets.
+
+    Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] the same
+    group's "Relative entropy regularized policy iteration", 2018; [3] Munos et al. 2016, "Safe and
+    efficient off-policy RL"; [4] Acme's MPO agent.
+    """
+
+    # Networks.
+    policy_layer_sizes: tuple[int, ...] = (256, 256, 256)
+    """Units of each layer of the policy's torso."""
+    critic_layer_sizes: tuple[int, ...] = (512, 512, 256)
+    """Units of each layer of the critic's torso."""
+
+    # Critic.
+    critic_target: Literal["retrace", "n_step", "one_step"] = "retrace"
+    """What the critic regresses to: Retrace [3], the return over the whole sequence, or one step."""
+    critic_loss_steps: Literal["first", "all"] = "first"
+    """Whether the critic learns from the first step of a sequence or from all of them."""
+    sequence_length: int = 5
+    """Transitions in a replayed sequence."""
+    sequence_period: int = 1
+    """Steps between the starts of two sequences; 1: each transition starts one."""
+    discount: float = 0.99
+    """Gamma, multiplied with the environment's own discount."""
+    retrace_lambda: float = 0.95
+    """Lambda of Retrace: 0 is one-step, 1 cuts traces by importance weights alone."""
+    retrace_mc_actions: int = 8
+    """Actions sampled per state to estimate its value under the target policy."""
+
+    # Policy improvement.
+    num_samples: int = 20
+    """Actions sampled per state in the E-step (N)."""
+    epsilon: float = 0.1
+    """Bound on KL(nonparametric policy || target policy), nats."""
+    epsilon_mean: float = 2.5e-3
+    """Bound on the policy's KL by its mean, nats per action dimension."""
+    epsilon_stddev: float = 1e-6
+    """Bound on the policy's KL by its standard deviation, nats per action dimension."""
+    per_dimension_constraint: bool = True
+    """Whether the two KL bounds hold per action dimension or for their sum."""
+    action_penalty: bool = False
+    """Whether raw actions outside the bounds are penalised by a second temperature (MO-MPO [4])."""
+    epsilon_penalty: float = 1e-3
+    """Bound for the penalty's nonparametric policy, nats."""
+    init_log_temperature: float = 10.0
+    """Initial temperature before softplus."""
+    init_log_alpha_mean: float = 10.0
+    """Initial multiplier of the mean's KL before softplus."""
+    init_log_alpha_stddev: float = 1000.0
+    """Initial multiplier of the standard deviation's KL before softplus."""
+    m_steps: int = 1
+    """Policy gradient steps per E-step; each has the learning rate divided by their number."""
+
+    # Optimisation.
+    batch_size: int = 256
+    """Sequences per learner step."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Optimiser of every parameter group."""
+    policy_learning_rate: float = 1e-4
+    """Learning rate of the policy."""
+    critic_learning_rate: float = 1e-4
+    """Learning rate of the critic."""
+    temperature_learning_rate: float = 1e-2
+    """Learning rate of the temperatures."""
+    alpha_learning_rate: float = 1e-2
+    """Learning rate of the two KL multipliers."""
+    adam_epsilon: float = 1e-8
+    """Adam's epsilon."""
+    sgd_momentum: float = 0.9
+    """Momentum, where the optimiser is SGD."""
+    max_grad_norm: float = 40.0
+    """Global norm to which policy and critic gradients are clipped, each."""
+    target_policy_update_period: int = 100
+    """Learner steps between copies of the policy to its target."""
+    target_critic_update_period: int = 100
+    """Learner steps between copies of the critic to its target."""
+    max_skipped_batches: int = 10
+    """Batches in a row that may be skipped for non-finite values; one more is an error."""
+
+    # Replay and acting.
+    max_replay_size: int = 1_000_000
+    """Sequences kept; the oldest are dropped."""
+    min_replay_size: int = 1_000
+    """Sequences written before learning starts."""
+    samples_per_insert: float = 32.0
+    """Sequences sampled per sequence written: batch_size / samples_per_insert inserts a step."""
+    acting_policy: Literal["online", "target"] = "online"
+    """Which policy actors pull."""
+    variable_update_period: int = 10
+    """Environment steps between an actor's looks for newer weights."""
+
+    def __post_init__(self) -> None:
+        for name in ("policy_layer_sizes", "critic_layer_sizes"):
+            sizes = getattr(self, name)
+            if not sizes or min(sizes) < 1:
+                raise ValueError(f"`{name}` must hold at least one size, all >= 1, got {sizes}.")
+        for name in (
+            "sequence_length",
+            "sequence_period",
+            "retrace_mc_actions",
+            "m_steps",
+            "batch_size",
+            "target_policy_update_period",
+            "target_critic_update_period",
+            "max_replay_size",
+            "min_replay_size",
+            "variable_update_period",
+        ):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, ">= 1")
+        for name in ("discount", "retrace_lambda"):
+            _check(name, getattr(self, name), 0.0 <= getattr(self, name) <= 1.0, "in [0, 1]")
+        for name in (
+            "epsilon",
+            "epsilon_mean",
+            "epsilon_stddev",
+            "epsilon_penalty",
+            "policy_learning_rate",
+            "critic_learning_rate",
+            "temperature_learning_rate",
+            "alpha_learning_rate",
+            "adam_epsilon",
+            "max_grad_norm",
+            "samples_per_insert",
+        ):
+            _check(name, getattr(self, name), getattr(self, name) > 0.0, "> 0")
+        _check("sgd_momentum", self.sgd_momentum, 0.0 <= self.sgd_momentum < 1.0, "in [0, 1)")
+        _check("max_skipped_batches", self.max_skipped_batches, self.max_skipped_batches >= 0, ">= 0")
+        _check(
+            "num_samples",
+            self.num_samples,
+            self.num_samples >= 2,
+            ">= 2 (the weights of a single action are always 1 and teach nothing)",
+        )
+        for name in ("critic_target", "critic_loss_steps", "optimizer", "acting_policy"):
+            choices = _CHOICES[name]
+            _check(name, getattr(self, name), getattr(self, name) in choices, f"one of {choices}")
+        if self.min_replay_size > self.max_replay_size:
+            raise ValueError(
+                f"Learning would never start: `min_replay_size` {self.min_replay_size} is above "
+                f"`max_replay_size` {self.max_replay_size}. Lower the first or raise the second."
+            )
+        if self.sequence_period > self.sequence_length:
+            raise ValueError(
+                f"`sequence_period` must be <= `sequence_length` {self.sequence_length}, got "
+                f"{self.sequence_period}: transitions between two sequences would never be learned from."
+            )
+
+    @property
+    def inserts_per_learner_step(self) -> float:
+        """Sequences written per learner step."""
+        return self.batch_size / self.samples_per_insert
+
+
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "critic_target": ("retrace", "n_step", "one_step"),
+        "critic_loss_steps": ("first", "all"),
+        "optimizer": ("adam", "sgd"),
+        "acting_policy": ("online", "target"),
+    }
+)
+
+
+def _check(name: str, value: object, holds: bool, expected: str) -> None:
+    if not holds:
+        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
+
+
+PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
+    {
+        "default": MPOConfig(),
+        # Learns faster on the dm_control suite: the values of Acme's example scripts.
+        "control": MPOConfig(
+            policy_layer_sizes=(256, 256, 256),
+            critic_layer_sizes=(256, 256, 256),
+            policy_learning_rate=3e-4,
+            critic_learning_rate=3e-4,
+            epsilon_mean=0.01,
+            samples_per_insert=64.0,
+        ),
+        # The hyperparameters of the MPO that this library grew out of.
+        "minerva": MPOConfig(
+            policy_layer_sizes=(512, 256),
+            critic_layer_sizes=(512, 256),
+            discount=0.98,
+            sequence_length=2,
+            num_samples=64,
+            epsilon=0.1,
+            epsilon_mean=2.5e-3,
+            epsilon_stddev=2.5e-3,
+            init_log_temperature=10.0,
+            temperature_learning_rate=1e-3,
+            alpha_learning_rate=1e-2,
+            policy_learning_rate=1e-4,
+            critic_learning_rate=1e-4,
+            adam_epsilon=1e-5,
+            max_grad_norm=1.0,
+            max_replay_size=1_000_000,
+            min_replay_size=10_000,
+            samples_per_insert=256.0,
+        ),
+    }
+)
+"""Named settings: `default`, `control` (dm_control suite) and `minerva` (the original's)."""

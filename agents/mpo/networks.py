@@ -1,0 +1,53 @@
+"""The networks that MPO trains."""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme import networks, specs
+from minerva_acme.agents.mpo import config as mpo_config
+
+
+class MPONetworks(NamedTuple):
+    """A policy and a critic.
+
+    Any modules do that have these signatures; the leading axes `...` are the same in and out:
+
+        policy(observation [..., O]) -> networks.DiagonalGaussian of [..., D]
+        critic(observation [..., O], action [..., D]) -> q [...]
+    """
+
+    policy: nn.Module
+    critic: nn.Module
+
+    def copy(self) -> "MPONetworks":
+        """Returns frozen copies, for targets."""
+        return MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
+
+
+def make_networks(
+    spec: specs.EnvironmentSpec, config: mpo_config.MPOConfig, generator: torch.Generator
+) -> MPONetworks:
+    """Makes LayerNorm MLPs for a flat observation and a flat bounded action.
+
+    Args:
+        spec: observations float32 [O], actions float32 [D] with finite bounds.
+        config: the layer sizes.
+        generator: draws the initial weights.
+    """
+    observation_size = spec.observations.shape[0]
+    action_size = spec.actions.shape[0]
+    return MPONetworks(
+        policy=networks.GaussianPolicy(
+            observation_size, action_size, config.policy_layer_sizes, generator=generator
+        ),
+        critic=networks.Critic(
+            observation_size,
+            torch.as_tensor(spec.actions.minimum),
+            torch.as_tensor(spec.actions.maximum),
+            config.critic_layer_sizes,
+            generator=generator,
+        ),
+    )

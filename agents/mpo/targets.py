@@ -1,0 +1,129 @@
+"""What the critic regresses to: one function per choice, all with the same signature.
+
+Shapes: B batch, T transitions, M sampled actions, O observation size, D action dimensions. Time:
+`_t` is for t = 0..T-1, `_tp1` for t + 1 = 1..T.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from minerva_acme import losses, networks, types
+
+Critic = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class CriticTarget(Protocol):
+    """Computes regression targets for Q(s_t, a_t), without gradient."""
+
+    def __call__(
+        self,
+        trajectory: types.Trajectory,
+        discount_t: torch.Tensor,
+        policy: networks.DiagonalGaussian,
+        critic: Critic,
+        generator: torch.Generator,
+    ) -> torch.Tensor:
+        """Returns the targets, [B, T]; what stands at masked steps is not used.
+
+        Args:
+            trajectory: a batch of sequences; extras are `BehaviourExtras` with axes [B, T].
+            discount_t: the environment's discount times gamma, [B, T].
+            policy: the target policy at every state, [B, T + 1, D].
+            critic: the target critic, (observation [..., O], action [..., D]) -> q [...].
+            generator: draws the actions that state values are estimated with.
+        """
+
+
+def sampled_values(
+    observation: torch.Tensor,
+    policy: networks.DiagonalGaussian,
+    critic: Critic,
+    num_actions: int,
+    generator: torch.Generator,
+) -> torch.Tensor:
+    """V(s) = mean of Q(s, a) over sampled actions; the critic clips them to the action bounds.
+
+    Args:
+        observation: [..., O].
+        policy: the policy at these states, [..., D].
+        critic: (observation [M, ..., O], action [M, ..., D]) -> q [M, ...].
+        num_actions: M.
+        generator: draws the actions.
+
+    Returns:
+        The values, [...].
+    """
+    actions_M = policy.sample(generator, num_actions)
+    observations_M = observation.expand(num_actions, *observation.shape)
+    return critic(observations_M, actions_M).mean(dim=0)
+
+
+def _following_values(
+    trajectory: types.Trajectory,
+    policy: networks.DiagonalGaussian,
+    critic: Critic,
+    num_actions: int,
+    generator: torch.Generator,
+) -> torch.Tensor:
+    policy_tp1 = networks.DiagonalGaussian(policy.mean[:, 1:], policy.log_std[:, 1:])
+    return sampled_values(trajectory.observation[:, 1:], policy_tp1, critic, num_actions, generator)
+
+
+def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
+    """Retrace(lambda) targets; see `losses.retrace_targets`."""
+
+    def target(
+        trajectory: types.Trajectory,
+        discount_t: torch.Tensor,
+        policy: networks.DiagonalGaussian,
+        critic: Critic,
+        generator: torch.Generator,
+    ) -> torch.Tensor:
+        policy_t = networks.DiagonalGaussian(policy.mean[:, :-1], policy.log_std[:, :-1])
+        return losses.retrace_targets(
+            q_t=critic(trajectory.observation[:, :-1], trajectory.action),
+            v_tp1=_following_values(trajectory, policy, critic, num_actions, generator),
+            r_t=trajectory.reward,
+            discount_t=discount_t,
+            # At the raw action: the behaviour policy's density was recorded there too.
+            log_prob_t=policy_t.log_prob(trajectory.extras.raw_action),
+            behaviour_log_prob_t=trajectory.extras.log_prob,
+            mask_t=trajectory.mask,
+            lambda_=lambda_,
+        )
+
+    return target
+
+
+def n_step(*, num_actions: int) -> CriticTarget:
+    """The return to the end of the sequence, bootstrapped there; not corrected for off-policy data."""
+
+    def target(
+        trajectory: types.Trajectory,
+        discount_t: torch.Tensor,
+        policy: networks.DiagonalGaussian,
+        critic: Critic,
+        generator: torch.Generator,
+    ) -> torch.Tensor:
+        v_tp1 = _following_values(trajectory, policy, critic, num_actions, generator)
+        return losses.n_step_targets(v_tp1, trajectory.reward, discount_t, trajectory.mask)
+
+    return target
+
+
+def one_step(*, num_actions: int) -> CriticTarget:
+    """r_t + discount_t V(s_{t+1})."""
+
+    def target(
+        trajectory: types.Trajectory,
+        discount_t: torch.Tensor,
+        policy: networks.DiagonalGaussian,
+        critic: Critic,
+        generator: torch.Generator,
+    ) -> torch.Tensor:
+        v_tp1 = _following_values(trajectory, policy, critic, num_actions, generator)
+        return losses.one_step_targets(v_tp1, trajectory.reward, discount_t)
+
+    return target
