@@ -88,6 +88,10 @@ class Adder(abc.ABC):
         """Items created since construction; runners pace learning by it."""
 
     @abc.abstractmethod
+    def flush(self) -> None:
+        """Returns once every created item can be sampled."""
+
+    @abc.abstractmethod
     def reset(self) -> None:
         """Ends an open episode where it stands, as a time limit would, losing no transition."""
 

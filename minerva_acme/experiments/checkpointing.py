@@ -1,0 +1,75 @@
+"""Checkpoints: folders that exist whole or not at all.
+
+    <directory>/000020000/state.pt     everything but the replay
+    <directory>/000020000/replay/      the replay store's own files, if it was saved
+"""
+
+import logging
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import torch
+
+_logger = logging.getLogger(__name__)
+
+_STATE_FILE = "state.pt"
+_REPLAY_FOLDER = "replay"
+
+
+class Checkpointer:
+    """Writes and finds the checkpoints of one run."""
+
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 2) -> None:
+        """Args: directory: where checkpoints lie. keep: how many of the newest are kept, >= 1."""
+        if keep < 1:
+            raise ValueError(f"`keep` must be >= 1 checkpoint, got {keep}.")
+        self._directory = pathlib.Path(directory)
+        self._keep = keep
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for unfinished in self._directory.glob(".unfinished-*"):
+            shutil.rmtree(unfinished)
+
+    def save(self, env_steps: int, state: Any, replay_files: str | os.PathLike[str] | None = None) -> None:
+        """Writes a checkpoint and drops all but the newest ones.
+
+        Args:
+            env_steps: names the checkpoint; a checkpoint of the same number is replaced.
+            state: what `torch.load(weights_only=True)` can read back, see `core.Saveable`.
+            replay_files: a folder on the same disk that is moved into the checkpoint.
+        """
+        unfinished = self._directory / f".unfinished-{env_steps:09d}"
+        unfinished.mkdir()
+        with open(unfinished / _STATE_FILE, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if replay_files is not None:
+            (unfinished / _REPLAY_FOLDER).mkdir()
+            source = pathlib.Path(replay_files)
+            source.rename(unfinished / _REPLAY_FOLDER / source.name)
+        final = self._directory / f"{env_steps:09d}"
+        if final.exists():
+            shutil.rmtree(final)
+        unfinished.rename(final)
+        for old in self._all()[: -self._keep]:
+            shutil.rmtree(old)
+
+    def latest(self) -> pathlib.Path | None:
+        """The newest checkpoint, or None."""
+        return next(iter(self._all()[::-1]), None)
+
+    def _all(self) -> list[pathlib.Path]:
+        return sorted(path for path in self._directory.iterdir() if path.name.isdigit())
+
+
+def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> Any:
+    """Reads the state of a checkpoint; no code stored in it is executed."""
+    return torch.load(checkpoint / _STATE_FILE, map_location=device, weights_only=True)
+
+
+def replay_folder(checkpoint: pathlib.Path) -> pathlib.Path | None:
+    """Where a checkpoint holds its replay, or None if it was saved without."""
+    folder = checkpoint / _REPLAY_FOLDER
+    return next(iter(folder.iterdir()), None) if folder.exists() else None

@@ -1,0 +1,58 @@
+"""What an experiment is made of."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+import torch
+
+from minerva_acme import builders
+
+EnvironmentFactory = Callable[[int], dm_env.Environment]
+"""Makes an environment, wrapped as the agent needs it, from a seed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentConfig:
+    """An agent, an environment and how long they should play."""
+
+    builder: builders.AgentBuilder[Any]
+    """Makes the agent's parts."""
+    environment_factory: EnvironmentFactory
+    """Makes environments; training and each evaluation have one of their own."""
+    directory: str | os.PathLike[str]
+    """The run's own folder: logs, checkpoints, summary. A run found there is resumed."""
+    num_env_steps: int
+    """Environment steps of training in all, resumed ones included."""
+    seed: int = 0
+    """Reproduces networks, exploration and environments."""
+    device: str = "cpu"
+    """Where the learner computes: cpu, cuda, cuda:1, ..."""
+    evaluation_period: int = 5_000
+    """Environment steps between evaluations; 0: only before and after training."""
+    evaluation_episodes: int = 10
+    """Episodes an evaluation averages."""
+    checkpoint_period: int = 10_000
+    """Environment steps between checkpoints; 0: only at the end and when interrupted."""
+    checkpoint_replay: bool = True
+    """Whether checkpoints hold the replay too; without it a resumed run starts with an empty one."""
+    log_period_seconds: float = 10.0
+    """Seconds between rows of the learner's and the loop's logs; the last row is always written."""
+    tensorboard: bool = True
+    """Whether logs are written as TensorBoard events beside the CSV files."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_env_steps", "evaluation_episodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be >= 1, got {getattr(self, name)}.")
+        for name in ("seed", "evaluation_period", "checkpoint_period", "log_period_seconds"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must be >= 0, got {getattr(self, name)}.")
+        device = torch.device(self.device)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(
+                f"`device` is '{self.device}' but torch {torch.__version__} finds no CUDA device. "
+                "Use 'cpu', or install a CUDA build of torch."
+            )
