@@ -1,0 +1,43 @@
+"""Saving and restoring the random generators of environments."""
+
+from typing import Any
+
+import numpy as np
+
+from minerva_acme import core
+from minerva_acme.wrappers import base
+
+
+class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
+    """Saves and restores the random generator of a dm_control task.
+
+    The generator alone, not the physics: save at the end of an episode, restore into an environment
+    made in the same way with the same seed, and start an episode. The episodes that follow are then
+    those that would have followed without the interruption.
+    """
+
+    def save(self) -> core.State:
+        return to_plain(self._random().get_state(legacy=False))
+
+    def restore(self, state: core.State) -> None:
+        self._random().set_state(to_numpy(state))
+
+    def _random(self) -> np.random.RandomState:
+        random: np.random.RandomState = self._environment.task.random
+        return random
+
+
+def to_plain(state: Any) -> Any:
+    """The state of a numpy bit generator with lists and Python numbers in place of numpy's."""
+    if isinstance(state, dict):
+        return {key: to_plain(value) for key, value in state.items()}
+    if isinstance(state, np.ndarray | np.generic):
+        return state.tolist()
+    return state
+
+
+def to_numpy(state: Any) -> Any:
+    """Undoes `to_plain`."""
+    if isinstance(state, dict):
+        return {key: to_numpy(value) for key, value in state.items()}
+    return np.asarray(state, dtype=np.uint64) if isinstance(state, list) else state

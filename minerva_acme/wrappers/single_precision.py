@@ -1,0 +1,96 @@
+"""32 bits instead of 64, for networks and replay."""
+
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import specs, types
+from minerva_acme.wrappers import base
+
+_NARROWER: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float64): np.dtype(np.float32),
+    np.dtype(np.int64): np.dtype(np.int32),
+}
+
+
+class SinglePrecisionWrapper(base.EnvironmentWrapper):
+    """Turns float64 into float32 and int64 into int32 in all that an environment gives.
+
+    Specs, observations, rewards and discounts are converted, nests of them too; every other dtype
+    stays. Actions are taken in the narrow dtype and handed on in the one the environment asks for.
+    Placed outermost, so that what is inside still computes in the environment's own precision.
+    """
+
+    def __init__(self, environment: dm_env.Environment) -> None:
+        super().__init__(environment)
+        self._wide_action_spec = environment.action_spec()
+        self._observation_spec = tree.map_structure(_narrow_spec, environment.observation_spec())
+        self._action_spec = tree.map_structure(_narrow_spec, self._wide_action_spec)
+        self._reward_spec = tree.map_structure(_narrow_spec, environment.reward_spec())
+        self._discount_spec = tree.map_structure(_narrow_spec, environment.discount_spec())
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._convert(self._environment.reset())
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        widened = tree.map_structure(
+            lambda spec, leaf: np.asarray(leaf, dtype=spec.dtype), self._wide_action_spec, action
+        )
+        return self._convert(self._environment.step(widened))
+
+    def observation_spec(self) -> types.NestedSpec:
+        return self._observation_spec
+
+    def action_spec(self) -> types.NestedSpec:
+        return self._action_spec
+
+    def reward_spec(self) -> types.NestedSpec:
+        return self._reward_spec
+
+    def discount_spec(self) -> types.NestedSpec:
+        return self._discount_spec
+
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        return dm_env.TimeStep(
+            step_type=timestep.step_type,
+            # Both are None at the first timestep, which dm-tree takes for a leaf.
+            reward=tree.map_structure(_narrow, timestep.reward),
+            discount=tree.map_structure(_narrow, timestep.discount),
+            observation=tree.map_structure(_narrow, timestep.observation),
+        )
+
+
+def _narrow(value: Any) -> Any:
+    if value is None:
+        return None
+    wide = np.asarray(value)
+    dtype = _NARROWER.get(wide.dtype)
+    if dtype is None:
+        return value
+    narrow = wide.astype(dtype)
+    if dtype == np.int32 and not np.array_equal(narrow, wide):
+        raise ValueError(
+            f"An int64 value of the environment does not fit int32: {wide}. Leave out "
+            "SinglePrecisionWrapper, or rescale the value in a wrapper inside it."
+        )
+    # A scalar stays a scalar: numpy's own arithmetic and dm_env's specs treat both alike.
+    return narrow if narrow.shape else narrow[()]
+
+
+def _narrow_spec(spec: specs.Array) -> specs.Array:
+    dtype = _NARROWER.get(spec.dtype)
+    if dtype is None:
+        return spec
+    if isinstance(spec, specs.BoundedArray) and not isinstance(spec, specs.DiscreteArray):
+        return spec.replace(
+            dtype=dtype, minimum=_narrow_bound(spec.minimum, dtype), maximum=_narrow_bound(spec.maximum, dtype)
+        )
+    return spec.replace(dtype=dtype)
+
+
+def _narrow_bound(bound: Any, dtype: np.dtype[Any]) -> Any:
+    limits = np.iinfo(dtype) if dtype == np.int32 else np.finfo(dtype)
+    # An infinite bound stays infinite; a finite one that is out of reach becomes the furthest.
+    return np.where(np.isinf(bound), bound, np.clip(bound, limits.min, limits.max)).astype(dtype)
