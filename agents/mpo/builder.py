@@ -1,0 +1,144 @@
+"""Makes the parts of MPO."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from minerva_acme import builders, core, counting, loggers, losses, specs
+from minerva_acme.agents.mpo import acting, learning, targets
+from minerva_acme.agents.mpo import config as mpo_config
+from minerva_acme.agents.mpo import networks as mpo_networks
+from minerva_acme.replay import base as replay
+
+TABLE = "replay"
+
+
+class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
+    """MPO over replayed sequences. Every part can be swapped by overriding its `make_` method."""
+
+    def __init__(self, config: mpo_config.MPOConfig) -> None:
+        self._config = config
+
+    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        _check_flat("observations", spec.observations)
+        _check_flat("actions", spec.actions)
+        if not isinstance(spec.actions, specs.BoundedArray) or not (
+            np.isfinite(spec.actions.minimum).all() and np.isfinite(spec.actions.maximum).all()
+        ):
+            raise ValueError(
+                "MPO needs actions with finite bounds, got "
+                f"{specs.describe(spec.actions)}. Bound them in the environment's action_spec."
+            )
+
+    def make_networks(
+        self, spec: specs.EnvironmentSpec, generator: torch.Generator
+    ) -> mpo_networks.MPONetworks:
+        return mpo_networks.make_networks(spec, self._config, generator)
+
+    def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
+        return [
+            replay.TableConfig(
+                name=TABLE,
+                signature=self._layout(spec).signature,
+                max_size=self._config.max_replay_size,
+                rate_limiter=replay.MinSize(self._config.min_replay_size),
+            )
+        ]
+
+    def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
+        from minerva_acme.adders import SequenceAdder
+
+        return SequenceAdder(
+            client=client, table=TABLE, layout=self._layout(spec), period=self._config.sequence_period
+        )
+
+    def make_dataset(
+        self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
+    ) -> Iterator[Any]:
+        from minerva_acme.replay.dataset import Dataset
+
+        return Dataset(
+            client.sampler(TABLE),
+            unpack=self._layout(spec).unpack,
+            batch_size=self._config.batch_size,
+            device=device,
+        )
+
+    def make_learner(
+        self,
+        *,
+        networks: mpo_networks.MPONetworks,
+        dataset: Iterator[Any],
+        spec: specs.EnvironmentSpec,
+        counter: counting.Counter,
+        logger: loggers.Logger,
+        generator: torch.Generator,
+        device: torch.device,
+    ) -> core.Learner:
+        config = self._config
+        return learning.MPOLearner(
+            networks=networks,
+            duals=losses.MPODuals(
+                num_dimensions=spec.actions.shape[0] if config.per_dimension_constraint else 1,
+                init_log_temperature=config.init_log_temperature,
+                init_log_alpha_mean=config.init_log_alpha_mean,
+                init_log_alpha_stddev=config.init_log_alpha_stddev,
+                action_penalty=config.action_penalty,
+            ),
+            dataset=dataset,
+            critic_target=self.make_critic_target(),
+            config=config,
+            action_spec=spec.actions,
+            counter=counter,
+            logger=logger,
+            generator=generator,
+            device=device,
+        )
+
+    def make_critic_target(self) -> targets.CriticTarget:
+        """Makes the function that computes what the critic regresses to."""
+        config = self._config
+        if config.critic_target == "retrace":
+            return targets.retrace(lambda_=config.retrace_lambda, num_actions=config.retrace_mc_actions)
+        if config.critic_target == "n_step":
+            return targets.n_step(num_actions=config.retrace_mc_actions)
+        return targets.one_step(num_actions=config.retrace_mc_actions)
+
+    def make_policy(
+        self,
+        networks: mpo_networks.MPONetworks,
+        spec: specs.EnvironmentSpec,
+        generator: torch.Generator,
+        evaluation: bool = False,
+    ) -> builders.AgentPolicy:
+        make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
+        return make(networks=networks, spec=spec, generator=generator)
+
+    @property
+    def policy_variables(self) -> Sequence[str]:
+        return ["policy" if self._config.acting_policy == "online" else "target_policy"]
+
+    @property
+    def variable_update_period(self) -> int:
+        return self._config.variable_update_period
+
+    def learner_steps_due(self, num_inserted: int) -> int:
+        # Counted from the first learner step on, so that filling the replay leaves no debt.
+        inserted = num_inserted - self._config.min_replay_size
+        return int(inserted / self._config.inserts_per_learner_step) + 1 if inserted >= 0 else 0
+
+    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
+        from minerva_acme.replay import layouts
+
+        return layouts.TrajectoryLayout(spec, self._config.sequence_length, acting.extras_spec(spec))
+
+
+def _check_flat(name: str, spec: Any) -> None:
+    if not isinstance(spec, specs.Array) or spec.dtype != np.float32 or len(spec.shape) != 1:
+        found = specs.describe(spec) if isinstance(spec, specs.Array) else f"a nest, {spec!r}"
+        raise ValueError(
+            f"MPO needs {name} that are one float32 vector, got {found}. Wrap the environment: "
+            "SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest of observations."
+        )

@@ -1,0 +1,321 @@
+"""The MPO learner.
+
+Shapes: B batch, T transitions of a sequence, N sampled actions, O observation size, D action
+dimensions.
+"""
+
+import copy
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme import core, counting, loggers, losses, networks, specs, types
+from minerva_acme.agents.mpo import config as mpo_config
+from minerva_acme.agents.mpo import networks as mpo_networks
+from minerva_acme.agents.mpo import targets
+
+_logger = logging.getLogger(__name__)
+
+Metrics = dict[str, torch.Tensor]
+
+
+class Evaluation(NamedTuple):
+    """What the target networks say of a batch; nothing here carries a gradient."""
+
+    critic_targets: torch.Tensor  # [B, T]
+    policy: networks.DiagonalGaussian  # [B, D]  at the first state of each sequence
+    actions: torch.Tensor  # [B, N, D]  raw samples of it
+    q_values: torch.Tensor  # [B, N]  of those actions, clipped to the bounds
+
+
+class Optimizers(NamedTuple):
+    """One optimiser for each group of parameters that is trained by its own loss."""
+
+    policy: torch.optim.Optimizer
+    critic: torch.optim.Optimizer
+    duals: torch.optim.Optimizer
+
+
+class MPOLearner(core.Learner):
+    """Maximum a posteriori policy optimisation with an off-policy critic.
+
+    Sources: Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation" and "Relative
+    entropy regularized policy iteration". Each loss trains one group of parameters:
+
+        critic loss              -> critic
+        temperature, alpha loss  -> duals
+        policy losses, KL        -> policy
+
+    Variables: `policy`, `critic`, `target_policy`, `target_critic`, each a dict of arrays.
+    """
+
+    def __init__(
+        self,
+        *,
+        networks: mpo_networks.MPONetworks,
+        duals: losses.MPODuals,
+        dataset: Iterator[Any],
+        critic_target: targets.CriticTarget,
+        config: mpo_config.MPOConfig,
+        action_spec: specs.BoundedArray,
+        counter: counting.Counter,
+        logger: loggers.Logger,
+        generator: torch.Generator,
+        device: torch.device,
+    ) -> None:
+        """Takes over the parts.
+
+        Args:
+            networks: trained in place, moved to `device`; the targets start as copies of them.
+            duals: the Lagrange multipliers, moved to `device`.
+            dataset: yields samples whose `data` is a `Trajectory` on `device`, extras being
+                `BehaviourExtras`.
+            critic_target: computes what the critic regresses to.
+            config: hyperparameters.
+            action_spec: bounds of the action.
+            counter: counts `steps` and `walltime`.
+            logger: receives a row of diagnostics a step.
+            generator: on `device`, draws the sampled actions.
+            device: where to compute.
+        """
+        self._online = mpo_networks.MPONetworks(*(module.to(device) for module in networks))
+        self._target = self._online.copy()
+        self._duals = duals.to(device)
+        self._optimizers = make_optimizers(self._online, self._duals, config)
+        self._dataset = dataset
+        self._critic_target = critic_target
+        self._config = config
+        self._low = torch.as_tensor(action_spec.minimum, device=device)
+        self._high = torch.as_tensor(action_spec.maximum, device=device)
+        self._counter = counter
+        self._logger = logger
+        self._generator = generator
+        self._num_steps = 0
+        self._num_skipped = 0
+        self._num_skipped_in_a_row = 0
+        self._last_time = time.monotonic()
+
+    def step(self) -> None:
+        """One round of critic, E-step, duals and policy on one batch."""
+        trajectory = next(self._dataset).data
+        self._sync_targets()
+        try:
+            evaluation = self._evaluate(trajectory)
+            metrics = self._update_critic(trajectory, evaluation)
+            metrics |= self._update_duals_and_policy(trajectory, evaluation)
+            self._num_skipped_in_a_row = 0
+        except _NonFinite as error:
+            metrics = {}
+            self._skip(error)
+        self._num_steps += 1
+        self._log(metrics)
+
+    def _sync_targets(self) -> None:
+        config = self._config
+        if self._num_steps % config.target_policy_update_period == 0:
+            self._target.policy.load_state_dict(self._online.policy.state_dict())
+        if self._num_steps % config.target_critic_update_period == 0:
+            self._target.critic.load_state_dict(self._online.critic.state_dict())
+
+    @torch.no_grad()
+    def _evaluate(self, trajectory: types.Trajectory) -> Evaluation:
+        policy = self._target.policy(trajectory.observation)  # [B, T + 1, D]
+        critic_targets = self._critic_target(
+            trajectory,
+            trajectory.discount * self._config.discount,
+            policy,
+            self._target.critic,
+            self._generator,
+        )
+        first = networks.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
+        observation = trajectory.observation[:, 0]
+        actions_NBD = first.sample(self._generator, self._config.num_samples)
+        q_NB = self._target.critic(observation.expand(self._config.num_samples, *observation.shape), actions_NBD)
+        # Masked steps are padding: whatever stands there is never used.
+        _check_finite("critic targets", critic_targets.where(trajectory.mask > 0, 0.0))
+        _check_finite("Q values", q_NB)
+        return Evaluation(critic_targets, first, actions_NBD.transpose(0, 1), q_NB.T)
+
+    def _update_critic(self, trajectory: types.Trajectory, evaluation: Evaluation) -> Metrics:
+        num_steps = 1 if self._config.critic_loss_steps == "first" else trajectory.action.shape[1]
+        q_t = self._online.critic(trajectory.observation[:, :num_steps], trajectory.action[:, :num_steps])
+        loss = losses.critic_loss(q_t, evaluation.critic_targets[:, :num_steps], trajectory.mask[:, :num_steps])
+        grad_norm = self._minimise("critic", loss, self._optimizers.critic, self._config.max_grad_norm)
+        return {
+            "loss/q": loss.detach(),
+            "q/min": evaluation.q_values.min(),
+            "q/max": evaluation.q_values.max(),
+            "grad_norm/critic": grad_norm,
+        }
+
+    def _update_duals_and_policy(self, trajectory: types.Trajectory, evaluation: Evaluation) -> Metrics:
+        config, duals = self._config, self._duals
+        e_step = losses.e_step(evaluation.q_values, duals.temperature(), config.epsilon)
+        weights, temperature_loss = e_step.weights, e_step.temperature_loss
+        metrics = {}
+        if duals.penalty_temperature is not None:
+            penalties = losses.action_penalty_values(evaluation.actions, self._low, self._high)
+            penalty = losses.e_step(penalties, duals.penalty_temperature(), config.epsilon_penalty)
+            weights = weights + penalty.weights
+            temperature_loss = temperature_loss + penalty.temperature_loss
+            metrics["penalty_temperature"] = duals.penalty_temperature().detach()
+            metrics["kl/penalty_rel"] = penalty.kl_to_uniform / config.epsilon_penalty
+
+        for m_step in range(config.m_steps):
+            online = self._online.policy(trajectory.observation[:, 0])
+            kls = losses.decoupled_kls(online, evaluation.policy, config.per_dimension_constraint)
+            if m_step == 0:
+                alpha_mean_loss = losses.alpha_loss(duals.alpha_mean(), config.epsilon_mean, kls.mean)
+                alpha_stddev_loss = losses.alpha_loss(duals.alpha_stddev(), config.epsilon_stddev, kls.stddev)
+                dual_loss = temperature_loss + alpha_mean_loss + alpha_stddev_loss
+                self._minimise("duals", dual_loss, self._optimizers.duals, math.inf)
+                metrics |= {
+                    "kl/mean_rel": kls.mean.detach().mean() / config.epsilon_mean,
+                    "kl/stddev_rel": kls.stddev.detach().mean() / config.epsilon_stddev,
+                }
+            likelihood = losses.decoupled_policy_losses(weights, evaluation.actions, online, evaluation.policy)
+            penalty_loss = losses.kl_penalty(kls, duals.alpha_mean(), duals.alpha_stddev())
+            policy_loss = likelihood.mean + likelihood.stddev + penalty_loss
+            grad_norm = self._minimise("policy", policy_loss, self._optimizers.policy, config.max_grad_norm)
+
+        stddev = evaluation.policy.log_std.exp()
+        raw_action = trajectory.extras.raw_action[:, 0]
+        return metrics | {
+            "loss/policy": policy_loss.detach(),
+            "loss/temperature": temperature_loss.detach(),
+            "loss/alpha_mean": alpha_mean_loss.detach(),
+            "loss/alpha_stddev": alpha_stddev_loss.detach(),
+            "kl/q_rel": e_step.kl_to_uniform / config.epsilon,
+            "temperature": duals.temperature().detach(),
+            "alpha/mean": duals.alpha_mean().detach().mean(),
+            "alpha/stddev": duals.alpha_stddev().detach().mean(),
+            "policy/stddev_min": stddev.min(),
+            "policy/stddev_max": stddev.max(),
+            "policy/entropy_weights": -torch.xlogy(weights, weights).sum(dim=1).mean(),
+            "policy/clipped_actions": ((raw_action < self._low) | (raw_action > self._high)).float().mean(),
+            "grad_norm/policy": grad_norm,
+        }
+
+    def _minimise(
+        self, name: str, loss: torch.Tensor, optimizer: torch.optim.Optimizer, max_norm: float
+    ) -> torch.Tensor:
+        """One gradient step, clipped by global norm; returns the norm before clipping."""
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+        _check_finite(f"gradients of the {name}", norm)
+        optimizer.step()
+        return norm
+
+    def _skip(self, error: "_NonFinite") -> None:
+        self._num_skipped += 1
+        self._num_skipped_in_a_row += 1
+        _logger.warning("learner step %d skipped: %s", self._num_steps, error)
+        if self._num_skipped_in_a_row > self._config.max_skipped_batches:
+            raise FloatingPointError(
+                f"{error}, {self._num_skipped_in_a_row} learner steps in a row (`max_skipped_batches` is "
+                f"{self._config.max_skipped_batches}). Training has diverged: lower the learning rates, or look "
+                "for extreme rewards and observations."
+            )
+
+    def _log(self, metrics: Metrics) -> None:
+        now = time.monotonic()
+        counts = self._counter.increment(steps=1, walltime=now - self._last_time)
+        self._last_time = now
+        self._logger.write({**counts, **metrics, "skipped_batches": self._num_skipped})
+
+    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
+        modules = self._modules()
+        unknown = sorted(set(names) - set(modules))
+        if unknown:
+            raise KeyError(f"Unknown variables {unknown}; there are {sorted(modules)}.")
+        return [
+            {key: value.detach().cpu().numpy().copy() for key, value in modules[name].state_dict().items()}
+            for name in names
+        ]
+
+    def poll_variables(
+        self, names: Sequence[str], newer_than: int | None = None
+    ) -> core.VersionedVariables | None:
+        if newer_than == self._num_steps:
+            return None
+        return core.VersionedVariables(self._num_steps, self.get_variables(names))
+
+    def _modules(self) -> dict[str, nn.Module]:
+        return {
+            "policy": self._online.policy,
+            "critic": self._online.critic,
+            "target_policy": self._target.policy,
+            "target_critic": self._target.critic,
+        }
+
+    def save(self) -> core.State:
+        modules = {**self._modules(), "duals": self._duals}
+        return copy.deepcopy(
+            {
+                "modules": {name: module.state_dict() for name, module in modules.items()},
+                "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+                "generator": self._generator.get_state(),
+                "num_steps": self._num_steps,
+                "num_skipped": self._num_skipped,
+                "num_skipped_in_a_row": self._num_skipped_in_a_row,
+            }
+        )
+
+    def restore(self, state: core.State) -> None:
+        modules = {**self._modules(), "duals": self._duals}
+        for name, module in modules.items():
+            module.load_state_dict(state["modules"][name])
+        for optimizer, optimizer_state in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(optimizer_state)
+        self._generator.set_state(state["generator"].cpu())
+        self._num_steps = state["num_steps"]
+        self._num_skipped = state["num_skipped"]
+        self._num_skipped_in_a_row = state["num_skipped_in_a_row"]
+
+
+def make_optimizers(
+    networks: mpo_networks.MPONetworks, duals: losses.MPODuals, config: mpo_config.MPOConfig
+) -> Optimizers:
+    """Makes one optimiser each for policy, critic and duals."""
+
+    def make(groups: Any) -> torch.optim.Optimizer:
+        if config.optimizer == "sgd":
+            return torch.optim.SGD(groups, momentum=config.sgd_momentum)
+        return torch.optim.Adam(groups, eps=config.adam_epsilon)
+
+    temperatures = [duals.temperature, duals.penalty_temperature]
+    return Optimizers(
+        policy=make(
+            # The M-steps share one step's worth of learning rate.
+            [{"params": [*networks.policy.parameters()], "lr": config.policy_learning_rate / config.m_steps}]
+        ),
+        critic=make([{"params": [*networks.critic.parameters()], "lr": config.critic_learning_rate}]),
+        duals=make(
+            [
+                {
+                    "params": [p for dual in temperatures if dual is not None for p in dual.parameters()],
+                    "lr": config.temperature_learning_rate,
+                },
+                {
+                    "params": [*duals.alpha_mean.parameters(), *duals.alpha_stddev.parameters()],
+                    "lr": config.alpha_learning_rate,
+                },
+            ]
+        ),
+    )
+
+
+class _NonFinite(Exception):
+    """Something that a step needs is infinite or not a number."""
+
+
+def _check_finite(name: str, tensor: torch.Tensor) -> None:
+    if not torch.isfinite(tensor).all():
+        raise _NonFinite(f"the {name} are not finite")
