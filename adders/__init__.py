@@ -1,1 +1,7 @@
-"""Timesteps in, replay items out."""
+"""Adders: timesteps in, replay items out."""
+
+if __name__ != "minerva_acme.adders":
+    # Found by its folder's name, from the repository's root: every class would exist twice.
+    raise ImportError(
+        f"`{__name__}` must be imported as `minerva_acme.adders`: write `from minerva_acme.adders import ...`."
+    )
