@@ -1,1 +1,21 @@
-"""MPO"""
+"""Maximum a posteriori policy optimisation (MPO) with Retrace targets."""
+
+from minerva_acme.agents.mpo.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
+from minerva_acme.agents.mpo.builder import MPOBuilder
+from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
+from minerva_acme.agents.mpo.learning import MPOLearner
+from minerva_acme.agents.mpo.networks import MPONetworks, make_networks
+from minerva_acme.agents.mpo.targets import CriticTarget
+
+__all__ = [
+    "PRESETS",
+    "BehaviourExtras",
+    "BehaviourPolicy",
+    "CriticTarget",
+    "GreedyPolicy",
+    "MPOBuilder",
+    "MPOConfig",
+    "MPOLearner",
+    "MPONetworks",
+    "make_networks",
+]

@@ -1,1 +1,17 @@
-"""experiments"""
+"""An agent and an environment, played, evaluated and saved."""
+
+from minerva_acme.experiments.config import EnvironmentFactory, ExperimentConfig, RunOptions
+from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint
+from minerva_acme.experiments.run import ExperimentResult, Progress, run_experiment
+
+__all__ = [
+    "EnvironmentFactory",
+    "Evaluation",
+    "ExperimentConfig",
+    "ExperimentResult",
+    "Progress",
+    "RunOptions",
+    "evaluate",
+    "evaluate_checkpoint",
+    "run_experiment",
+]

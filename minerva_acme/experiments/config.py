@@ -15,15 +15,9 @@ EnvironmentFactory = Callable[[int], dm_env.Environment]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExperimentConfig:
-    """An agent, an environment and how long they should play."""
+class RunOptions:
+    """How long to train, how often to evaluate and save: the plain values of an experiment."""
 
-    builder: builders.AgentBuilder[Any]
-    """Makes the agent's parts."""
-    environment_factory: EnvironmentFactory
-    """Makes environments; training and each evaluation have one of their own."""
-    directory: str | os.PathLike[str]
-    """The run's own folder: logs, checkpoints, summary. A run found there is resumed."""
     num_env_steps: int
     """Environment steps of training in all, resumed ones included."""
     seed: int = 0
@@ -33,13 +27,13 @@ class ExperimentConfig:
     evaluation_period: int = 5_000
     """Environment steps between evaluations; 0: only before and after training."""
     evaluation_episodes: int = 10
-    """Episodes an evaluation averages."""
+    """Episodes that an evaluation averages."""
     checkpoint_period: int = 10_000
     """Environment steps between checkpoints; 0: only at the end and when interrupted."""
     checkpoint_replay: bool = True
-    """Whether checkpoints hold the replay too; without it a resumed run starts with an empty one."""
-    log_period_seconds: float = 10.0
-    """Seconds between rows of the learner's and the loop's logs; the last row is always written."""
+    """Whether checkpoints hold the replay; without it a resumed run fills a new one first."""
+    log_period_seconds: float = 5.0
+    """Seconds between rows of the learner's and the actor's logs; the last row is always written."""
     tensorboard: bool = True
     """Whether logs are written as TensorBoard events beside the CSV files."""
 
@@ -50,9 +44,24 @@ class ExperimentConfig:
         for name in ("seed", "evaluation_period", "checkpoint_period", "log_period_seconds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must be >= 0, got {getattr(self, name)}.")
-        device = torch.device(self.device)
+        try:
+            device = torch.device(self.device)
+        except RuntimeError as error:
+            raise ValueError(f"`device` must be like 'cpu', 'cuda' or 'cuda:1', got '{self.device}'.") from error
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(
                 f"`device` is '{self.device}' but torch {torch.__version__} finds no CUDA device. "
                 "Use 'cpu', or install a CUDA build of torch."
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentConfig(RunOptions):
+    """An agent, an environment and how they should play."""
+
+    builder: builders.AgentBuilder[Any]
+    """Makes the agent's parts."""
+    environment_factory: EnvironmentFactory
+    """Makes environments; training and each evaluation have one of their own."""
+    directory: str | os.PathLike[str]
+    """The run's own folder: logs, checkpoints, replay. A run found there is resumed."""

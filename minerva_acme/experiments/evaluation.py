@@ -1,12 +1,16 @@
 """What a policy is worth: raw returns in an environment of its own."""
 
+import pathlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
+import torch
+import tree
 
-from minerva_acme import core, environment_loop
+from minerva_acme import builders, core, environment_loop, specs
+from minerva_acme.experiments import checkpointing
 
 
 class Evaluation(NamedTuple):
@@ -57,3 +61,33 @@ def evaluate(
             returns.append(float(result["episode_return"]))
             lengths.append(int(result["episode_length"]))
     return Evaluation(tuple(returns), tuple(lengths))
+
+
+def evaluate_checkpoint(
+    checkpoint: pathlib.Path,
+    builder: builders.AgentBuilder[Any],
+    environment: dm_env.Environment,
+    num_episodes: int,
+    seed: int = 0,
+    explore: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Evaluation | None:
+    """Plays episodes with the policy that a checkpoint holds.
+
+    Args:
+        checkpoint: its folder.
+        builder: of the agent that was trained.
+        environment: wrapped as in training.
+        num_episodes: how many episodes to play.
+        seed: of the policy's own randomness, if it has any.
+        explore: whether to act with the exploring policy rather than the one to be judged by.
+        should_stop: asked before each step; if true, None is returned.
+    """
+    spec = specs.make_environment_spec(environment)
+    generator = torch.Generator().manual_seed(seed)
+    policy = builder.make_policy(
+        builder.make_networks(spec, generator), spec, generator, evaluation=not explore
+    )
+    values = checkpointing.load_state(checkpoint)["policy_variables"]
+    policy.set_variables([tree.map_structure(lambda tensor: tensor.numpy(), value) for value in values])
+    return evaluate(environment, builder.make_actor(policy), num_episodes, should_stop)

@@ -1,0 +1,334 @@
+"""One process: act, add, learn, evaluate, save."""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import tree
+
+from minerva_acme import actors, core, counting, environment_loop, loggers, specs
+from minerva_acme.experiments import checkpointing, evaluation, signals
+from minerva_acme.experiments import config as experiment_config
+from minerva_acme.replay import reverb_store
+
+_logger = logging.getLogger(__name__)
+
+
+class Progress(NamedTuple):
+    """Where a run stands."""
+
+    env_steps: int
+    num_env_steps: int  # how many it will be
+    learner_steps: int
+    last_episode_return: float | None  # of the last training episode
+    last_evaluation: evaluation.Evaluation | None
+    phase: str  # "train", "evaluate" or "save"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentResult:
+    """What a run came to."""
+
+    directory: pathlib.Path
+    env_steps: int
+    learner_steps: int
+    random: evaluation.Evaluation | None
+    """Uniformly random actions; None if the run was interrupted before they were judged."""
+    before: evaluation.Evaluation | None
+    """The policy before training; None likewise."""
+    after: evaluation.Evaluation | None
+    """The policy at the end; None if the run was interrupted."""
+    interrupted_by: str | None
+    """The signal that stopped the run early, or None."""
+
+
+class _Seeds:
+    """Independent seeds for the parts of a run, by name, so that adding a part changes no other's."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def number(self, purpose: str, index: int = 0) -> int:
+        sequence = np.random.SeedSequence([self._seed, index, *purpose.encode()])
+        return int(sequence.generate_state(1)[0])
+
+    def generator(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
+        return torch.Generator(device).manual_seed(self.number(purpose))
+
+
+def run_experiment(
+    config: experiment_config.ExperimentConfig,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> ExperimentResult:
+    """Trains an agent in this process, with its replay server, and evaluates it.
+
+    Acting and learning take turns: after each environment step the learner makes the steps that the
+    builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns; the same call
+    resumes from the newest checkpoint in the run's directory.
+
+    Args:
+        config: the experiment.
+        on_progress: called often, from this thread, with where the run stands.
+
+    Raises:
+        ValueError: the agent cannot handle the environment.
+    """
+    with contextlib.ExitStack() as resources:
+        return _Run(config, resources, on_progress).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        config: experiment_config.ExperimentConfig,
+        resources: contextlib.ExitStack,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._config = config
+        self._on_progress = on_progress
+        self._directory = pathlib.Path(config.directory)
+        self._seeds = _Seeds(config.seed)
+        builder = config.builder
+
+        # The environment comes first: an agent that cannot play in it says so before anything starts.
+        self._environment = config.environment_factory(self._seeds.number("environment"))
+        resources.callback(self._environment.close)
+        spec = self._spec = specs.make_environment_spec(self._environment)
+        builder.check_spec(spec)
+
+        self._checkpointer = checkpointing.Checkpointer(self._directory / "checkpoints")
+        checkpoint = self._checkpointer.latest()
+        replay_files = checkpointing.replay_folder(checkpoint) if checkpoint else None
+        server = resources.enter_context(
+            reverb_store.ReverbServer(
+                builder.make_replay_tables(spec),
+                checkpoint_directory=str(self._directory / "replay"),
+                restore_from=str(replay_files) if replay_files else None,
+            )
+        )
+        self._client = resources.enter_context(server.client())
+
+        self._counter = counting.Counter()
+        self._loggers = {
+            label: resources.enter_context(self._make_logger(label, steps_key))
+            for label, steps_key in (
+                ("actor", "actor_steps"),
+                ("learner", "learner_steps"),
+                ("evaluator", "actor_steps"),
+            )
+        }
+        device = torch.device(config.device)
+        networks = builder.make_networks(spec, self._seeds.generator("networks"))
+        dataset = builder.make_dataset(self._client, spec, device)
+        resources.callback(dataset.close)  # type: ignore[attr-defined]
+        self._learner = builder.make_learner(
+            networks=networks,
+            dataset=dataset,
+            spec=spec,
+            counter=counting.Counter(self._counter, "learner"),
+            logger=self._loggers["learner"],
+            generator=self._seeds.generator("learner", device),
+            device=device,
+        )
+        self._policy = builder.make_policy(networks, spec, self._seeds.generator("policy"))
+        self._greedy_policy = builder.make_policy(
+            networks, spec, self._seeds.generator("evaluation"), evaluation=True
+        )
+        self._adder = resources.enter_context(builder.make_adder(self._client, spec))
+        self._loop = environment_loop.EnvironmentLoop(
+            environment=self._environment,
+            actor=builder.make_actor(self._policy, self._learner, self._adder),
+            counter=counting.Counter(self._counter, "actor"),
+            logger=self._loggers["actor"],
+        )
+
+        # What was written to the replay that now exists, and learned from it: a resumed run whose
+        # checkpoint holds no replay fills a new one first.
+        self._inserted_before = 0
+        self._learned = 0
+        self._sampling = False
+        self._random: evaluation.Evaluation | None = None
+        self._before: evaluation.Evaluation | None = None
+        self._latest: tuple[int, evaluation.Evaluation] | None = None  # with its env_steps
+        self._episode_return: float | None = None
+        if checkpoint:
+            self._restore(checkpoint, with_replay=replay_files is not None)
+
+    def run(self) -> ExperimentResult:
+        with signals.stop_request_on_signals() as stop:
+            if self._before is None:
+                self._evaluate_before(stop)
+            saved_at = self._train(stop)
+            if not stop:
+                self._evaluate(stop)
+            if self._env_steps != saved_at or stop:
+                self._save(stopping=True)
+        return ExperimentResult(
+            directory=self._directory,
+            env_steps=self._env_steps,
+            learner_steps=self._learner_steps,
+            random=self._random,
+            before=self._before,
+            after=self._latest[1] if self._latest and not stop else None,
+            interrupted_by=stop.signal_name,
+        )
+
+    @property
+    def _env_steps(self) -> int:
+        return int(self._counter.get_counts().get("actor_steps", 0))
+
+    @property
+    def _learner_steps(self) -> int:
+        return int(self._counter.get_counts().get("learner_steps", 0))
+
+    def _train(self, stop: signals.StopRequest) -> int:
+        """Plays and learns to the end or to the stop; returns the steps at the last save."""
+        config = self._config
+        saved_at = self._env_steps
+        while self._env_steps < config.num_env_steps and not stop:
+            episode = self._loop.step()
+            self._learn(stop)
+            if episode is not None:
+                self._episode_return = float(episode["episode_return"])
+            self._report("train")
+            steps = self._env_steps
+            if config.evaluation_period and steps % config.evaluation_period == 0:
+                self._evaluate(stop)
+            # Saved at the end of an episode, a resumed run plays on as an uninterrupted one would;
+            # an episode that is longer than a whole period is not waited for.
+            unsaved = steps - saved_at
+            if config.checkpoint_period and unsaved >= config.checkpoint_period:
+                if episode is not None or unsaved >= 2 * config.checkpoint_period:
+                    self._save(stopping=False)
+                    saved_at = steps
+        return saved_at
+
+    def _learn(self, stop: signals.StopRequest) -> None:
+        inserted = self._inserted_before + self._adder.num_inserted
+        due = self._config.builder.learner_steps_due(inserted)
+        while self._learned < due and not stop:
+            if not self._sampling:
+                # The limiter counts what has arrived; what is still on its way would be waited for
+                # in vain, since nobody but this thread can send it.
+                self._adder.flush()
+                self._sampling = True
+            self._learner.step()
+            self._learned += 1
+
+    def _evaluate_before(self, stop: signals.StopRequest) -> None:
+        actor = actors.RandomActor(self._spec.actions, seed=self._seeds.number("random"))
+        self._random = self._play(actor, stop)
+        if self._random is not None:
+            self._before = self._play(self._greedy_actor(), stop)
+        if self._before is not None:
+            self._log_evaluation(self._before)
+
+    def _evaluate(self, stop: signals.StopRequest) -> None:
+        if self._latest is not None and self._latest[0] == self._env_steps:
+            return
+        result = self._play(self._greedy_actor(), stop)
+        if result is not None:
+            self._latest = (self._env_steps, result)
+            self._log_evaluation(result)
+
+    def _greedy_actor(self) -> core.Actor:
+        actor = self._config.builder.make_actor(self._greedy_policy, self._learner)
+        actor.update(wait=True)
+        return actor
+
+    def _play(self, actor: core.Actor, stop: signals.StopRequest) -> evaluation.Evaluation | None:
+        self._report("evaluate")
+        # A fresh environment, seeded by the step it is for: nothing of it needs to be saved, and
+        # nothing that it does touches training.
+        environment = self._config.environment_factory(self._seeds.number("evaluation", self._env_steps))
+        with contextlib.closing(environment):
+            return evaluation.evaluate(
+                environment, actor, self._config.evaluation_episodes, should_stop=lambda: bool(stop)
+            )
+
+    def _log_evaluation(self, result: evaluation.Evaluation) -> None:
+        counts = self._counter.get_counts()
+        self._loggers["evaluator"].write({"actor_steps": 0, **counts, **result.metrics()})
+        _logger.info(
+            "%d environment steps: return %.1f +- %.1f over %d episodes",
+            self._env_steps,
+            result.mean,
+            result.std,
+            len(result.returns),
+        )
+
+    def _report(self, phase: str) -> None:
+        self._on_progress(
+            Progress(
+                env_steps=self._env_steps,
+                num_env_steps=self._config.num_env_steps,
+                learner_steps=self._learner_steps,
+                last_episode_return=self._episode_return,
+                last_evaluation=self._latest[1] if self._latest else None,
+                phase=phase,
+            )
+        )
+
+    def _save(self, stopping: bool) -> None:
+        self._report("save")
+        if stopping:
+            # The resumed run begins a new episode, so the open one ends here: its transitions stay.
+            self._adder.reset()
+        self._adder.flush()
+        state = {
+            "counter": self._counter.save(),
+            "learner": self._learner.save(),
+            "policy": self._policy.save(),
+            "policy_variables": self._policy_variables(),
+            "environment": self._environment.save() if hasattr(self._environment, "save") else None,
+            "inserted": self._inserted_before + self._adder.num_inserted,
+            "learned": self._learned,
+            "random": _pack(self._random),
+            "before": _pack(self._before),
+            "latest": self._latest and (self._latest[0], _pack(self._latest[1])),
+        }
+        replay_files = self._client.checkpoint() if self._config.checkpoint_replay else None
+        self._checkpointer.save(self._env_steps, state, replay_files)
+
+    def _policy_variables(self) -> list[Any]:
+        values = self._learner.get_variables(self._config.builder.policy_variables)
+        return [tree.map_structure(torch.from_numpy, value) for value in values]
+
+    def _restore(self, checkpoint: pathlib.Path, with_replay: bool) -> None:
+        state = checkpointing.load_state(checkpoint, self._config.device)
+        self._counter.restore(state["counter"])
+        self._learner.restore(state["learner"])
+        self._policy.restore(state["policy"])
+        if state["environment"] is not None:
+            self._environment.restore(state["environment"])
+        if with_replay:
+            self._inserted_before = state["inserted"]
+            self._learned = state["learned"]
+        self._random = _unpack(state["random"])
+        self._before = _unpack(state["before"])
+        if state["latest"]:
+            self._latest = (state["latest"][0], _unpack(state["latest"][1]))
+        _logger.info("resumed %s at %d environment steps", checkpoint, self._env_steps)
+
+    def _make_logger(self, label: str, steps_key: str) -> loggers.Logger:
+        return loggers.make_default_logger(
+            self._directory,
+            label,
+            steps_key=steps_key,
+            terminal=False,
+            tensorboard=self._config.tensorboard,
+            time_delta=0.0 if label == "evaluator" else self._config.log_period_seconds,
+        )
+
+
+def _pack(result: evaluation.Evaluation | None) -> Any:
+    return None if result is None else (list(result.returns), list(result.lengths))
+
+
+def _unpack(packed: Any) -> evaluation.Evaluation | None:
+    return None if packed is None else evaluation.Evaluation(tuple(packed[0]), tuple(packed[1]))
