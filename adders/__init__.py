@@ -3,5 +3,5 @@
 if __name__ != "minerva_acme.adders":
     # Found by its folder's name, from the repository's root: every class would exist twice.
     raise ImportError(
-        f"`{__name__}` must be imported as `minerva_acme.adders`: write `from minerva_acme.adders import ...`."
+        f"`{__name__}` is installed as `minerva_acme.adders`: write `from minerva_acme.adders import ...`."
     )

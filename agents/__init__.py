@@ -3,7 +3,7 @@
 if __name__ != "minerva_acme.agents":
     # Found by its folder's name, from the repository's root: every class would exist twice.
     raise ImportError(
-        f"`{__name__}` must be imported as `minerva_acme.agents`: write `from minerva_acme.agents import ...`."
+        f"`{__name__}` is installed as `minerva_acme.agents`: write `from minerva_acme.agents import ...`."
     )
 
 __all__: list[str] = []
