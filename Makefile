@@ -1,0 +1,76 @@
+# Every target installs what it needs first, once: into the active virtual environment, or into .venv.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+DEMO_COMMAND ?= minerva demo
+LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 --capture no
+# More for pytest, such as: make test ARGS="-k retrace"
+ARGS ?=
+
+VENV := $(or $(VIRTUAL_ENV),.venv)
+INSTALLED := $(VENV)/.minerva-acme
+export PATH := $(or $(VIRTUAL_ENV),$(CURDIR)/.venv)/bin:$(PATH)
+
+# An environment that another clone was installed into last is installed into again.
+ifneq ($(shell cat "$(INSTALLED)" 2>/dev/null),$(CURDIR))
+.PHONY: $(INSTALLED)
+endif
+
+.PHONY: help
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo
+demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (about 5 minutes)
+	$(DEMO_COMMAND)
+
+.PHONY: test
+test: $(INSTALLED)  ## Run the tests, but for those that train for long
+	python -m pytest -m "not learning" $(ARGS)
+
+.PHONY: check
+check: style types structure  ## Check style, types, layers, packaging and public names
+
+.PHONY: style
+style: $(INSTALLED)
+	python -m ruff check .
+	python -m ruff format --check .
+
+# mypy does not follow the editable install: it gets a folder laid out as the wheel is.
+.PHONY: types
+types: $(INSTALLED)
+	rm -rf build/typed
+	mkdir -p build/typed/minerva_acme
+	cd build/typed/minerva_acme && ln -s ../../../minerva_acme/* ../../../adders ../../../agents .
+	cd build/typed && python -m mypy --config-file ../../setup.cfg --cache-dir ../../.mypy_cache -p minerva_acme
+
+.PHONY: structure
+structure: $(INSTALLED)
+	python -m pip check
+	python -m pytest tests/test_imports.py tests/test_layering.py tests/test_packaging.py tests/test_public_names.py
+
+.PHONY: learn
+learn: $(INSTALLED)  ## Run the long trainings whose returns the README states (hours)
+	$(LEARN_COMMAND)
+
+.PHONY: clean
+clean:  ## Remove what the targets made, .venv included; runs/ stays
+	rm -rf .venv build dist minerva_acme.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): setup.cfg pyproject.toml constraints.txt minerva_acme/_version.py | $(VENV)/bin/python
+	@python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
+	    echo "$(VENV) holds $$(python --version), but Reverb's last release needs Python 3.11:"; \
+	    echo "deactivate it, and make creates .venv with python3.11."; exit 1; }
+	@echo "Installing minerva-acme and what it needs into $(VENV): a few minutes and about 3 GB, once."
+	@python -m pip install --disable-pip-version-check -c constraints.txt -e ".[dev]" \
+	    | awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing collected/ {print "  unpacking ..."; fflush()}'
+	@printf '%s' "$(CURDIR)" > "$@"
+
+.venv/bin/python:
+	@python3.11 -c '' || { \
+	    echo "Python 3.11 was not found: install it (Debian and Ubuntu: python3.11 and python3.11-venv;"; \
+	    echo "anywhere: uv python install 3.11), or activate a virtual environment that has it."; exit 1; }
+	@echo "Creating .venv"
+	@python3.11 -m venv .venv || { rm -rf .venv; exit 1; }
