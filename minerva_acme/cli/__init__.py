@@ -1,1 +1,5 @@
-"""cli"""
+"""The `minerva` command."""
+
+from minerva_acme.cli.main import main
+
+__all__ = ["main"]
