@@ -1,7 +1,7 @@
 """Environments by id, and the wrappers that agents for flat control expect around them.
 
-    dm_control/<domain>/<task>      a task of the DeepMind Control Suite
-    gymnasium/<id>, or <id> alone   anything that Gymnasium has registered
+An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, or `gymnasium/<id>`,
+or that `<id>` alone, for anything that Gymnasium has registered.
 """
 
 import difflib
@@ -90,13 +90,12 @@ def _make_dm_control(
     if environment_id not in _list_dm_control():
         raise _unknown(environment_id)
     _, domain, task = environment_id.split("/")
-    environment = _import_suite().load(domain, task, task_kwargs={**task_kwargs, "random": seed})
+    environment = _import_suite().load(domain, task, task_kwargs={"random": seed, **task_kwargs})
     return wrappers.DmControlRandomState(environment)
 
 
-def _make_gymnasium(
-    environment_id: str, seed: int | None, make_kwargs: dict[str, Any]
-) -> dm_env.Environment:
+def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str, Any]) -> dm_env.Environment:
+    import gymnasium
     from gymnasium import error
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
@@ -104,6 +103,14 @@ def _make_gymnasium(
         return wrappers.GymnasiumEnvironment(gymnasium_id, seed=seed, **make_kwargs)
     except error.DependencyNotInstalled as exception:
         raise ImportError(f"'{environment_id}' needs a package that is missing: {exception}") from exception
+    except ModuleNotFoundError as exception:
+        spec = gymnasium.registry.get(gymnasium_id)
+        if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
+            raise
+        raise ImportError(
+            f"'{environment_id}' needs '{exception.name}', which is not installed: "
+            "pip install 'gymnasium[mujoco]'"
+        ) from exception
     except (error.UnregisteredEnv, error.DeprecatedEnv) as exception:
         raise _unknown(environment_id) from exception
     except error.Error as exception:
@@ -121,13 +128,21 @@ def _list_gymnasium() -> list[str]:
 
 
 def _unknown(environment_id: str) -> ValueError:
-    known = list_environments()
+    if environment_id.startswith(_DM_CONTROL):
+        known = _list_dm_control()
+    elif environment_id.startswith(_GYMNASIUM):
+        known = _list_gymnasium()
+    else:
+        known = list_environments()
     # Without the prefixes, which make everything behind them look alike.
     wanted = environment_id.removeprefix(_GYMNASIUM).removeprefix(_DM_CONTROL).lower()
     by_short = {name.removeprefix(_DM_CONTROL).lower(): name for name in known}
     near = difflib.get_close_matches(wanted, by_short, n=5)
     near += [short for short in by_short if wanted and wanted in short and short not in near]
-    hint = f"Did you mean {', '.join(by_short[short] for short in near[:8])}?" if near else "`list_environments()` returns those there are."
+    if near:
+        hint = f"Did you mean {', '.join(by_short[short] for short in near[:8])}?"
+    else:
+        hint = "`list_environments()` returns those there are."
     return ValueError(
         "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, "
         f"got '{environment_id}'. {hint}"
@@ -144,10 +159,12 @@ def _import_suite() -> ModuleType:
     has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     if settled or has_display or sys.platform != "linux":
         return importlib.import_module("dm_control.suite")
+    pyopengl_platform = os.environ.get("PYOPENGL_PLATFORM")
     os.environ["MUJOCO_GL"] = "egl"
     try:
         return importlib.import_module("dm_control.suite")
     except Exception:  # PyOpenGL fails in many ways; what has another cause fails again below
         os.environ["MUJOCO_GL"] = "disabled"
-        os.environ.pop("PYOPENGL_PLATFORM", None)
+        if pyopengl_platform is None:
+            os.environ.pop("PYOPENGL_PLATFORM", None)  # dm_control set it
         return importlib.import_module("dm_control.suite")

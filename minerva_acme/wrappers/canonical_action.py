@@ -51,7 +51,7 @@ class CanonicalActionWrapper(base.EnvironmentWrapper):
         if self._clip:
             # The scale is monotone, so this equals clipping to [-1, 1] first, and rounding cannot
             # push the result over a bound.
-            scaled = np.clip(scaled, spec.minimum, spec.maximum)
+            scaled = np.minimum(np.maximum(scaled, spec.minimum), spec.maximum)
         return np.asarray(scaled, dtype=spec.dtype)
 
 

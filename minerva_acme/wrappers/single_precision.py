@@ -85,7 +85,9 @@ def _narrow_spec(spec: specs.Array) -> specs.Array:
         return spec
     if isinstance(spec, specs.BoundedArray) and not isinstance(spec, specs.DiscreteArray):
         return spec.replace(
-            dtype=dtype, minimum=_narrow_bound(spec.minimum, dtype), maximum=_narrow_bound(spec.maximum, dtype)
+            dtype=dtype,
+            minimum=_narrow_bound(spec.minimum, dtype),
+            maximum=_narrow_bound(spec.maximum, dtype),
         )
     return spec.replace(dtype=dtype)
 
