@@ -1,0 +1,60 @@
+"""The Lagrange multipliers of MPO's constraints.
+
+Shapes: D action dimensions, or 1 where a constraint holds for their sum.
+"""
+
+import torch
+from torch import nn
+
+_MIN_RAW = -18.0  # softplus is 1.5e-8 there: smaller multipliers are rounding errors
+_MIN_VALUE = 1e-8  # a multiplier divides, so it never becomes 0
+
+
+class DualVariable(nn.Module):
+    """A positive number, or a vector of them: softplus(max(raw, -18)) + 1e-8."""
+
+    def __init__(self, shape: tuple[int, ...], initial_raw: float) -> None:
+        """Makes the parameter.
+
+        Args:
+            shape: () or (D,).
+            initial_raw: its first value, before softplus.
+        """
+        super().__init__()
+        self.raw = nn.Parameter(torch.full(shape, float(initial_raw)))
+
+    def forward(self) -> torch.Tensor:
+        """The positive value, with the shape of the parameter."""
+        return nn.functional.softplus(self.raw.clamp(min=_MIN_RAW)) + _MIN_VALUE
+
+
+class MPODuals(nn.Module):
+    """The multipliers of the E-step's bound (temperatures) and of the M-step's bounds (alphas)."""
+
+    penalty_temperature: DualVariable | None
+
+    def __init__(
+        self,
+        *,
+        num_dimensions: int,
+        init_log_temperature: float,
+        init_log_alpha_mean: float,
+        init_log_alpha_stddev: float,
+        action_penalty: bool,
+    ) -> None:
+        """Makes the parameters; initial values are before softplus.
+
+        Args:
+            num_dimensions: D, or 1 where the KL bounds hold for the sum over dimensions.
+            init_log_temperature: of the temperature, and of the penalty's.
+            init_log_alpha_mean: of the multipliers of the mean's KL.
+            init_log_alpha_stddev: of the multipliers of the standard deviation's KL.
+            action_penalty: whether there is a temperature for the action penalty.
+        """
+        super().__init__()
+        if num_dimensions < 1:
+            raise ValueError(f"`num_dimensions` must be >= 1, got {num_dimensions}.")
+        self.temperature = DualVariable((), init_log_temperature)
+        self.alpha_mean = DualVariable((num_dimensions,), init_log_alpha_mean)
+        self.alpha_stddev = DualVariable((num_dimensions,), init_log_alpha_stddev)
+        self.penalty_temperature = DualVariable((), init_log_temperature) if action_penalty else None

@@ -1,0 +1,70 @@
+"""A critic of observation and action."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from minerva_acme.networks.linear import Linear
+from minerva_acme.networks.torso import LayerNormMLP
+
+_HEAD_STD = 0.01  # first values are near zero, so that early targets are rewards and not noise
+
+
+class Critic(nn.Module):
+    """A torso on observation and action, the action clipped to its bounds, and one linear head."""
+
+    low: torch.Tensor  # [D]
+    high: torch.Tensor  # [D]
+
+    def __init__(
+        self,
+        observation_size: int,
+        action_low: torch.Tensor,
+        action_high: torch.Tensor,
+        layer_sizes: Sequence[int],
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Makes the layers.
+
+        Args:
+            observation_size: O.
+            action_low: smallest action, [D].
+            action_high: largest action, [D].
+            layer_sizes: units of each layer of the torso.
+            generator: draws the initial weights; None is torch's global one.
+
+        Raises:
+            ValueError: the bounds are not two vectors of one size with low <= high.
+        """
+        super().__init__()
+        if action_low.ndim != 1 or action_low.shape != action_high.shape or (action_low > action_high).any():
+            raise ValueError(
+                "`action_low` and `action_high` must be vectors of one size, low <= high, got "
+                f"{action_low.tolist()} and {action_high.tolist()}."
+            )
+        # Copies: a spec's arrays are read-only and shared.
+        self.register_buffer("low", action_low.detach().clone().float())
+        self.register_buffer("high", action_high.detach().clone().float())
+        action_size = action_low.shape[0]
+        self.torso = LayerNormMLP(observation_size + action_size, layer_sizes, generator=generator)
+        self.head = Linear(self.torso.output_size, 1, generator=generator)
+        nn.init.trunc_normal_(
+            self.head.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
+        )
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Q of each pair.
+
+        Args:
+            observation: [..., O].
+            action: [..., D] with the same leading axes, raw or within the bounds.
+
+        Returns:
+            Values, [...].
+        """
+        clipped = torch.clamp(action, self.low, self.high)
+        features = self.torso(torch.cat([observation, clipped], dim=-1))
+        return self.head(features).squeeze(-1)

@@ -1,0 +1,66 @@
+"""The diagonal Gaussian that policies are.
+
+Shapes: D action dimensions; `...` any leading axes, such as [B] or [B, T].
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class DiagonalGaussian(NamedTuple):
+    """N(mean, diag(exp(log_std))^2) at every leading index."""
+
+    mean: torch.Tensor  # [..., D]
+    log_std: torch.Tensor  # [..., D]
+
+    def sample(self, generator: torch.Generator, num_samples: int | None = None) -> torch.Tensor:
+        """Draws mean + std * noise; gradients flow to mean and log_std.
+
+        Args:
+            generator: draws the noise, on the device of `mean`.
+            num_samples: N; None draws one sample and adds no axis.
+
+        Returns:
+            Samples, [..., D], or [N, ..., D] with `num_samples`.
+        """
+        leading = () if num_samples is None else (num_samples,)
+        noise = torch.randn(
+            *leading,
+            *self.mean.shape,
+            generator=generator,
+            dtype=self.mean.dtype,
+            device=self.mean.device,
+        )
+        return self.mean + self.log_std.exp() * noise
+
+    def log_prob(self, x: torch.Tensor) -> torch.Tensor:
+        """log N(x; mean, std), summed over D.
+
+        Args:
+            x: [..., D], or [N, ..., D]: further axes stand in front.
+
+        Returns:
+            Log-densities, nats, with the shape of `x` less its last axis.
+        """
+        z = (x - self.mean) * torch.exp(-self.log_std)
+        return (-0.5 * z.square() - self.log_std - _LOG_SQRT_2PI).sum(dim=-1)
+
+    def entropy(self) -> torch.Tensor:
+        """Differential entropy, nats, summed over D: [...]."""
+        return (self.log_std + _LOG_SQRT_2PI + 0.5).sum(dim=-1)
+
+    def kl_per_dimension(self, other: "DiagonalGaussian") -> torch.Tensor:
+        """KL(self || other), nats, for each dimension by itself: [..., D].
+
+            KL = 1/2 (s^2 / s_o^2 - 1 - log(s^2 / s_o^2) + (m - m_o)^2 / s_o^2)
+
+        Written with expm1: policies are held to KLs of 1e-6, which the difference of rounded ratio
+        and logarithm would drown in float32.
+        """
+        log_ratio = 2.0 * (self.log_std - other.log_std)
+        z = (self.mean - other.mean) * torch.exp(-other.log_std)
+        return 0.5 * (torch.expm1(log_ratio) - log_ratio + z.square())

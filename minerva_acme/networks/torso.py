@@ -1,0 +1,50 @@
+"""The torso that policy and critic share in form."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from minerva_acme.networks.linear import Linear
+
+
+class LayerNormMLP(nn.Sequential):
+    """Linear, LayerNorm, tanh, then Linear and ELU for each further size; the last is activated.
+
+    The first layer brings observations of any scale into [-1, 1], which spares a normaliser.
+    Activations overwrite their input: no layer needs what it returned to compute its gradient.
+    """
+
+    def __init__(
+        self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
+    ) -> None:
+        """Makes the layers.
+
+        Args:
+            input_size: features of an input row.
+            layer_sizes: units of each layer, at least one.
+            generator: draws the initial weights; None is torch's global one.
+
+        Raises:
+            ValueError: a size is missing or below 1.
+        """
+        sizes = [input_size, *layer_sizes]
+        if len(sizes) < 2 or min(sizes) < 1:
+            raise ValueError(
+                f"`layer_sizes` must hold at least one size, all >= 1, got {tuple(layer_sizes)} for "
+                f"inputs of {input_size}. A model without hidden layers is a `Linear`."
+            )
+        layers: list[nn.Module] = [
+            Linear(sizes[0], sizes[1], generator=generator),
+            nn.LayerNorm(sizes[1]),
+            _TanhInPlace(),
+        ]
+        for size_in, size_out in zip(sizes[1:-1], sizes[2:], strict=True):
+            layers += [Linear(size_in, size_out, generator=generator), nn.ELU(inplace=True)]
+        super().__init__(*layers)
+        self.output_size = sizes[-1]
+
+
+class _TanhInPlace(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh_(x)
