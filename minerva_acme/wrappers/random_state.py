@@ -2,25 +2,40 @@
 
 from typing import Any
 
+import dm_env
 import numpy as np
 
-from minerva_acme import core
+from minerva_acme import core, types
 from minerva_acme.wrappers import base
 
 
 class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
     """Saves and restores the random generator of a dm_control task.
 
-    The generator alone, not the physics: save at the end of an episode, restore into an environment
-    made in the same way with the same seed, and start an episode. The episodes that follow are then
-    those that would have followed without the interruption.
+    The generator alone, not the physics: saved at the end of an episode and restored into an
+    environment made in the same way with the same seed, the episodes that follow are those that
+    would have followed without the interruption. Restoring drops an episode in progress.
     """
+
+    def __init__(self, environment: dm_env.Environment) -> None:
+        super().__init__(environment)
+        self._reset_next_step = False
+
+    def reset(self) -> dm_env.TimeStep:
+        self._reset_next_step = False
+        return self._environment.reset()
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        if self._reset_next_step:
+            return self.reset()
+        return self._environment.step(action)
 
     def save(self) -> core.State:
         return to_plain(self._random().get_state(legacy=False))
 
     def restore(self, state: core.State) -> None:
         self._random().set_state(to_numpy(state))
+        self._reset_next_step = True
 
     def _random(self) -> np.random.RandomState:
         random: np.random.RandomState = self._environment.task.random

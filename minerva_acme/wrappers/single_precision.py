@@ -53,18 +53,23 @@ class SinglePrecisionWrapper(base.EnvironmentWrapper):
         return self._discount_spec
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        observation = tree.map_structure(_narrow, timestep.observation)
+        if timestep.first():
+            return timestep._replace(observation=observation)  # no reward and no discount yet
         return dm_env.TimeStep(
             step_type=timestep.step_type,
-            # Both are None at the first timestep, which dm-tree takes for a leaf.
-            reward=tree.map_structure(_narrow, timestep.reward),
-            discount=tree.map_structure(_narrow, timestep.discount),
-            observation=tree.map_structure(_narrow, timestep.observation),
+            # By spec, because environments return plain numbers here, integers among them.
+            reward=tree.map_structure(_as_spec, self._reward_spec, timestep.reward),
+            discount=tree.map_structure(_as_spec, self._discount_spec, timestep.discount),
+            observation=observation,
         )
 
 
+def _as_spec(spec: specs.Array, value: Any) -> Any:
+    return np.asarray(value, dtype=spec.dtype)[()]
+
+
 def _narrow(value: Any) -> Any:
-    if value is None:
-        return None
     wide = np.asarray(value)
     dtype = _NARROWER.get(wide.dtype)
     if dtype is None:
@@ -75,8 +80,7 @@ def _narrow(value: Any) -> Any:
             f"An int64 value of the environment does not fit int32: {wide}. Leave out "
             "SinglePrecisionWrapper, or rescale the value in a wrapper inside it."
         )
-    # A scalar stays a scalar: numpy's own arithmetic and dm_env's specs treat both alike.
-    return narrow if narrow.shape else narrow[()]
+    return narrow[()]  # a scalar stays a scalar
 
 
 def _narrow_spec(spec: specs.Array) -> specs.Array:

@@ -13,10 +13,10 @@ class ScriptedEnvironment(dm_env.Environment):
 
     def __init__(
         self,
-        observation: Any = np.float64(0.0),
+        observation: Any = 0.0,
         observation_spec: Any = None,
         action_spec: Any = None,
-        reward: Any = np.float64(0.5),
+        reward: Any = 0.5,
         reward_spec: Any = None,
     ) -> None:
         self.observation = observation

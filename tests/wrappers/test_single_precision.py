@@ -42,6 +42,12 @@ def test_rewards_and_discounts_are_float32_and_none_at_the_first_timestep(script
     environment.discount_spec().validate(timestep.discount)
 
 
+def test_an_integer_reward_becomes_what_its_spec_says(scripted):
+    environment = SinglePrecisionWrapper(scripted(reward=1))
+    environment.reset()
+    environment.reward_spec().validate(environment.step(np.zeros(1)).reward)
+
+
 def test_nested_rewards_are_narrowed_too(scripted):
     spec = {"task": specs.Array((2,), np.float64), "bonus": specs.Array((), np.float64)}
     environment = SinglePrecisionWrapper(

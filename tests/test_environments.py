@@ -1,0 +1,220 @@
+import os
+import subprocess
+import sys
+
+import dm_env
+import numpy as np
+import pytest
+from absl.testing import absltest
+from dm_env import specs, test_utils
+
+from minerva_acme import environments
+
+
+def run_python(code, **environment):
+    """Runs code in a fresh interpreter without a display or a chosen renderer."""
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MUJOCO_GL", "PYOPENGL_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY")
+    }
+    return subprocess.run(
+        [sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "seed_gives"),
+    [
+        ("dm_control/cartpole/swingup", lambda timestep: timestep.observation["position"]),
+        ("Pendulum-v1", lambda timestep: timestep.observation),
+    ],
+)
+def test_the_seed_determines_the_first_episode(environment_id, seed_gives):
+    first, again, other = (seed_gives(environments.make(environment_id, seed).reset()) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_a_gymnasium_id_may_carry_a_prefix():
+    plain, prefixed = (environments.make(name, 0) for name in ("Pendulum-v1", "gymnasium/Pendulum-v1"))
+    np.testing.assert_array_equal(plain.reset().observation, prefixed.reset().observation)
+
+
+def test_task_settings_reach_the_task():
+    dm_control = environments.make("dm_control/cartpole/swingup", 0, time_limit=0.05)
+    gymnasium = environments.make("Pendulum-v1", 0, max_episode_steps=5)
+    for environment in (dm_control, gymnasium):
+        environment.reset()
+        timesteps = [environment.step(np.zeros(1)) for _ in range(5)]
+        assert [timestep.last() for timestep in timesteps] == [False] * 4 + [True]
+        assert timesteps[-1].discount == 1.0
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "suggestions"),
+    [
+        (
+            "dm_control/cartpole/swing_up",
+            ["dm_control/cartpole/swingup", "dm_control/cartpole/swingup_sparse"],
+        ),
+        ("dm_control/walker", ["dm_control/walker/walk", "dm_control/walker/run"]),
+        ("swingup", ["dm_control/cartpole/swingup", "dm_control/acrobot/swingup"]),
+        ("Pendulum-v9", ["Pendulum-v1"]),
+        ("gymnasium/pendulm", ["Pendulum-v1"]),
+        ("cheetah/run", ["dm_control/cheetah/run"]),
+        ("cartpole", ["CartPole-v1", "dm_control/cartpole/balance"]),
+    ],
+)
+def test_an_unknown_id_is_refused_with_near_matches(environment_id, suggestions):
+    with pytest.raises(ValueError, match="`environment_id` must be .* Did you mean") as error:
+        environments.make(environment_id)
+    assert f"got '{environment_id}'." in str(error.value)
+    for suggestion in suggestions:
+        assert suggestion in str(error.value)
+
+
+def test_an_id_like_no_other_is_refused_with_where_to_look():
+    with pytest.raises(ValueError, match=r"got 'zzzzzz'. `list_environments\(\)` returns those there are"):
+        environments.make("zzzzzz")
+
+
+def test_an_id_that_gymnasium_cannot_read_is_refused():
+    with pytest.raises(ValueError, match="'two words' cannot be made: Malformed environment ID"):
+        environments.make("two words")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range_is_refused(seed):
+    with pytest.raises(ValueError, match=rf"`seed` must be None or in \[0, 2\*\*32\), got {seed}\."):
+        environments.make("Pendulum-v1", seed)
+
+
+def test_a_missing_extra_is_named_with_the_command_that_brings_it():
+    code = """
+import sys
+sys.modules["imageio"] = None
+from minerva_acme import environments
+try:
+    environments.make("HalfCheetah-v5")
+except ImportError as error:
+    print(error)
+"""
+    result = run_python(code)
+    assert (
+        "'HalfCheetah-v5' needs 'imageio', which is not installed: pip install 'gymnasium[mujoco]'"
+        in result.stdout
+    )
+
+
+def test_listed_environments_are_sorted_and_hold_both_kinds():
+    names = environments.list_environments()
+    assert names == sorted(names)
+    assert {"dm_control/cartpole/swingup", "Pendulum-v1"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "size", "action_spec"),
+    [
+        ("dm_control/walker/walk", 24, specs.BoundedArray((6,), np.float32, -np.ones(6), np.ones(6))),
+        ("Pendulum-v1", 3, specs.BoundedArray((1,), np.float32, -np.ones(1), np.ones(1))),
+        ("CartPole-v1", 4, specs.DiscreteArray(2, dtype=np.int32)),
+    ],
+)
+def test_the_training_environment_is_flat_float32_and_canonical(environment_id, size, action_spec):
+    environment = environments.make_training_environment(environment_id, seed=0)
+    assert environment.observation_spec() == specs.Array((size,), np.float32)
+    assert environment.action_spec() == action_spec
+    assert environment.reward_spec().dtype == environment.discount_spec().dtype == np.float32
+
+
+def test_a_canonical_action_of_one_is_the_full_torque_of_the_pendulum():
+    pendulum = environments.make("Pendulum-v1", seed=0)
+    environment = environments.wrap_for_flat_control(pendulum)
+    environment.reset()
+    environment.step(np.ones(1, np.float32))
+    assert pendulum.environment.unwrapped.last_u == 2.0
+
+
+def test_an_environment_that_exists_is_wrapped_as_it_is():
+    made = environments.make("Pendulum-v1", 0)
+    environment = environments.make_training_environment(made)
+    assert environment.environment.environment.environment is made
+
+
+def test_a_seed_for_an_environment_that_exists_is_refused():
+    with pytest.raises(ValueError, match="`seed` and task settings must not be given"):
+        environments.make_training_environment(environments.make("Pendulum-v1"), seed=0)
+
+
+def test_importing_and_making_is_quiet_without_a_display():
+    code = """
+from minerva_acme import environments
+environments.make_training_environment("dm_control/cartpole/swingup", 0).reset()
+"""
+    result = run_python(code)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_training_works_where_egl_does_not():
+    code = """
+import os
+from minerva_acme import environments
+environments.make_training_environment("dm_control/cartpole/swingup", 0).reset()
+print(os.environ["MUJOCO_GL"])
+"""
+    # PyOpenGL bound to another platform makes EGL fail to import, as it does where it is missing.
+    result = run_python(code, PYOPENGL_PLATFORM="osmesa")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "disabled\n", "")
+
+
+def test_a_renderer_that_the_user_chose_is_left_alone():
+    code = """
+import os
+from minerva_acme import environments
+environments.make("dm_control/cartpole/swingup")
+print(os.environ["MUJOCO_GL"])
+"""
+    assert run_python(code, MUJOCO_GL="disabled").stdout == "disabled\n"
+
+
+def test_importing_the_module_imports_no_simulator():
+    code = """
+import sys
+import minerva_acme.environments, minerva_acme.wrappers
+print([name for name in ("dm_control", "mujoco", "gymnasium", "torch") if name in sys.modules])
+"""
+    assert run_python(code).stdout == "[]\n"
+
+
+class _TrainingConformance(test_utils.EnvironmentTestMixin):
+    environment_id: str
+    task_kwargs: dict[str, float]
+
+    def make_object_under_test(self) -> dm_env.Environment:
+        return environments.make_training_environment(self.environment_id, 0, **self.task_kwargs)
+
+
+class CartpoleConformanceTest(_TrainingConformance, absltest.TestCase):
+    environment_id = "dm_control/cartpole/swingup"
+    task_kwargs = {"time_limit": 0.05}
+
+
+class BallInCupConformanceTest(_TrainingConformance, absltest.TestCase):
+    environment_id = "dm_control/ball_in_cup/catch"
+    task_kwargs = {"time_limit": 0.1}
+
+
+class WalkerConformanceTest(_TrainingConformance, absltest.TestCase):
+    environment_id = "dm_control/walker/walk"
+    task_kwargs = {"time_limit": 0.1}
+
+
+class PendulumConformanceTest(_TrainingConformance, absltest.TestCase):
+    environment_id = "Pendulum-v1"
+    task_kwargs = {"max_episode_steps": 7}
+
+
+class DiscreteConformanceTest(_TrainingConformance, absltest.TestCase):
+    environment_id = "CartPole-v1"
+    task_kwargs = {}
