@@ -1,0 +1,80 @@
+"""What every test gets: one torch thread, the list of source files, a guard against what is left behind."""
+
+import pathlib
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import minerva_acme  # noqa: F401 -- sets the environment that torch reads when it loads
+
+_GRACE_SECONDS = 2.0
+
+
+def pytest_configure() -> None:
+    # Several threads gain nothing on tensors this small, and slow each other on a busy machine.
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def repository() -> pathlib.Path:
+    """The repository's root."""
+    return pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def source_files(repository: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Every module of the project by its installed name; a package by its `__init__.py`."""
+    folders = {
+        "minerva_acme": repository / "minerva_acme",
+        "minerva_acme.adders": repository / "adders",
+        "minerva_acme.agents": repository / "agents",
+    }
+    files = {}
+    for package, folder in folders.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if parts[-1] == "__init__":
+                parts = parts[:-1]
+            files[".".join((package, *parts))] = path
+    return files
+
+
+def _own_threads() -> set[threading.Thread]:
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not thread.daemon and not thread.name.startswith("pytest_timeout")
+    }
+
+
+def _own_children() -> dict[int, str]:
+    """This process's children and what they run; empty where the system does not tell (not Linux)."""
+    children = {}
+    for listing in pathlib.Path("/proc/self/task").glob("*/children"):
+        for pid in listing.read_text().split():
+            try:
+                command = pathlib.Path("/proc", pid, "cmdline").read_text().replace("\0", " ").strip()
+            except OSError:  # gone already
+                continue
+            # Python's own helper, which lives as long as the process.
+            if "multiprocessing.resource_tracker" not in command:
+                children[int(pid)] = command
+    return children
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leaves_no_thread_or_process_behind() -> Iterator[None]:
+    """Fails the last test of a file if, with its fixtures closed, something still runs."""
+    threads, children = _own_threads(), _own_children().keys()
+    yield
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while True:
+        left = [f"thread '{thread.name}'" for thread in _own_threads() - threads]
+        left += [f"process {pid}: {line}" for pid, line in _own_children().items() if pid not in children]
+        if not left or time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    assert not left, f"This file's tests left behind: {'; '.join(left)}."

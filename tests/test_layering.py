@@ -1,0 +1,132 @@
+"""Imports go one way: from the upper layers to the lower ones."""
+
+import ast
+import pathlib
+import sys
+from collections.abc import Iterator
+
+# Lower layers first. The longest name that fits a module gives its layer.
+LAYERS = {
+    "minerva_acme": 0,
+    "minerva_acme.adders": 1,
+    "minerva_acme.agents": 2,
+    "minerva_acme.experiments": 3,
+    "minerva_acme.cli": 4,
+}
+MATHS = ("minerva_acme.losses", "minerva_acme.networks")
+# Where a library that is slow or hard to install may be named, be it lazily.
+ONLY_IN = {
+    "dm_control": ("minerva_acme.environments",),
+    "gymnasium": ("minerva_acme.environments", "minerva_acme.wrappers.gymnasium_adapter"),
+    "matplotlib": ("minerva_acme.cli",),
+    "ray": (),
+    "reverb": ("minerva_acme.replay.reverb_loader",),
+    "tensorboard": ("minerva_acme.loggers",),
+    "tensorflow": ("minerva_acme.replay.reverb_loader", "minerva_acme.loggers"),
+}
+
+
+def belongs_to(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def layer(module: str) -> int:
+    return LAYERS[max((name for name in LAYERS if belongs_to(module, name)), key=len)]
+
+
+def imports(source: str) -> Iterator[str]:
+    """Yields what a file imports, at the top or in a function, as dotted names.
+
+    `from a import b` gives `a.b`, whether b is a module or a name in one. An import by a string
+    counts; a relative one is given with its dots.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            if node.args and isinstance(node.args[0], ast.Constant):
+                yield str(node.args[0].value)
+
+
+def upward(module: str, source: str) -> list[str]:
+    return [
+        f"{module} imports {name}"
+        for name in imports(source)
+        if belongs_to(name, "minerva_acme") and layer(name) > layer(module)
+    ]
+
+
+def foreign_to_maths(module: str, source: str) -> list[str]:
+    allowed = {"torch", "numpy", *sys.stdlib_module_names}
+    return [
+        f"{module} imports {name}"
+        for name in imports(source)
+        if name.split(".")[0] not in allowed and not any(belongs_to(name, package) for package in MATHS)
+    ]
+
+
+def out_of_place(module: str, source: str) -> list[str]:
+    return [
+        f"{module} imports {name}"
+        for name in imports(source)
+        for library, places in ONLY_IN.items()
+        if library in name.split(".")[:3] and not belongs_to(name, "minerva_acme")
+        if not any(belongs_to(module, place) for place in places)
+    ]
+
+
+def test_no_module_imports_from_a_layer_above_it(source_files: dict[str, pathlib.Path]) -> None:
+    wrong = [line for module, path in source_files.items() for line in upward(module, path.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_maths_imports_torch_and_numpy_alone(source_files: dict[str, pathlib.Path]) -> None:
+    wrong = [
+        line
+        for module, path in source_files.items()
+        if any(belongs_to(module, package) for package in MATHS)
+        for line in foreign_to_maths(module, path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_heavy_libraries_are_imported_in_their_place_alone(source_files: dict[str, pathlib.Path]) -> None:
+    wrong = [line for module, path in source_files.items() for line in out_of_place(module, path.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_are_absolute(source_files: dict[str, pathlib.Path]) -> None:
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in source_files.items()
+        for name in imports(path.read_text())
+        if name.startswith(".")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_upward_import_is_found_wherever_it_stands() -> None:
+    lazily = "def make():\n    from minerva_acme import agents"
+    by_string = "import importlib\nimportlib.import_module('minerva_acme.cli.main')"
+    assert upward("minerva_acme.builders", lazily) == ["minerva_acme.builders imports minerva_acme.agents"]
+    assert upward("minerva_acme.agents.mpo", by_string) == [
+        "minerva_acme.agents.mpo imports minerva_acme.cli.main"
+    ]
+    assert not upward("minerva_acme.cli.main", "from minerva_acme.agents import mpo")
+
+
+def test_a_foreign_import_in_the_maths_is_found() -> None:
+    source = (
+        "import math\nimport torch.nn\nfrom minerva_acme import core\nfrom minerva_acme.networks import mlp"
+    )
+    assert foreign_to_maths("minerva_acme.losses.mpo", source) == [
+        "minerva_acme.losses.mpo imports minerva_acme.core"
+    ]
+
+
+def test_a_heavy_library_out_of_place_is_found() -> None:
+    source = "from torch.utils import tensorboard"
+    assert out_of_place("minerva_acme.core", source) == ["minerva_acme.core imports torch.utils.tensorboard"]
+    assert not out_of_place("minerva_acme.loggers.tensorboard", source)
