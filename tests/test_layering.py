@@ -118,12 +118,9 @@ def test_an_upward_import_is_found_wherever_it_stands() -> None:
 
 
 def test_a_foreign_import_in_the_maths_is_found() -> None:
-    source = (
-        "import math\nimport torch.nn\nfrom minerva_acme import core\nfrom minerva_acme.networks import mlp"
-    )
-    assert foreign_to_maths("minerva_acme.losses.mpo", source) == [
-        "minerva_acme.losses.mpo imports minerva_acme.core"
-    ]
+    source = "import math, torch.nn\nfrom minerva_acme import core\nfrom minerva_acme.networks import linear"
+    found = foreign_to_maths("minerva_acme.losses.mpo", source)
+    assert found == ["minerva_acme.losses.mpo imports minerva_acme.core"]
 
 
 def test_a_heavy_library_out_of_place_is_found() -> None:

@@ -3,8 +3,8 @@
 import ast
 import pathlib
 
-# A call by one of these names checks: pytest.raises, np.testing.assert_allclose, a file's own check_tape, ...
-CHECKS = ("assert", "check_", "raises", "warns", "fail")
+# A call whose name starts so checks: pytest.raises, np.testing.assert_allclose, spec.validate, check_tape ..
+CHECKS = ("assert", "check_", "fail", "raises", "validate", "warns")
 
 
 def checks_something(function: ast.FunctionDef) -> bool:
