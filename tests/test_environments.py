@@ -67,7 +67,7 @@ def test_task_settings_reach_the_task():
     ],
 )
 def test_an_unknown_id_is_refused_with_near_matches(environment_id, suggestions):
-    with pytest.raises(ValueError, match="`environment_id` must be .* Did you mean") as error:
+    with pytest.raises(ValueError, match=r"`environment_id` must be .* Did you mean") as error:
         environments.make(environment_id)
     assert f"got '{environment_id}'." in str(error.value)
     for suggestion in suggestions:

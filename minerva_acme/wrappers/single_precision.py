@@ -80,7 +80,7 @@ def _narrow(value: Any) -> Any:
             f"An int64 value of the environment does not fit int32: {wide}. Leave out "
             "SinglePrecisionWrapper, or rescale the value in a wrapper inside it."
         )
-    return narrow[()]  # a scalar stays a scalar
+    return narrow
 
 
 def _narrow_spec(spec: specs.Array) -> specs.Array:

@@ -123,9 +123,10 @@ def test_rewards_are_float64_scalars_whatever_the_environment_returns():
         environment.reward_spec().validate(environment.step(np.zeros(1)).reward)
 
 
-def test_observations_get_the_dtype_of_their_space_and_memory_of_their_own():
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_observations_get_the_dtype_of_their_space_and_memory_of_their_own(dtype):
     inner = Tape()
-    inner.first = np.zeros(1, np.float64)
+    inner.first = np.zeros(1, dtype)
     environment = GymnasiumEnvironment(inner)
     observation = environment.reset().observation
     environment.observation_spec().validate(observation)

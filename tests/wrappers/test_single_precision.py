@@ -87,5 +87,5 @@ def test_integer_bounds_out_of_reach_become_the_furthest(scripted):
 
 def test_an_integer_that_does_not_fit_is_refused_instead_of_wrapped_around(scripted):
     environment = SinglePrecisionWrapper(scripted(np.int64(2**40), specs.Array((), np.int64)))
-    with pytest.raises(ValueError, match="does not fit int32: 1099511627776. Leave out"):
+    with pytest.raises(ValueError, match=r"does not fit int32: 1099511627776\. Leave out"):
         environment.reset()
