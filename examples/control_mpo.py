@@ -67,6 +67,7 @@ def main(options: Options) -> experiments.Evaluation:
             init_log_temperature=config.init_log_temperature,
             init_log_alpha_mean=config.init_log_alpha_mean,
             init_log_alpha_stddev=config.init_log_alpha_stddev,
+            action_penalty=config.action_penalty,
         ),
         dataset=dataset,
         critic_target=targets.retrace(lambda_=config.retrace_lambda, num_actions=config.retrace_mc_actions),

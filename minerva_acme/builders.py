@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -12,9 +12,14 @@ from minerva_acme.replay import base as replay
 Networks = TypeVar("Networks")
 
 
-class AgentPolicy(actors.Policy, core.Saveable, Protocol):
-    """A policy whose weights come from a variable source and whose random state can be saved."""
+class AgentPolicy(core.Saveable):
+    """An `actors.Policy` whose weights come from a variable source; its state is its randomness."""
 
+    @abc.abstractmethod
+    def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
+        """Chooses the action for one observation."""
+
+    @abc.abstractmethod
     def set_variables(self, values: list[types.NestedArray]) -> None:
         """Takes over weights, in the order of the builder's `policy_variables`."""
 

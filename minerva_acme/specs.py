@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import dm_env
+import numpy as np
 from dm_env import specs
 
 from minerva_acme import types
@@ -30,6 +31,12 @@ def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
         rewards=environment.reward_spec(),
         discounts=environment.discount_spec(),
     )
+
+
+def bounds(spec: BoundedArray) -> tuple[np.ndarray, np.ndarray]:
+    """The smallest and largest values, each of the spec's own shape and dtype; a spec may hold scalars."""
+    low, high = (np.broadcast_to(bound, spec.shape).copy() for bound in (spec.minimum, spec.maximum))
+    return low, high
 
 
 def describe(spec: Any) -> str:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from minerva_acme import actors, core, specs, types
+from minerva_acme import actors, builders, core, specs, types
 from minerva_acme.agents.mpo import networks as mpo_networks
 
 
@@ -24,7 +24,7 @@ def extras_spec(spec: specs.EnvironmentSpec) -> BehaviourExtras:
     )
 
 
-class _GaussianActing(core.Saveable):
+class _GaussianActing(builders.AgentPolicy):
     """A policy network of its own, on the CPU, whose weights come from a variable source."""
 
     def __init__(
@@ -36,8 +36,7 @@ class _GaussianActing(core.Saveable):
     ) -> None:
         self._network = networks.copy().policy.to("cpu").eval()
         self._parameters = self._network.state_dict()
-        self._low = spec.actions.minimum
-        self._high = spec.actions.maximum
+        self._low, self._high = specs.bounds(spec.actions)
         self._generator = generator
 
     def set_variables(self, values: list[types.NestedArray]) -> None:

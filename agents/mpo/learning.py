@@ -90,8 +90,7 @@ class MPOLearner(core.Learner):
         self._dataset = dataset
         self._critic_target = critic_target
         self._config = config
-        self._low = torch.as_tensor(action_spec.minimum, device=device)
-        self._high = torch.as_tensor(action_spec.maximum, device=device)
+        self._low, self._high = (torch.from_numpy(bound).to(device) for bound in specs.bounds(action_spec))
         self._counter = counter
         self._logger = logger
         self._generator = generator

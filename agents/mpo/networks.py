@@ -38,15 +38,15 @@ def make_networks(
         generator: draws the initial weights.
     """
     observation_size = spec.observations.shape[0]
-    action_size = spec.actions.shape[0]
+    low, high = specs.bounds(spec.actions)
     return MPONetworks(
         policy=networks.GaussianPolicy(
-            observation_size, action_size, config.policy_layer_sizes, generator=generator
+            observation_size, low.size, config.policy_layer_sizes, generator=generator
         ),
         critic=networks.Critic(
             observation_size,
-            torch.as_tensor(spec.actions.minimum),
-            torch.as_tensor(spec.actions.maximum),
+            torch.from_numpy(low),
+            torch.from_numpy(high),
             config.critic_layer_sizes,
             generator=generator,
         ),

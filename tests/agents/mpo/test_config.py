@@ -1,0 +1,67 @@
+import dataclasses
+
+import pytest
+
+from minerva_acme.agents.mpo import PRESETS, MPOConfig
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"policy_layer_sizes": ()}, "`policy_layer_sizes` must hold at least one size"),
+        ({"critic_layer_sizes": (256, 0)}, "`critic_layer_sizes` must hold at least one size"),
+        ({"sequence_length": 0}, "`sequence_length` must be >= 1, got 0."),
+        ({"discount": 1.1}, r"`discount` must be in \[0, 1\], got 1.1."),
+        ({"discount": float("nan")}, r"`discount` must be in \[0, 1\], got nan."),
+        ({"retrace_lambda": -0.1}, r"`retrace_lambda` must be in \[0, 1\]"),
+        ({"epsilon": 0.0}, "`epsilon` must be > 0, got 0.0."),
+        ({"num_samples": 1}, "`num_samples` must be >= 2"),
+        ({"critic_target": "td_lambda"}, "`critic_target` must be one of .*'retrace'.*got 'td_lambda'"),
+        ({"optimizer": "rmsprop"}, "`optimizer` must be one of"),
+        ({"sgd_momentum": 1.0}, r"`sgd_momentum` must be in \[0, 1\)"),
+        ({"max_skipped_batches": -1}, "`max_skipped_batches` must be >= 0"),
+        ({"min_replay_size": 11, "max_replay_size": 10}, "Learning would never start"),
+        ({"sequence_period": 6}, "`sequence_period` must be <= `sequence_length` 5, got 6"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        MPOConfig(**overrides)
+
+
+def test_the_minerva_preset_has_the_values_of_the_original():
+    preset = PRESETS["minerva"]
+    assert preset.policy_layer_sizes == preset.critic_layer_sizes == (512, 256)
+    assert (preset.discount, preset.num_samples, preset.sequence_length) == (0.98, 64, 2)
+    assert (preset.policy_learning_rate, preset.critic_learning_rate) == (1e-4, 1e-4)
+    assert (preset.temperature_learning_rate, preset.alpha_learning_rate) == (1e-3, 1e-2)
+    assert (preset.epsilon, preset.epsilon_mean, preset.epsilon_stddev) == (0.1, 2.5e-3, 2.5e-3)
+    assert (preset.max_grad_norm, preset.adam_epsilon, preset.init_log_temperature) == (1.0, 1e-5, 10.0)
+    assert (preset.batch_size, preset.max_replay_size, preset.min_replay_size) == (256, 10**6, 10**4)
+    assert preset.inserts_per_learner_step == 1.0
+
+
+def test_every_field_is_documented():
+    import ast
+    import inspect
+
+    from minerva_acme.agents.mpo import config
+
+    (cls,) = (
+        node
+        for node in ast.parse(inspect.getsource(config)).body
+        if isinstance(node, ast.ClassDef) and node.name == "MPOConfig"
+    )
+    documented = {
+        field.target.id
+        for field, text in zip(cls.body, cls.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
+    assert documented == {field.name for field in dataclasses.fields(MPOConfig)}
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        MPOConfig().discount = 0.5  # type: ignore[misc]
