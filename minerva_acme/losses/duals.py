@@ -3,6 +3,8 @@
 Shapes: D action dimensions, or 1 where a constraint holds for their sum.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -25,7 +27,28 @@ class DualVariable(nn.Module):
 
     def forward(self) -> torch.Tensor:
         """The positive value, with the shape of the parameter."""
-        return nn.functional.softplus(self.raw.clamp(min=_MIN_RAW)) + _MIN_VALUE
+        raw: torch.Tensor = _LowerBound.apply(self.raw, _MIN_RAW)  # type: ignore[no-untyped-call]
+        return nn.functional.softplus(raw) + _MIN_VALUE
+
+
+class _LowerBound(torch.autograd.Function):
+    """max(x, bound), whose gradient below the bound flows still where descent along it raises x.
+
+    A multiplier that once fell below the bound would otherwise stay there for ever, and its
+    constraint be off from then on.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bound: float) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.bound = bound
+        return x.clamp(min=bound)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (grad,) = grad_outputs
+        (x,) = ctx.saved_tensors
+        return torch.where((x >= ctx.bound) | (grad < 0.0), grad, 0.0), None
 
 
 class MPODuals(nn.Module):

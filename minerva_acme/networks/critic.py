@@ -66,5 +66,5 @@ class Critic(nn.Module):
             Values, [...].
         """
         clipped = torch.clamp(action, self.low, self.high)
-        features = self.torso(torch.cat([observation, clipped], dim=-1))
-        return self.head(features).squeeze(-1)
+        q: torch.Tensor = self.head(self.torso(torch.cat([observation, clipped], dim=-1)))
+        return q.squeeze(-1)

@@ -66,13 +66,17 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     """
     if not (_USE_ONEDNN and _suits_onednn(x, weight)):
         return nn.functional.linear(x, weight, bias)
-    rows_RI = x.reshape(-1, x.shape[-1])
-    return _OneDNNLinear.apply(rows_RI, weight, bias).view(*x.shape[:-1], weight.shape[0])
+    # Rows are flattened out here: a view made inside would forbid activations in place.
+    output: torch.Tensor = _OneDNNLinear.apply(  # type: ignore[no-untyped-call]
+        x.reshape(-1, x.shape[-1]), weight, bias
+    )
+    return output.view(*x.shape[:-1], weight.shape[0])
 
 
 def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return (
         x.numel() * weight.shape[0] >= _MIN_SIZE
+        and x.shape[-1] == weight.shape[1]  # or else torch's own error, which names the sizes
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"
         # Autocast and the compilers know torch's own operator and would not see through this one.
@@ -84,19 +88,20 @@ def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
 class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_RI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        ctx.save_for_backward(x_RI, weight_OI)
-        return _onednn_linear(x_RI, weight_OI, bias_O)
+        ctx.save_for_backward(x, weight)
+        return _onednn_linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (grad_RO,) = grad_outputs
-        x_RI, weight_OI = ctx.saved_tensors
+        (grad,) = grad_outputs
+        x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        x_RI, grad_RO = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
         # Products by `linear` again, which makes second derivatives right.
         return (
-            linear(grad_RO, weight_OI.T, None) if needs_x else None,
+            linear(grad, weight.T, None) if needs_x else None,
             linear(grad_RO.T, x_RI.T, None) if needs_weight else None,
             grad_RO.sum(dim=0) if needs_bias else None,
         )
@@ -118,7 +123,8 @@ def _onednn_works() -> bool:
 
 def _mkl_is_slow() -> bool:
     """Whether torch multiplies by MKL on an x86 CPU of another maker. Known on Linux alone."""
-    if platform.machine() != "x86_64" or not torch.backends.mkl.is_available():
+    has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    if platform.machine() != "x86_64" or not has_mkl:
         return False
     try:
         return "GenuineIntel" not in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -129,7 +135,7 @@ def _mkl_is_slow() -> bool:
 def _choose_onednn() -> bool:
     choice = os.environ.get(_VARIABLE, "")
     if choice not in ("", "torch", "onednn"):
-        raise ValueError(f"`{_VARIABLE}` must be `torch` or `onednn`, got {choice!r}. Unset, the CPU decides.")
+        raise ValueError(f"`{_VARIABLE}` must be `torch` or `onednn`, got `{choice}`. Unset it to choose by CPU.")
     if choice == "onednn" and not _onednn_works():
         raise ValueError(
             f"`{_VARIABLE}` must not be `onednn` with torch {torch.__version__}, which has no such kernel. "

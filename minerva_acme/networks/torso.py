@@ -1,5 +1,6 @@
 """The torso that policy and critic share in form."""
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -39,7 +40,7 @@ class LayerNormMLP(nn.Sequential):
             nn.LayerNorm(sizes[1]),
             _TanhInPlace(),
         ]
-        for size_in, size_out in zip(sizes[1:-1], sizes[2:], strict=True):
+        for size_in, size_out in itertools.pairwise(sizes[1:]):
             layers += [Linear(size_in, size_out, generator=generator), nn.ELU(inplace=True)]
         super().__init__(*layers)
         self.output_size = sizes[-1]
