@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+import tree
+
+from minerva_acme import core, environments, experiments, specs
+from minerva_acme.agents import mpo
+
+SMALL = mpo.MPOConfig(
+    policy_layer_sizes=(16,),
+    critic_layer_sizes=(16,),
+    batch_size=8,
+    min_replay_size=20,
+    samples_per_insert=2.0,
+    num_samples=4,
+    retrace_mc_actions=2,
+)
+
+
+def with_spec(spec, **overrides):
+    return spec._replace(**overrides)
+
+
+@pytest.mark.parametrize(
+    ("field", "bad", "message"),
+    [
+        ("actions", specs.DiscreteArray(3), "MPO needs actions that are one float32 vector, got DiscreteArray"),
+        ("actions", specs.Array((2,), np.float32), r"MPO needs actions with finite bounds, got Array\(2,\) float32"),
+        (
+            "actions",
+            specs.BoundedArray((2,), np.float32, -np.inf, np.inf),
+            r"MPO needs actions with finite bounds, got BoundedArray\(2,\) float32 in \[-inf, inf\]",
+        ),
+        ("observations", specs.Array((3,), np.float64), "MPO needs observations that are one float32 vector"),
+        ("observations", specs.Array((8, 8, 3), np.uint8), "MPO needs observations that are one float32 vector"),
+        ("observations", {"a": specs.Array((3,), np.float32)}, "got a nest, .*ConcatObservationWrapper"),
+    ],
+)
+def test_an_environment_that_it_cannot_handle_is_refused_by_name(spec, field, bad, message):
+    with pytest.raises(ValueError, match=message):
+        mpo.MPOBuilder(SMALL).check_spec(with_spec(spec, **{field: bad}))
+
+
+def test_learning_keeps_to_the_samples_per_insert(spec):
+    config = mpo.MPOConfig(batch_size=256, samples_per_insert=32.0, min_replay_size=1000)
+    due = [mpo.MPOBuilder(config).learner_steps_due(inserted) for inserted in (0, 999, 1000, 1007, 1008, 9000)]
+    assert due == [0, 0, 1, 1, 2, 1001]
+
+
+@pytest.mark.parametrize("critic_target", ["retrace", "n_step", "one_step"])
+def test_each_critic_target_trains_through_reverb(critic_target, tmp_path):
+    import dataclasses
+
+    result = experiments.run_experiment(
+        experiments.ExperimentConfig(
+            builder=mpo.MPOBuilder(dataclasses.replace(SMALL, critic_target=critic_target)),
+            environment_factory=lambda seed: environments.make_training_environment("Pendulum-v1", seed=seed),
+            directory=tmp_path,
+            num_env_steps=100,
+            evaluation_period=0,
+            evaluation_episodes=1,
+            tensorboard=False,
+        )
+    )
+    assert (result.env_steps, result.learner_steps) == (100, mpo.MPOBuilder(SMALL).learner_steps_due(100 - 4))
+
+
+class CountingLearner(core.Learner):
+    """A learner that learns nothing: it counts the batches that it is given."""
+
+    def __init__(self, dataset, networks):
+        self.dataset, self.networks, self.batches = dataset, networks, 0
+
+    def step(self):
+        self.batches += len(next(self.dataset).data.reward)
+
+    def get_variables(self, names):
+        return [tree.map_structure(lambda x: x.numpy().copy(), dict(self.networks.policy.state_dict()))]
+
+    def save(self):
+        return self.batches
+
+    def restore(self, state):
+        self.batches = state
+
+
+class CountingBuilder(mpo.MPOBuilder):
+    learner: CountingLearner
+
+    def make_learner(self, *, networks, dataset, **unused):
+        self.learner = CountingLearner(dataset, networks)
+        return self.learner
+
+
+def test_the_learner_is_swapped_by_overriding_one_factory(tmp_path):
+    builder = CountingBuilder(SMALL)
+    config = experiments.ExperimentConfig(
+        builder=builder,
+        environment_factory=lambda seed: environments.make_training_environment("Pendulum-v1", seed=seed),
+        directory=tmp_path,
+        num_env_steps=60,
+        evaluation_period=0,
+        evaluation_episodes=1,
+        tensorboard=False,
+    )
+    experiments.run_experiment(config)
+    first = builder.learner.batches
+    assert first > 0 and first % SMALL.batch_size == 0
+    experiments.run_experiment(config)  # Done already: restored, not trained again.
+    assert builder.learner.batches == first
