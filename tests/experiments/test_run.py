@@ -1,0 +1,194 @@
+import csv
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from minerva_acme import environments, experiments
+from minerva_acme.agents import mpo
+from minerva_acme.experiments import checkpointing
+
+SMALL = mpo.MPOConfig(
+    policy_layer_sizes=(16,),
+    critic_layer_sizes=(16,),
+    batch_size=8,
+    min_replay_size=20,
+    samples_per_insert=2.0,
+    num_samples=4,
+    retrace_mc_actions=2,
+)
+NEVER_LEARNS = dataclasses.replace(SMALL, min_replay_size=100_000)
+
+
+def make_pendulum(seed):
+    # Episodes of 200 steps, cut by a time limit.
+    return environments.make_training_environment("Pendulum-v1", seed=seed)
+
+
+def make_config(directory, num_env_steps, agent=SMALL, **overrides):
+    return experiments.ExperimentConfig(
+        **{
+            "builder": mpo.MPOBuilder(agent),
+            "environment_factory": make_pendulum,
+            "directory": directory,
+            "num_env_steps": num_env_steps,
+            "evaluation_period": 0,
+            "evaluation_episodes": 1,
+            "checkpoint_period": 0,
+            "log_period_seconds": 0.0,
+            "tensorboard": False,
+            **overrides,
+        }
+    )
+
+
+def rows(directory, label):
+    with open(directory / f"{label}.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def returns(directory):
+    return [float(row["episode_return"]) for row in rows(directory, "actor")]
+
+
+def test_a_resumed_run_plays_the_episodes_of_an_uninterrupted_one(tmp_path):
+    experiments.run_experiment(make_config(tmp_path / "straight", 800, NEVER_LEARNS))
+    experiments.run_experiment(make_config(tmp_path / "resumed", 400, NEVER_LEARNS))
+    experiments.run_experiment(make_config(tmp_path / "resumed", 800, NEVER_LEARNS))
+    assert len(returns(tmp_path / "straight")) == 4
+    assert returns(tmp_path / "straight") == returns(tmp_path / "resumed")
+
+
+def test_a_seed_reproduces_the_episodes_and_another_does_not(tmp_path):
+    for name, seed in (("first", 1), ("second", 1), ("other", 2)):
+        experiments.run_experiment(make_config(tmp_path / name, 200, NEVER_LEARNS, seed=seed))
+    assert returns(tmp_path / "first") == returns(tmp_path / "second")
+    assert returns(tmp_path / "first") != returns(tmp_path / "other")
+
+
+def test_evaluation_changes_nothing_in_training(tmp_path):
+    experiments.run_experiment(make_config(tmp_path / "without", 400, NEVER_LEARNS))
+    result = experiments.run_experiment(
+        make_config(tmp_path / "with", 400, NEVER_LEARNS, evaluation_period=100, evaluation_episodes=2)
+    )
+    assert returns(tmp_path / "without") == returns(tmp_path / "with")
+    # Before training, then every period; the last one is also what the result reports.
+    steps = [int(float(row["actor_steps"])) for row in rows(tmp_path / "with", "evaluator")]
+    assert steps == [0, 100, 200, 300, 400]
+    assert result.after.mean == pytest.approx(float(rows(tmp_path / "with", "evaluator")[-1]["episode_return"]))
+    assert len(result.after.returns) == 2
+
+
+def test_learning_keeps_its_pace_across_a_resume(tmp_path):
+    config = make_config(tmp_path, 400)
+    assert experiments.run_experiment(config).learner_steps == config.builder.learner_steps_due(400)
+    result = experiments.run_experiment(make_config(tmp_path, 600))
+    assert (result.env_steps, result.learner_steps) == (600, config.builder.learner_steps_due(600))
+
+
+def test_without_its_replay_a_resumed_run_fills_a_new_one_first(tmp_path):
+    first = experiments.run_experiment(make_config(tmp_path, 200, checkpoint_replay=False))
+    again = experiments.run_experiment(make_config(tmp_path, 400, checkpoint_replay=False))
+    assert checkpointing.replay_folder(checkpointing.Checkpointer(tmp_path / "checkpoints").latest()) is None
+    assert again.learner_steps == 2 * first.learner_steps
+
+
+def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
+    first = experiments.run_experiment(make_config(tmp_path, 100))
+    again = experiments.run_experiment(make_config(tmp_path, 100))
+    assert first == again
+
+
+def test_the_last_rows_of_the_logs_are_written(tmp_path):
+    experiments.run_experiment(make_config(tmp_path, 400, log_period_seconds=1000.0))
+    assert int(float(rows(tmp_path, "actor")[-1]["actor_steps"])) == 400
+    last = rows(tmp_path, "learner")[-1]
+    assert int(float(last["learner_steps"])) == mpo.MPOBuilder(SMALL).learner_steps_due(400)
+
+
+def test_checkpoints_are_written_on_the_way(tmp_path):
+    seen = []
+
+    def on_progress(progress):
+        if progress.phase == "save":
+            seen.append(progress.env_steps)
+
+    experiments.run_experiment(make_config(tmp_path, 700, checkpoint_period=150), on_progress)
+    # At the first end of an episode that is due, and at the end of the run.
+    assert seen == [200, 400, 600, 700]
+
+
+def test_a_trained_policy_is_evaluated_from_its_checkpoint(tmp_path):
+    result = experiments.run_experiment(make_config(tmp_path, 100))
+    checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
+    evaluations = [
+        experiments.evaluate_checkpoint(checkpoint, mpo.MPOBuilder(SMALL), make_pendulum(5), 2, explore=explore)
+        for explore in (False, False, True)
+    ]
+    assert evaluations[0] == evaluations[1] != evaluations[2]
+    assert result.after is not None
+
+
+def test_an_agent_that_cannot_play_says_so_before_anything_is_written(tmp_path):
+    config = make_config(tmp_path / "run", 100, environment_factory=lambda seed: environments.make("CartPole-v1"))
+    with pytest.raises(ValueError, match="MPO needs observations"):
+        experiments.run_experiment(config)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"num_env_steps": 0}, "`num_env_steps` must be >= 1, got 0."),
+        ({"seed": -1}, "`seed` must be >= 0, got -1."),
+        ({"device": "gpu0"}, "`device` must be like 'cpu'"),
+        ({"evaluation_episodes": 0}, "`evaluation_episodes` must be >= 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        make_config(tmp_path, **{"num_env_steps": 10, **overrides})
+
+
+SCRIPT = """
+    import pathlib, sys
+    from tests.experiments.test_run import make_config, NEVER_LEARNS, SMALL
+    from minerva_acme import experiments
+
+    def on_progress(progress):
+        if progress.phase == "train" and progress.env_steps == 300:
+            print("READY", flush=True)
+
+    config = make_config(pathlib.Path(sys.argv[1]), 10**9, SMALL)
+    result = experiments.run_experiment(config, on_progress)
+    print(result.interrupted_by, result.env_steps, result.learner_steps, flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends_with_success(tmp_path, number):
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=os.getcwd(),
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "READY\n"
+        process.send_signal(number)
+        name, env_steps, learner_steps = process.stdout.read().split()
+    assert process.wait(timeout=30) == 0
+    assert name == number.name
+    # The transitions of the episode that was cut are kept, each as the start of one sequence.
+    checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
+    assert int(checkpoint.name) == int(env_steps) >= 300
+    assert checkpointing.load_state(checkpoint)["inserted"] == int(env_steps)
+
+    result = experiments.run_experiment(make_config(tmp_path, int(env_steps) + 100))
+    assert result.env_steps == int(env_steps) + 100
+    assert result.learner_steps > int(learner_steps)
