@@ -43,7 +43,7 @@ types: $(INSTALLED)
 	rm -rf build/typed
 	mkdir -p build/typed/minerva_acme
 	cd build/typed/minerva_acme && ln -s ../../../minerva_acme/* ../../../adders ../../../agents .
-	cd build/typed && python -m mypy --config-file ../../setup.cfg --cache-dir ../../.mypy_cache -p minerva_acme
+	cd build/typed && python -m mypy --config-file ../../setup.cfg --cache-dir ../../.mypy_cache minerva_acme ../../examples
 
 .PHONY: structure
 structure: $(INSTALLED)
@@ -63,7 +63,7 @@ $(INSTALLED): setup.cfg pyproject.toml constraints.txt minerva_acme/_version.py 
 	@python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
 	    echo "$(VENV) holds $$(python --version), but Reverb's last release needs Python 3.11:"; \
 	    echo "deactivate it, and make creates .venv with python3.11."; exit 1; }
-	@echo "Installing minerva-acme and what it needs into $(VENV): a few minutes and about 3 GB, once."
+	@echo "Installing minerva-acme and what it needs into $(VENV) (the first time: a few minutes, 3 GB)"
 	@python -m pip install --disable-pip-version-check -c constraints.txt -e ".[dev]" \
 	    | awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing collected/ {print "  unpacking ..."; fflush()}'
 	@printf '%s' "$(CURDIR)" > "$@"
