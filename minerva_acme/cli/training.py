@@ -1,5 +1,6 @@
 """`minerva train`."""
 
+import contextlib
 import dataclasses
 import pathlib
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from rich import console as rich_console
 from rich import table as rich_table
 
-from minerva_acme import environments, experiments
+from minerva_acme import environments, experiments, specs
 from minerva_acme.cli import progress, runs
 
 
@@ -32,7 +33,8 @@ def run(
     # A wrong id or an unfit environment is told before a folder is made for it.
     builder = description.make_builder()
     make_environment = environments.make_training_environment
-    make_environment(environment_id, seed=0).close()
+    with contextlib.closing(make_environment(environment_id, seed=0)) as environment:
+        builder.check_spec(specs.make_environment_spec(environment))
     description.write(directory)
     console.print(f"{agent} on {environment_id}, {options.num_env_steps:,} steps, in {directory}", highlight=False)
     config = experiments.ExperimentConfig(
