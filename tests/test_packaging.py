@@ -31,7 +31,6 @@ def wheel(repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) ->
         shutil.copy(repository / name, source)
     for name in ("minerva_acme", "adders", "agents"):
         shutil.copytree(repository / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    # Whatever else stands in the folders must not find its way into the wheel by chance.
     pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", built, source)
     (path,) = built.glob("*.whl")
     return path
