@@ -43,7 +43,9 @@ class Linear(nn.Linear):
         *,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(in_features, out_features, bias)
+        # Torch draws weights of its own here, which must not move the global generator.
+        with torch.random.fork_rng(devices=[]):
+            super().__init__(in_features, out_features, bias)
         bound = 1.0 / math.sqrt(in_features)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
@@ -66,11 +68,11 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     """
     if not (_USE_ONEDNN and _suits_onednn(x, weight)):
         return nn.functional.linear(x, weight, bias)
-    # Rows are flattened out here: a view made inside would forbid activations in place.
-    output: torch.Tensor = _OneDNNLinear.apply(  # type: ignore[no-untyped-call]
-        x.reshape(-1, x.shape[-1]), weight, bias
-    )
-    return output.view(*x.shape[:-1], weight.shape[0])
+    rows_RI = x.reshape(-1, x.shape[-1])
+    output_RO: torch.Tensor = _OneDNNLinear.apply(rows_RI, weight, bias)  # type: ignore[no-untyped-call]
+    # As torch's own does: activations in place would be slow to differentiate behind a plain view.
+    output: torch.Tensor = torch.ops.aten._unsafe_view(output_RO, [*x.shape[:-1], weight.shape[0]])
+    return output
 
 
 def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -88,20 +90,19 @@ def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
 class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+        ctx: Any, x_RI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None
     ) -> torch.Tensor:
-        ctx.save_for_backward(x, weight)
-        return _onednn_linear(x, weight, bias)
+        ctx.save_for_backward(x_RI, weight_OI)
+        return _onednn_linear(x_RI, weight_OI, bias_O)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (grad,) = grad_outputs
-        x, weight = ctx.saved_tensors
+        (grad_RO,) = grad_outputs
+        x_RI, weight_OI = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        x_RI, grad_RO = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
         # Products by `linear` again, which makes second derivatives right.
         return (
-            linear(grad, weight.T, None) if needs_x else None,
+            linear(grad_RO, weight_OI.T, None) if needs_x else None,
             linear(grad_RO.T, x_RI.T, None) if needs_weight else None,
             grad_RO.sum(dim=0) if needs_bias else None,
         )
@@ -135,7 +136,9 @@ def _mkl_is_slow() -> bool:
 def _choose_onednn() -> bool:
     choice = os.environ.get(_VARIABLE, "")
     if choice not in ("", "torch", "onednn"):
-        raise ValueError(f"`{_VARIABLE}` must be `torch` or `onednn`, got `{choice}`. Unset it to choose by CPU.")
+        raise ValueError(
+            f"`{_VARIABLE}` must be `torch` or `onednn`, got `{choice}`. Unset it and the CPU decides."
+        )
     if choice == "onednn" and not _onednn_works():
         raise ValueError(
             f"`{_VARIABLE}` must not be `onednn` with torch {torch.__version__}, which has no such kernel. "

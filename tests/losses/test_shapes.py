@@ -5,11 +5,8 @@ from minerva_acme import losses
 
 
 def test_axes_of_one_name_may_have_any_one_size() -> None:
-    losses.check_shapes(
-        ("weights", torch.zeros(3, 4), "BN"),
-        ("actions", torch.zeros(3, 4, 2), "BND"),
-        ("loss", torch.zeros(()), ""),
-    )
+    weights, actions, loss = torch.zeros(3, 4), torch.zeros(3, 4, 2), torch.zeros(())
+    losses.check_shapes(("weights", weights, "BN"), ("actions", actions, "BND"), ("loss", loss, ""))
     with pytest.raises(ValueError, match=r"`actions` must have shape \[B = 3, N = 4, D\], got \[3, 5, 2\]\."):
         losses.check_shapes(("weights", weights, "BN"), ("actions", torch.zeros(3, 5, 2), "BND"))
 

@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from minerva_acme import networks
+
+
+def random_rows(num_rows: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return 3.0 * torch.randn(num_rows, 4, generator=generator) + torch.tensor([0.0, 5.0, -5.0, 100.0])
+
+
+def test_statistics_are_those_of_all_rows_however_they_came() -> None:
+    x = random_rows(1000)
+    at_once, in_parts = networks.RunningNorm(4), networks.RunningNorm(4)
+    at_once.update(x.reshape(10, 100, 4))
+    for part in x.split([1, 2, 497, 500]):
+        in_parts.update(part)
+    for norm in (at_once, in_parts):
+        torch.testing.assert_close(norm.mean, x.mean(dim=0), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(norm.var, x.var(dim=0, correction=0), rtol=1e-2, atol=1e-3)
+        torch.testing.assert_close(norm.count, torch.tensor(1000.0))
+
+
+def test_forward_never_changes_the_statistics() -> None:
+    norm = networks.RunningNorm(4).train()
+    norm.update(random_rows(10))
+    before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
+    first = norm(random_rows(50))
+    torch.testing.assert_close(norm(random_rows(50)), first)
+    torch.testing.assert_close(dict(norm.state_dict()), before)
+
+
+def test_output_is_standardised_and_clipped() -> None:
+    norm = networks.RunningNorm(2)
+    norm.mean.copy_(torch.tensor([1.0, 0.0]))
+    norm.var.copy_(torch.tensor([4.0, 0.0]))
+    torch.testing.assert_close(
+        norm(torch.tensor([[5.0, 1.0], [-99.0, 0.0]])), torch.tensor([[2.0, 10.0], [-10.0, 0.0]])
+    )
+
+
+def test_fresh_normaliser_only_clips() -> None:
+    x = torch.tensor([[0.5, -20.0]])
+    torch.testing.assert_close(networks.RunningNorm(2)(x), torch.tensor([[0.5, -10.0]]))
+
+
+def test_gradient_flows_to_the_input_and_not_to_the_statistics() -> None:
+    norm = networks.RunningNorm(4)
+    x = random_rows(10).requires_grad_()
+    norm.update(x)
+    norm(x).sum().backward()
+    torch.testing.assert_close(x.grad, norm.var.rsqrt().expand(10, 4))
+    assert not [*norm.parameters()]
+
+
+def test_state_dict_carries_the_statistics() -> None:
+    norm, copy = networks.RunningNorm(4), networks.RunningNorm(4)
+    norm.update(random_rows(10))
+    copy.load_state_dict(norm.state_dict())
+    x = random_rows(20)
+    torch.testing.assert_close(copy(x), norm(x))
+    copy.update(x)
+    norm.update(x)
+    torch.testing.assert_close(dict(copy.state_dict()), dict(norm.state_dict()))
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (0, 4), ()])
+def test_rows_of_another_size_and_no_rows_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"`x` must have shape \[..., 4\] and hold a row, got \["):
+        networks.RunningNorm(4).update(torch.zeros(shape))
+
+
+def test_no_features_are_refused() -> None:
+    with pytest.raises(ValueError, match="`size` must be >= 1, got 0"):
+        networks.RunningNorm(0)

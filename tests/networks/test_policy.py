@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from minerva_acme import networks
+
+
+def make_policy(seed: int = 0, **kwargs: float) -> networks.GaussianPolicy:
+    return networks.GaussianPolicy(5, 2, (64, 256), generator=torch.Generator().manual_seed(seed), **kwargs)
+
+
+@pytest.mark.parametrize("leading", [(1,), (7,), (3, 4), ()])
+def test_leading_axes_pass_through(leading: tuple[int, ...]) -> None:
+    gaussian = make_policy()(torch.randn(*leading, 5))
+    assert gaussian.mean.shape == gaussian.log_std.shape == (*leading, 2)
+
+
+def test_log_std_is_clamped() -> None:
+    policy = make_policy()
+    for bias, expected in ((100.0, 2.0), (-100.0, -20.0)):
+        torch.nn.init.constant_(policy.log_std_head.bias, bias)
+        torch.testing.assert_close(policy(torch.randn(3, 5)).log_std, torch.full((3, 2), expected))
+
+
+def test_untrained_policy_has_its_stddev_in_every_state() -> None:
+    stddev = make_policy(initial_stddev=0.5)(10.0 * torch.randn(100, 5)).log_std.exp()
+    torch.testing.assert_close(stddev, torch.full((100, 2), 0.5), rtol=0.05, atol=0.0)
+
+
+def test_mean_head_starts_kaiming_normal_with_zero_bias() -> None:
+    head = networks.GaussianPolicy(5, 32, (256,), generator=torch.Generator().manual_seed(0)).mean_head
+    assert head.weight.std().item() == pytest.approx((2.0 / 256) ** 0.5, rel=0.05)
+    assert head.bias.abs().max().item() == 0.0
+
+
+def test_seed_reproduces_the_network_without_the_global_generator() -> None:
+    state = torch.get_rng_state()
+    torch.testing.assert_close(make_policy(3).state_dict(), make_policy(3).state_dict())
+    assert not torch.equal(make_policy(3).mean_head.weight, make_policy(4).mean_head.weight)
+    torch.testing.assert_close(torch.get_rng_state(), state)
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    policy = make_policy()
+    policy(torch.randn(8, 5)).log_prob(torch.randn(8, 2)).sum().backward()
+    for name, parameter in policy.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max().item() > 0.0, name
+
+
+def test_stddev_that_is_not_positive_is_refused() -> None:
+    with pytest.raises(ValueError, match="`initial_stddev` must be > 0, got 0"):
+        make_policy(initial_stddev=0.0)

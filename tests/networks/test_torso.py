@@ -1,0 +1,49 @@
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import networks
+
+
+def test_layers_are_linear_layer_norm_tanh_then_linear_elu() -> None:
+    torso = networks.LayerNormMLP(5, (16, 12, 8), generator=torch.Generator().manual_seed(0))
+    first, norm, _, second, _, third, _ = torso
+    x = torch.randn(7, 5)
+    h = torch.tanh(nn.functional.layer_norm(first(x), (16,), norm.weight, norm.bias))
+    expected = nn.functional.elu(third(nn.functional.elu(second(h))))
+    torch.testing.assert_close(torso(x), expected)
+    assert torso.output_size == 8
+
+
+def test_activations_in_place_change_neither_input_nor_gradients() -> None:
+    torso = networks.LayerNormMLP(5, (16, 12), generator=torch.Generator().manual_seed(0))
+    reference = nn.Sequential(torso[0], torso[1], nn.Tanh(), torso[3], nn.ELU())
+    for shape in ((7, 5), (2, 3, 5)):
+        x = torch.randn(*shape, requires_grad=True)
+        before = x.detach().clone()
+        gradients = [
+            torch.autograd.grad(module(x).square().sum(), [x, *torso.parameters()])
+            for module in (torso, reference)
+        ]
+        torch.testing.assert_close(x.detach(), before)
+        for ours, theirs in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    with torch.no_grad():
+        torch.testing.assert_close(torso(x), reference(x))
+
+
+def test_one_layer_is_enough_and_its_output_is_within_one() -> None:
+    output = networks.LayerNormMLP(5, (16,))(1e3 * torch.randn(7, 5))
+    assert output.shape == (7, 16)
+    assert output.abs().max().item() <= 1.0
+
+
+def test_untrained_torso_sees_the_scale_of_its_input() -> None:
+    torso = networks.LayerNormMLP(1, (16, 16), generator=torch.Generator().manual_seed(0))
+    assert (torso(torch.tensor([[0.5]])) - torso(torch.tensor([[2.0]]))).abs().max().item() > 0.05
+
+
+@pytest.mark.parametrize("layer_sizes", [(), (16, 0)])
+def test_missing_or_empty_layers_are_refused(layer_sizes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="`layer_sizes` must hold at least one size, all >= 1, got"):
+        networks.LayerNormMLP(5, layer_sizes)
