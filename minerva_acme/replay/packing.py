@@ -1,0 +1,223 @@
+"""A nest of one step as a few flat rows: a store handles one wide column far faster than many.
+
+{"position": float32 [3], "step": int32 [], "pixels": uint8 [64, 64, 3], "velocity": float32 [2]}
+
+column "float32"  [5]           | position . . | velocity . |
+column "int32"    [1]           | step |
+column "pixels"   [64, 64, 3]   the image as it is
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+import tree
+
+from minerva_acme import specs, types
+from minerva_acme.replay import base
+
+Rows: TypeAlias = dict[str, np.ndarray]
+
+_IMAGE_NDIM = 3
+
+
+class RowPacker:
+    """Packs nests that conform to a spec into one row per dtype, and unpacks batches of such rows.
+
+    Leaves with three axes or more, images, get a column of their own, named by their path. Every
+    leaf keeps its dtype. What does not conform is refused, so that what is stored can be trusted.
+    """
+
+    def __init__(self, spec: types.NestedSpec, name: str = "") -> None:
+        """Plans the columns.
+
+        Args:
+            spec: a nest of `dm_env` specs.
+            name: what the nest is called, in errors and in the names of columns; may be left out
+                where the nest names its fields itself.
+
+        Raises:
+            ValueError: a leaf is not a spec, or of a dtype that cannot be stored.
+        """
+        self._spec = spec
+        self._columns: dict[str, base.ColumnSpec] = {}
+        self._leaves: list[_Leaf] = []
+        self._plan = self._make_plan(spec, name, (name,) if name else ())
+        self._floating = [key for key, column in self._columns.items() if column.dtype.kind == "f"]
+
+    @property
+    def columns(self) -> dict[str, base.ColumnSpec]:
+        """The columns that rows are packed into; none for an empty nest."""
+        return dict(self._columns)
+
+    def pack(self, nest: types.NestedArray) -> Rows:
+        """Packs one step into fresh arrays, one row for each column.
+
+        Raises:
+            ValueError: a field is missing, extra, not an array, of another dtype or shape, or not
+                finite; the message names it and says what was expected.
+        """
+        leaves: list[Any] = []
+        _collect(self._plan, nest, leaves)
+        rows = {key: np.empty(column.shape, column.dtype) for key, column in self._columns.items()}
+        for leaf, value in zip(self._leaves, leaves, strict=True):
+            if (
+                not isinstance(value, (np.ndarray, np.generic))
+                or value.dtype != leaf.dtype  # unequal where the byte order differs
+                or value.shape != leaf.shape
+            ):
+                raise ValueError(_describe_mismatch(leaf, value))
+            rows[leaf.column][leaf.place] = value.ravel() if leaf.is_matrix else value
+        for key in self._floating:
+            if not np.isfinite(rows[key]).all():
+                raise ValueError(_describe_non_finite(self._leaves, leaves))
+        return rows
+
+    def unpack(self, columns: Mapping[str, torch.Tensor]) -> types.NestedTensor:
+        """Returns the nest of leaves [..., *leaf shape] out of columns [..., *row shape].
+
+        The leaves are views. Slice them, then make them contiguous: on a strided input a network's
+        first layer takes three times as long.
+        """
+        leaves = []
+        for leaf in self._leaves:
+            column = columns[leaf.column]
+            view = column if leaf.is_image else column[..., leaf.place]
+            leaves.append(view.unflatten(-1, leaf.shape) if leaf.is_matrix else view)
+        return tree.unflatten_as(self._spec, leaves)
+
+    def _make_plan(self, spec: types.NestedSpec, name: str, path: tuple[str, ...]) -> "_Leaf | _Branch":
+        if isinstance(spec, specs.Array):
+            leaf = self._make_leaf(spec, name, path)
+            self._leaves.append(leaf)
+            return leaf
+        if isinstance(spec, Mapping):
+            fields = tuple(sorted(spec))
+            children = [spec[field] for field in fields]
+        elif isinstance(spec, tuple | list):
+            fields = getattr(spec, "_fields", tuple(range(len(spec))))
+            children = list(spec)
+        else:
+            raise ValueError(
+                f"The spec of `{name}` must be a nest (tuples, lists, dicts) of dm_env specs, got {spec!r}."
+            )
+        plans = []
+        for field, child in zip(fields, children, strict=True):
+            child_name = f"{name}.{field}" if hasattr(spec, "_fields") else f"{name}[{field!r}]"
+            plans.append(self._make_plan(child, child_name if name else str(field), (*path, str(field))))
+        return _Branch(name, isinstance(spec, Mapping), hasattr(spec, "_fields"), fields, tuple(plans))
+
+    def _make_leaf(self, spec: specs.Array, name: str, path: tuple[str, ...]) -> "_Leaf":
+        dtype = np.dtype(spec.dtype)
+        if dtype.kind not in "biuf" or dtype.itemsize > 8 or not dtype.isnative:
+            raise ValueError(
+                f"`{name}` cannot be stored: its dtype must be a boolean, integer or floating one of at most "
+                f"64 bits in native byte order, got {specs.describe(spec)}. Convert or drop it in a wrapper of "
+                "the environment."
+            )
+        if len(spec.shape) >= _IMAGE_NDIM:
+            column = "/".join(path)
+            self._columns[column] = base.ColumnSpec(spec.shape, dtype)
+            return _Leaf(name, column, slice(None), spec.shape, dtype, is_matrix=False, is_image=True)
+        column = dtype.name
+        start = self._columns[column].shape[0] if column in self._columns else 0
+        stop = start + int(np.prod(spec.shape))
+        self._columns[column] = base.ColumnSpec((stop,), dtype)
+        place = slice(start, stop) if spec.shape else start
+        return _Leaf(name, column, place, spec.shape, dtype, is_matrix=len(spec.shape) == 2, is_image=False)
+
+
+class _Leaf(NamedTuple):
+    """What a leaf must be, and where it lies: `rows[column][place]`."""
+
+    name: str  # as in messages: `observation['position']`
+    column: str
+    place: int | slice
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    is_matrix: bool
+    is_image: bool
+
+
+class _Branch(NamedTuple):
+    """What an inner node must be, its fields in the order in which `tree` flattens them."""
+
+    name: str
+    is_mapping: bool
+    is_named_tuple: bool
+    fields: tuple[Any, ...]
+    children: tuple["_Leaf | _Branch", ...]
+
+
+def _collect(plan: _Leaf | _Branch, nest: Any, leaves: list[Any]) -> None:
+    """Appends the leaves of `nest` once its structure is found to be as planned."""
+    if isinstance(plan, _Leaf):
+        leaves.append(nest)
+    elif plan.is_mapping:
+        if (
+            not isinstance(nest, Mapping)
+            or len(nest) != len(plan.fields)
+            or not all(field in nest for field in plan.fields)
+        ):
+            raise ValueError(_describe_structure(plan, nest))
+        for field, child in zip(plan.fields, plan.children, strict=True):
+            _collect(child, nest[field], leaves)
+    else:
+        if (
+            not isinstance(nest, (tuple, list))
+            or len(nest) != len(plan.fields)
+            or (plan.is_named_tuple and getattr(nest, "_fields", plan.fields) != plan.fields)
+        ):
+            raise ValueError(_describe_structure(plan, nest))
+        for value, child in zip(nest, plan.children, strict=True):
+            _collect(child, value, leaves)
+
+
+def _describe_structure(plan: _Branch, nest: Any) -> str:
+    is_named = plan.is_mapping or plan.is_named_tuple
+    expected = f"the fields {list(plan.fields)}" if is_named else f"{len(plan.fields)} elements"
+    if isinstance(nest, Mapping):
+        found = f"the fields {sorted(nest, key=str)}"
+    elif isinstance(nest, tuple | list):
+        found = f"the fields {list(nest._fields)}" if hasattr(nest, "_fields") else f"{len(nest)} elements"
+    else:
+        found = _describe_value(nest)
+    return f"`{plan.name}` must have {expected}, got {found}. Make it agree with its spec."
+
+
+def _describe_mismatch(leaf: _Leaf, value: Any) -> str:
+    if not isinstance(value, (np.ndarray, np.generic)):
+        way_out = (
+            "Make it a numpy array or scalar; for what an environment returns, SinglePrecisionWrapper does."
+        )
+    elif value.dtype == leaf.dtype:
+        way_out = "Make it agree with its spec."
+    elif not value.dtype.isnative:
+        way_out = "Convert it to native byte order."
+    elif (value.dtype.name, leaf.dtype.name) in (("float64", "float32"), ("int64", "int32")):
+        way_out = "Cast it, or wrap the environment in SinglePrecisionWrapper."
+    else:
+        way_out = "Cast it, or correct its spec."
+    return (
+        f"`{leaf.name}` must be {leaf.dtype} of shape {leaf.shape}, got {_describe_value(value)}. {way_out}"
+    )
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, (np.ndarray, np.generic)):
+        byte_order = "" if value.dtype.isnative else " (foreign byte order)"
+        return f"{value.dtype.name}{byte_order} of shape {value.shape}"
+    if isinstance(value, bool | int | float | str | None):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def _describe_non_finite(leaves: Sequence[_Leaf], values: Sequence[Any]) -> str:
+    leaf, value = next(pair for pair in zip(leaves, values, strict=True) if not np.isfinite(pair[1]).all())
+    index = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
+    where = f" at index {index}" if index else ""
+    return (
+        f"`{leaf.name}` must be finite, got {value[index]}{where}. Look for a simulation or a policy that "
+        "has diverged."
+    )
