@@ -37,7 +37,7 @@ class EpisodeAdder(core.Adder):
             )
         if self._is_open:
             raise ValueError(
-                "An episode is still open. `add` its LAST timestep, or call `reset` to end it where it stands."
+                "An episode is still open. `add` its LAST timestep, or `reset` to end it where it stands."
             )
         if self._writer is None:
             self._writer = self._client.writer(self._max_window)
@@ -54,7 +54,7 @@ class EpisodeAdder(core.Adder):
             raise ValueError("No episode is open. Call `add_first` with a FIRST timestep before `add`.")
         if next_timestep.first():
             raise ValueError(
-                "`next_timestep` must be MID or LAST, got FIRST. Call `add_first` for the first of an episode."
+                "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`."
             )
         self._write_step(self._writer, action, next_timestep, extras)
         if next_timestep.last():

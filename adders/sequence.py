@@ -52,8 +52,8 @@ class SequenceAdder(base.EpisodeAdder):
         """
         if not 1 <= period <= layout.sequence_length:
             raise ValueError(
-                f"`period` must be in [1, {layout.sequence_length}], the sequence length, got {period}. Above "
-                "it the steps between two sequences would never be written; lower it or lengthen the sequences."
+                f"`period` must be in [1, {layout.sequence_length}], the sequence length, got {period}. "
+                "Beyond it steps between two sequences would be lost. Lower it, or lengthen the sequences."
             )
         super().__init__(client=client, table=table, max_window=layout.sequence_length + 1, priority=priority)
         self._layout = layout

@@ -228,8 +228,8 @@ class TransitionLayout:
             folded = np.concatenate([reward, discount]).astype(np.float32)
         if not np.isfinite(folded).all():
             raise ValueError(
-                f"The rewards of several steps sum to {reward}, too large for float32. Scale the rewards down "
-                "in a wrapper of the environment."
+                f"The rewards of several steps sum to {reward}, too large for float32. Scale them down in a "
+                "wrapper of the environment."
             )
         # In the order of `types.Transition`, whose packer reads them.
         parts = [observation, step.action, {"float32": folded}, next_observation, step.extras]
@@ -286,8 +286,8 @@ def _check_signal_specs(environment_spec: specs.EnvironmentSpec) -> None:
         for spec in tree.flatten(nest):
             if spec.shape:
                 raise ValueError(
-                    f"`{name}` must be scalars to be summed over steps, got {specs.describe(spec)}. Split them "
-                    "into a nest of scalars in a wrapper of the environment."
+                    f"`{name}` must be scalars to be summed over steps, got {specs.describe(spec)}. Split "
+                    "them into a nest of scalars in a wrapper of the environment."
                 )
     if not isinstance(discounts, specs.Array):
         try:

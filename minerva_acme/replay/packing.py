@@ -62,13 +62,14 @@ class RowPacker:
         _collect(self._plan, nest, leaves)
         rows = {key: np.empty(column.shape, column.dtype) for key, column in self._columns.items()}
         for leaf, value in zip(self._leaves, leaves, strict=True):
+            _, column, place, shape, dtype, is_matrix, _ = leaf
             if (
                 not isinstance(value, (np.ndarray, np.generic))
-                or value.dtype != leaf.dtype  # unequal where the byte order differs
-                or value.shape != leaf.shape
+                or value.dtype != dtype  # unequal where the byte order differs
+                or value.shape != shape
             ):
                 raise ValueError(_describe_mismatch(leaf, value))
-            rows[leaf.column][leaf.place] = value.ravel() if leaf.is_matrix else value
+            rows[column][place] = value.ravel() if is_matrix else value
         for key in self._floating:
             if not np.isfinite(rows[key]).all():
                 raise ValueError(_describe_non_finite(self._leaves, leaves))
@@ -112,9 +113,9 @@ class RowPacker:
         dtype = np.dtype(spec.dtype)
         if dtype.kind not in "biuf" or dtype.itemsize > 8 or not dtype.isnative:
             raise ValueError(
-                f"`{name}` cannot be stored: its dtype must be a boolean, integer or floating one of at most "
-                f"64 bits in native byte order, got {specs.describe(spec)}. Convert or drop it in a wrapper of "
-                "the environment."
+                f"`{name}` must have a boolean, integer or floating dtype of at most 64 bits in native byte "
+                f"order to be stored, got {specs.describe(spec)}. Convert or drop it in a wrapper of the "
+                "environment."
             )
         if len(spec.shape) >= _IMAGE_NDIM:
             column = "/".join(path)
@@ -188,9 +189,7 @@ def _describe_structure(plan: _Branch, nest: Any) -> str:
 
 def _describe_mismatch(leaf: _Leaf, value: Any) -> str:
     if not isinstance(value, (np.ndarray, np.generic)):
-        way_out = (
-            "Make it a numpy array or scalar; for what an environment returns, SinglePrecisionWrapper does."
-        )
+        way_out = "Make it a numpy array or scalar, as SinglePrecisionWrapper does for an environment."
     elif value.dtype == leaf.dtype:
         way_out = "Make it agree with its spec."
     elif not value.dtype.isnative:
@@ -199,9 +198,8 @@ def _describe_mismatch(leaf: _Leaf, value: Any) -> str:
         way_out = "Cast it, or wrap the environment in SinglePrecisionWrapper."
     else:
         way_out = "Cast it, or correct its spec."
-    return (
-        f"`{leaf.name}` must be {leaf.dtype} of shape {leaf.shape}, got {_describe_value(value)}. {way_out}"
-    )
+    expected = f"{leaf.dtype} of shape {leaf.shape}"
+    return f"`{leaf.name}` must be {expected}, got {_describe_value(value)}. {way_out}"
 
 
 def _describe_value(value: Any) -> str:
