@@ -14,7 +14,7 @@ from minerva_acme import actors, counting, environments, experiments, loggers, l
 from minerva_acme import environment_loop as loops
 from minerva_acme.adders import SequenceAdder
 from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import acting, learning, targets
+from minerva_acme.agents.mpo import acting, targets
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
 from minerva_acme.replay import layouts, reverb_store

@@ -134,7 +134,9 @@ class MPOLearner(core.Learner):
         first = networks.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
         observation = trajectory.observation[:, 0]
         actions_NBD = first.sample(self._generator, self._config.num_samples)
-        q_NB = self._target.critic(observation.expand(self._config.num_samples, *observation.shape), actions_NBD)
+        q_NB = self._target.critic(
+            observation.expand(self._config.num_samples, *observation.shape), actions_NBD
+        )
         # Masked steps are padding: whatever stands there is never used.
         _check_finite("critic targets", critic_targets.where(trajectory.mask > 0, 0.0))
         _check_finite("Q values", q_NB)
@@ -143,7 +145,9 @@ class MPOLearner(core.Learner):
     def _update_critic(self, trajectory: types.Trajectory, evaluation: Evaluation) -> Metrics:
         num_steps = 1 if self._config.critic_loss_steps == "first" else trajectory.action.shape[1]
         q_t = self._online.critic(trajectory.observation[:, :num_steps], trajectory.action[:, :num_steps])
-        loss = losses.critic_loss(q_t, evaluation.critic_targets[:, :num_steps], trajectory.mask[:, :num_steps])
+        loss = losses.critic_loss(
+            q_t, evaluation.critic_targets[:, :num_steps], trajectory.mask[:, :num_steps]
+        )
         grad_norm = self._minimise("critic", loss, self._optimizers.critic, self._config.max_grad_norm)
         return {
             "loss/q": loss.detach(),
@@ -177,7 +181,9 @@ class MPOLearner(core.Learner):
                     "kl/mean_rel": kls.mean.detach().mean() / config.epsilon_mean,
                     "kl/stddev_rel": kls.stddev.detach().mean() / config.epsilon_stddev,
                 }
-            likelihood = losses.decoupled_policy_losses(weights, evaluation.actions, online, evaluation.policy)
+            likelihood = losses.decoupled_policy_losses(
+                weights, evaluation.actions, online, evaluation.policy
+            )
             penalty_loss = losses.kl_penalty(kls, duals.alpha_mean(), duals.alpha_stddev())
             policy_loss = likelihood.mean + likelihood.stddev + penalty_loss
             grad_norm = self._minimise("policy", policy_loss, self._optimizers.policy, config.max_grad_norm)

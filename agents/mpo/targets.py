@@ -107,7 +107,11 @@ def n_step(*, num_actions: int) -> CriticTarget:
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:
-        v_tp1 = _following_values(trajectory, policy, critic, num_actions, generator)
+        # Padding repeats the last true observation, so every step of a sequence, ended early or not,
+        # bootstraps from what stands last: one state to evaluate, not T.
+        last = networks.DiagonalGaussian(policy.mean[:, -1], policy.log_std[:, -1])
+        value = sampled_values(trajectory.observation[:, -1], last, critic, num_actions, generator)
+        v_tp1 = value[:, None].expand_as(trajectory.reward)
         return losses.n_step_targets(v_tp1, trajectory.reward, discount_t, trajectory.mask)
 
     return target

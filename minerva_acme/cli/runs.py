@@ -64,7 +64,9 @@ def read(directory: pathlib.Path) -> RunDescription:
     """
     path = directory / _FILE
     if not path.exists():
-        raise ValueError(f"There is no run in {directory}: {_FILE} is missing. Give the folder of a trained run.")
+        raise ValueError(
+            f"There is no run in {directory}: {_FILE} is missing. Give the folder of a trained run."
+        )
     content = json.loads(path.read_text(encoding="utf-8"))
     content.pop("version", None)
     return RunDescription(**content)

@@ -36,7 +36,9 @@ def run(
     with contextlib.closing(make_environment(environment_id, seed=0)) as environment:
         builder.check_spec(specs.make_environment_spec(environment))
     description.write(directory)
-    console.print(f"{agent} on {environment_id}, {options.num_env_steps:,} steps, in {directory}", highlight=False)
+    console.print(
+        f"{agent} on {environment_id}, {options.num_env_steps:,} steps, in {directory}", highlight=False
+    )
     config = experiments.ExperimentConfig(
         builder=builder,
         environment_factory=lambda seed: make_environment(environment_id, seed=seed),

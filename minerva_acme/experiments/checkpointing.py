@@ -1,7 +1,7 @@
 """Checkpoints: folders that exist whole or not at all.
 
-    <directory>/000020000/state.pt     everything but the replay
-    <directory>/000020000/replay/      the replay store's own files, if it was saved
+<directory>/000020000/state.pt     everything but the replay
+<directory>/000020000/replay/      the replay store's own files, if it was saved
 """
 
 import logging

@@ -47,7 +47,9 @@ class RunOptions:
         try:
             device = torch.device(self.device)
         except RuntimeError as error:
-            raise ValueError(f"`device` must be like 'cpu', 'cuda' or 'cuda:1', got '{self.device}'.") from error
+            raise ValueError(
+                f"`device` must be like 'cpu', 'cuda' or 'cuda:1', got '{self.device}'."
+            ) from error
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(
                 f"`device` is '{self.device}' but torch {torch.__version__} finds no CUDA device. "

@@ -4,10 +4,26 @@ import pytest
 
 from minerva_acme.cli import main
 
-TINY = (
-    "--batch-size 8 --min-replay-size 20 --samples-per-insert 2 --policy-layer-sizes 8 --critic-layer-sizes 8 8 "
-    "--num-samples 4 --retrace-mc-actions 2 --evaluation-episodes 1 --no-tensorboard"
-).split()
+TINY = [
+    "--batch-size",
+    "8",
+    "--min-replay-size",
+    "20",
+    "--samples-per-insert",
+    "2",
+    "--policy-layer-sizes",
+    "8",
+    "--critic-layer-sizes",
+    "8",
+    "8",
+    "--num-samples",
+    "4",
+    "--retrace-mc-actions",
+    "2",
+    "--evaluation-episodes",
+    "1",
+    "--no-tensorboard",
+]
 
 
 def train(directory, *arguments):
@@ -20,7 +36,12 @@ def train(directory, *arguments):
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, capsys):
     assert train(tmp_path / "run") == 0
     out = capsys.readouterr().out
-    for words in ("random actions", "before training", "after 60 environment", f"minerva eval {tmp_path / 'run'}"):
+    for words in (
+        "random actions",
+        "before training",
+        "after 60 environment",
+        f"minerva eval {tmp_path / 'run'}",
+    ):
         assert words in " ".join(out.split()), out
     description = json.loads((tmp_path / "run" / "run.json").read_text())
     assert description["environment"] == "Pendulum-v1"
@@ -65,7 +86,10 @@ def test_a_preset_gives_the_defaults_of_the_flags(tmp_path):
             "dm_control/cartpole/swingup",
         ),
         (["train", "mpo", "--env", "CartPole-v1", "--num-env-steps", "1"], "MPO needs actions"),
-        (["train", "mpo", "--env", "Pendulum-v1", "--num-env-steps", "0"], "`num_env_steps` must be >= 1, got 0."),
+        (
+            ["train", "mpo", "--env", "Pendulum-v1", "--num-env-steps", "0"],
+            "`num_env_steps` must be >= 1, got 0.",
+        ),
         (
             ["train", "mpo", "--env", "Pendulum-v1", "--num-env-steps", "1", "--discount", "2"],
             "`discount` must be in [0, 1], got 2.0.",

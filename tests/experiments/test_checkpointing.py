@@ -54,7 +54,11 @@ def test_code_in_a_checkpoint_is_not_executed(tmp_path):
 
 
 def test_a_full_state_comes_back_equal(tmp_path):
-    state = {"tensor": torch.arange(3.0), "numbers": [1, 2.5, None, True], "nest": {"name": "x", "big": 2**80}}
+    state = {
+        "tensor": torch.arange(3.0),
+        "numbers": [1, 2.5, None, True],
+        "nest": {"name": "x", "big": 2**80},
+    }
     checkpointer = checkpointing.Checkpointer(tmp_path)
     checkpointer.save(1, state)
     loaded = checkpointing.load_state(checkpointer.latest())

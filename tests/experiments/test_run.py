@@ -79,7 +79,9 @@ def test_evaluation_changes_nothing_in_training(tmp_path):
     # Before training, then every period; the last one is also what the result reports.
     steps = [int(float(row["actor_steps"])) for row in rows(tmp_path / "with", "evaluator")]
     assert steps == [0, 100, 200, 300, 400]
-    assert result.after.mean == pytest.approx(float(rows(tmp_path / "with", "evaluator")[-1]["episode_return"]))
+    assert result.after.mean == pytest.approx(
+        float(rows(tmp_path / "with", "evaluator")[-1]["episode_return"])
+    )
     assert len(result.after.returns) == 2
 
 
@@ -126,7 +128,9 @@ def test_a_trained_policy_is_evaluated_from_its_checkpoint(tmp_path):
     result = experiments.run_experiment(make_config(tmp_path, 100))
     checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
     evaluations = [
-        experiments.evaluate_checkpoint(checkpoint, mpo.MPOBuilder(SMALL), make_pendulum(5), 2, explore=explore)
+        experiments.evaluate_checkpoint(
+            checkpoint, mpo.MPOBuilder(SMALL), make_pendulum(5), 2, explore=explore
+        )
         for explore in (False, False, True)
     ]
     assert evaluations[0] == evaluations[1] != evaluations[2]
@@ -134,7 +138,9 @@ def test_a_trained_policy_is_evaluated_from_its_checkpoint(tmp_path):
 
 
 def test_an_agent_that_cannot_play_says_so_before_anything_is_written(tmp_path):
-    config = make_config(tmp_path / "run", 100, environment_factory=lambda seed: environments.make("CartPole-v1"))
+    config = make_config(
+        tmp_path / "run", 100, environment_factory=lambda seed: environments.make("CartPole-v1")
+    )
     with pytest.raises(ValueError, match="MPO needs observations"):
         experiments.run_experiment(config)
     assert not (tmp_path / "run").exists()

@@ -23,15 +23,27 @@ def with_spec(spec, **overrides):
 @pytest.mark.parametrize(
     ("field", "bad", "message"),
     [
-        ("actions", specs.DiscreteArray(3), "MPO needs actions that are one float32 vector, got DiscreteArray"),
-        ("actions", specs.Array((2,), np.float32), r"MPO needs actions with finite bounds, got Array\(2,\) float32"),
+        (
+            "actions",
+            specs.DiscreteArray(3),
+            "MPO needs actions that are one float32 vector, got DiscreteArray",
+        ),
+        (
+            "actions",
+            specs.Array((2,), np.float32),
+            r"MPO needs actions with finite bounds, got Array\(2,\) float32",
+        ),
         (
             "actions",
             specs.BoundedArray((2,), np.float32, -np.inf, np.inf),
             r"MPO needs actions with finite bounds, got BoundedArray\(2,\) float32 in \[-inf, inf\]",
         ),
         ("observations", specs.Array((3,), np.float64), "MPO needs observations that are one float32 vector"),
-        ("observations", specs.Array((8, 8, 3), np.uint8), "MPO needs observations that are one float32 vector"),
+        (
+            "observations",
+            specs.Array((8, 8, 3), np.uint8),
+            "MPO needs observations that are one float32 vector",
+        ),
         ("observations", {"a": specs.Array((3,), np.float32)}, "got a nest, .*ConcatObservationWrapper"),
     ],
 )
@@ -42,7 +54,9 @@ def test_an_environment_that_it_cannot_handle_is_refused_by_name(spec, field, ba
 
 def test_learning_keeps_to_the_samples_per_insert(spec):
     config = mpo.MPOConfig(batch_size=256, samples_per_insert=32.0, min_replay_size=1000)
-    due = [mpo.MPOBuilder(config).learner_steps_due(inserted) for inserted in (0, 999, 1000, 1007, 1008, 9000)]
+    due = [
+        mpo.MPOBuilder(config).learner_steps_due(inserted) for inserted in (0, 999, 1000, 1007, 1008, 9000)
+    ]
     assert due == [0, 0, 1, 1, 2, 1001]
 
 

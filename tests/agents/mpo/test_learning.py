@@ -11,7 +11,6 @@ from minerva_acme import counting, losses, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import learning, targets
 
-
 SMALL = mpo.MPOConfig(
     policy_layer_sizes=(16, 16), critic_layer_sizes=(16, 16), batch_size=4, num_samples=6, min_replay_size=1
 )
@@ -179,7 +178,11 @@ def test_a_time_limit_is_valued_as_if_the_episode_went_on(spec, name):
         "one_step": targets.one_step(num_actions=3),
     }[name]
     config = dataclasses.replace(
-        SMALL, discount=0.5, critic_learning_rate=1e-2, target_critic_update_period=10, policy_learning_rate=1e-6
+        SMALL,
+        discount=0.5,
+        critic_learning_rate=1e-2,
+        target_critic_update_period=10,
+        policy_learning_rate=1e-6,
     )
     values = []
     for discount_at_the_end in (1.0, 0.0):
@@ -295,7 +298,10 @@ def test_m_steps_share_the_learning_rate(spec):
     generator = torch.Generator().manual_seed(0)
     networks = mpo.make_networks(spec, config, generator)
     duals = losses.MPODuals(
-        num_dimensions=2, init_log_temperature=1.0, init_log_alpha_mean=1.0, init_log_alpha_stddev=1.0,
+        num_dimensions=2,
+        init_log_temperature=1.0,
+        init_log_alpha_mean=1.0,
+        init_log_alpha_stddev=1.0,
         action_penalty=False,
     )
     optimizers = learning.make_optimizers(networks, duals, config)
@@ -305,7 +311,9 @@ def test_m_steps_share_the_learning_rate(spec):
     assert sgd.policy.param_groups[0]["momentum"] == 0.9
 
 
-@pytest.mark.parametrize("overrides", [{"per_dimension_constraint": False}, {"action_penalty": True}, {"m_steps": 3}])
+@pytest.mark.parametrize(
+    "overrides", [{"per_dimension_constraint": False}, {"action_penalty": True}, {"m_steps": 3}]
+)
 def test_options_of_the_policy_update_train(spec, overrides):
     config = dataclasses.replace(SMALL, **overrides)
     learner, rows = make_learner(spec, repeat(make_trajectory()), config)
