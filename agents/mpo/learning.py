@@ -225,8 +225,8 @@ class MPOLearner(core.Learner):
         if self._num_skipped_in_a_row > self._config.max_skipped_batches:
             raise FloatingPointError(
                 f"{error}, {self._num_skipped_in_a_row} learner steps in a row (`max_skipped_batches` is "
-                f"{self._config.max_skipped_batches}). Training has diverged: lower the learning rates, or look "
-                "for extreme rewards and observations."
+                f"{self._config.max_skipped_batches}). Training has diverged: lower the learning rates, or "
+                "look for extreme rewards and observations."
             )
 
     def _log(self, metrics: Metrics) -> None:

@@ -70,8 +70,8 @@ class ProgressDisplay:
         if not self._console.is_terminal and now >= self._next_line:
             self._next_line = now + _SECONDS_BETWEEN_LINES
             self._console.print(
-                f"{progress.env_steps:>9,}/{progress.num_env_steps:,} steps, {progress.learner_steps:,} learner "
-                f"steps, {self._steps_per_second(progress, now):.0f} steps/s {self._state(progress)}",
+                f"{progress.env_steps:>9,}/{progress.num_env_steps:,} steps, "
+                f"{progress.learner_steps:,} learner steps, {self._steps_per_second(progress, now):.0f} steps/s {self._state(progress)}",
                 highlight=False,
             )
 

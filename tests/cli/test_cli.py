@@ -27,10 +27,8 @@ TINY = [
 
 
 def train(directory, *arguments):
-    return main(
-        ["train", "mpo", "--env", "Pendulum-v1", "--num-env-steps", "60", "--directory", str(directory)]
-        + [*TINY, *arguments]
-    )
+    command = "train mpo --env Pendulum-v1 --num-env-steps 60 --directory"
+    return main([*command.split(), str(directory), *TINY, *arguments])
 
 
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, capsys):
