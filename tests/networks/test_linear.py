@@ -104,11 +104,13 @@ def test_double_precision_and_wrong_sizes_are_left_to_torch(kernel: str) -> None
         linear.Linear(16, 8)(torch.ones(2, 15))
 
 
-def test_layer_exports(kernel: str) -> None:
+def test_layer_exports_as_torchs_own_operator(kernel: str) -> None:
     layer = linear.Linear(16, 8)
     x = torch.randn(5, 16)
-    exported = torch.export.export(layer, (x,)).module()
-    torch.testing.assert_close(exported(x), layer(x))
+    exported = torch.export.export(layer, (x,))
+    operators = [node.target for node in exported.graph.nodes if node.op == "call_function"]
+    assert operators == [torch.ops.aten.linear.default]
+    torch.testing.assert_close(exported.module()(x), layer(x))
 
 
 def test_layer_copies_pickles_and_shares_its_state_dict_with_torch(kernel: str) -> None:
