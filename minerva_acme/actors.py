@@ -1,0 +1,121 @@
+"""Actors that need no memory of the episode."""
+
+from typing import Any, NamedTuple, Protocol
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import core, specs, types, variables
+
+
+class PolicyOutput(NamedTuple):
+    """What a policy decides for one observation."""
+
+    action: types.NestedArray  # conforming to the action spec, no batch axis
+    extras: types.NestedArray = ()  # what the learner needs to know of the choice, for the adder
+
+
+class Policy(Protocol):
+    """Chooses actions."""
+
+    def __call__(self, observation: types.NestedArray) -> PolicyOutput:
+        """Chooses the action for one observation, which has no batch axis."""
+
+
+class FeedForwardActor(core.Actor):
+    """Acts by a policy that sees the current observation alone."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        adder: core.Adder | None = None,
+        variable_client: variables.VariableClient | None = None,
+    ) -> None:
+        """Takes over the parts.
+
+        Args:
+            policy: chooses the actions.
+            adder: where to write what happened, the policy's extras included; None: nowhere.
+            variable_client: keeps the policy's weights up to date; None: they stay.
+        """
+        self._policy = policy
+        self._adder = adder
+        self._variable_client = variable_client
+        self._extras: types.NestedArray = ()
+
+    def select_action(self, observation: types.NestedArray) -> types.NestedArray:
+        action, self._extras = self._policy(observation)
+        return action
+
+    def observe_first(self, timestep: dm_env.TimeStep) -> None:
+        if self._adder is not None:
+            self._adder.add_first(timestep)
+
+    def observe(self, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
+        # Taken once: extras of an earlier choice never go with an action that was not selected here.
+        extras, self._extras = self._extras, ()
+        if self._adder is not None:
+            self._adder.add(action, next_timestep, extras)
+
+    def update(self, wait: bool = False) -> None:
+        if self._variable_client is not None:
+            self._variable_client.update(wait)
+
+
+class RandomActor(core.Actor, core.Saveable):
+    """Acts uniformly at random within the action spec: the score that an agent has to beat."""
+
+    def __init__(self, action_spec: types.NestedSpec, *, seed: int) -> None:
+        """Takes a spec, or a nest of them.
+
+        Args:
+            action_spec: discrete or bounded, each bound included.
+            seed: of the actions.
+
+        Raises:
+            ValueError: an action has no finite bounds, or is not a number.
+        """
+        for path, spec in tree.flatten_with_path(action_spec):
+            _check_bounded("".join(f"[{key!r}]" for key in path), spec)
+        self._action_spec = action_spec
+        self._random = np.random.default_rng(seed)
+
+    def select_action(self, observation: types.NestedArray) -> types.NestedArray:
+        return tree.map_structure(self._draw, self._action_spec)
+
+    def observe_first(self, timestep: dm_env.TimeStep) -> None:
+        pass
+
+    def observe(self, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
+        pass
+
+    def update(self, wait: bool = False) -> None:
+        pass
+
+    def save(self) -> core.State:
+        return {"random": self._random.bit_generator.state}
+
+    def restore(self, state: core.State) -> None:
+        self._random.bit_generator.state = state["random"]
+
+    def _draw(self, spec: specs.BoundedArray) -> Any:
+        low, high = specs.bounds(spec)
+        if not np.issubdtype(spec.dtype, np.floating):
+            return self._random.integers(low, high, size=spec.shape, endpoint=True, dtype=spec.dtype)
+        share = self._random.random(spec.shape)
+        # Weighed this way the widest bounds do not overflow; rounding to the spec's dtype may exceed them.
+        action = (low * (1.0 - share) + high * share).astype(spec.dtype)
+        return np.clip(action, low, high)
+
+
+def _check_bounded(path: str, spec: Any) -> None:
+    bounded = isinstance(spec, specs.BoundedArray) and (
+        np.isfinite(spec.minimum).all() and np.isfinite(spec.maximum).all()
+    )
+    if not bounded:
+        raise ValueError(
+            f"RandomActor needs `action_spec{path}` to be discrete or to have finite bounds, got "
+            f"{specs.describe(spec)}. Bound it in the environment's action_spec."
+        )

@@ -1,0 +1,79 @@
+"""Counts that the parts of a run share."""
+
+import numbers
+import threading
+from typing import Self
+
+from minerva_acme import core
+
+Number = int | float
+
+
+class Counter(core.Saveable):
+    """Adds up named numbers; safe to use from several threads.
+
+    Counters form a tree. A child holds nothing of its own: it adds to its parent's counts, its prefix
+    put before each name, and sees all of them.
+
+        root = Counter()
+        actor = Counter(root, "actor")
+        actor.increment(steps=1)  # {"actor_steps": 1}, and the same from root.get_counts()
+
+    Since the root alone holds counts, the root alone needs to be saved: a child's state is empty, so
+    that nothing is counted twice when both are restored.
+    """
+
+    def __init__(self, parent: Self | None = None, prefix: str = "") -> None:
+        """Args: parent: where counts are kept; None: here. prefix: told apart from other children by it."""
+        self._parent = parent
+        self._prefix = f"{prefix}_" if prefix else ""
+        self._counts: dict[str, Number] = {}
+        self._lock = threading.Lock()
+
+    def increment(self, **counts: Number) -> dict[str, Number]:
+        """Adds to the counts, to all or none of them, and returns them as `get_counts` does.
+
+        Raises:
+            ValueError: a count is not a number.
+        """
+        prefixed = {self._prefix + name: value for name, value in counts.items()}
+        if self._parent is not None:
+            return self._parent.increment(**prefixed)
+        plain = {name: _to_plain(name, value) for name, value in prefixed.items()}
+        with self._lock:
+            for name, value in plain.items():
+                self._counts[name] = self._counts.get(name, 0) + value
+            return dict(self._counts)
+
+    def get_counts(self) -> dict[str, Number]:
+        """Returns a copy of all the tree's counts, each under its full name."""
+        if self._parent is not None:
+            return self._parent.get_counts()
+        with self._lock:
+            return dict(self._counts)
+
+    def get_steps_key(self) -> str:
+        """The full name of what this counter counts as `steps`, to log against."""
+        return self._full_name("steps")
+
+    def save(self) -> core.State:
+        return self.get_counts() if self._parent is None else {}
+
+    def restore(self, state: core.State) -> None:
+        if self._parent is not None:
+            return
+        plain = {name: _to_plain(name, value) for name, value in state.items()}
+        with self._lock:
+            self._counts = plain
+
+    def _full_name(self, name: str) -> str:
+        name = self._prefix + name
+        return name if self._parent is None else self._parent._full_name(name)
+
+
+def _to_plain(name: str, value: object) -> Number:
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise ValueError(f"Count `{name}` must be a number, got {value!r} of type {type(value).__name__}.")

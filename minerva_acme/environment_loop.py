@@ -1,0 +1,191 @@
+"""Lets an actor play in an environment."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import core, counting, loggers, types
+
+EpisodeResult: TypeAlias = dict[str, Any]
+"""What became of an episode, as a row for a logger; `EnvironmentLoop` says what it holds."""
+
+_PHASES = ("reset", "select_action", "environment_step", "observe", "update")
+
+
+class Observer(Protocol):
+    """Looks on and adds metrics of its own to the result of an episode."""
+
+    def observe_first(self, environment: dm_env.Environment, timestep: dm_env.TimeStep) -> None:
+        """Looks at the environment after its reset."""
+
+    def observe(
+        self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
+    ) -> None:
+        """Looks at the environment after a step, with the action that led there."""
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Returns the metrics of the episode that has just ended."""
+
+
+class EnvironmentLoop:
+    """Plays, one environment step at a time.
+
+    The result of an episode holds:
+
+        episode_return     undiscounted sum of the rewards, in double precision; of a nest or an array of
+                           rewards one sum each, `episode_return/<path>`
+        episode_length     environment steps
+        steps_per_second   over the time from its start to its end, whatever was done between the steps
+        seconds/<phase>    spent in the episode on `reset`, `select_action`, `environment_step`, `observe`
+                           (adding to replay included) and `update`
+        <counts>           of the counter, `steps` and `episodes` of this loop among them
+        <metrics>          of the observers
+
+    An episode goes on from one call to the next. After an exception the next step begins a new
+    episode; an adder must be `reset` before.
+    """
+
+    def __init__(
+        self,
+        *,
+        environment: dm_env.Environment,
+        actor: core.Actor,
+        counter: counting.Counter | None = None,
+        logger: loggers.Logger | None = None,
+        observers: Sequence[Observer] = (),
+        should_update: bool = True,
+    ) -> None:
+        """Takes over the parts; nothing is played yet.
+
+        Args:
+            environment: where to play; stays the caller's to close.
+            actor: plays.
+            counter: counts `steps` and `episodes`; None: one of its own.
+            logger: receives each episode's result.
+            observers: look on, after the actor.
+            should_update: whether the actor takes newer weights after each step.
+        """
+        self._environment = environment
+        self._actor = actor
+        self._counter = counter if counter is not None else counting.Counter()
+        self._logger = logger
+        self._observers = tuple(observers)
+        self._should_update = should_update
+        self._episode: _Episode | None = None
+
+    def step(self) -> EpisodeResult | None:
+        """Makes one environment step, after a reset if no episode is open.
+
+        Returns:
+            The result of the episode if this step ended it, otherwise None.
+        """
+        # Taken out until the step is complete: an exception leaves no half-observed episode behind.
+        episode, self._episode = self._episode or self._begin(), None
+        with episode.phase("select_action"):
+            action = self._actor.select_action(episode.timestep.observation)
+        with episode.phase("environment_step"):
+            timestep = self._environment.step(action)
+        episode.add(timestep)
+        with episode.phase("observe"):
+            self._actor.observe(action, next_timestep=timestep)
+            for observer in self._observers:
+                observer.observe(self._environment, timestep, action)
+        if self._should_update:
+            with episode.phase("update"):
+                self._actor.update()
+        if timestep.last():
+            return self._end(episode)
+        self._counter.increment(steps=1)
+        self._episode = episode
+        return None
+
+    def run_episode(self) -> EpisodeResult:
+        """Plays the open episode, or a new one, to its end and returns its result."""
+        while True:
+            result = self.step()
+            if result is not None:
+                return result
+
+    def run(self, num_episodes: int | None = None, num_steps: int | None = None) -> None:
+        """Plays to the end of `num_episodes`, or for exactly `num_steps`, or for ever if neither is given.
+
+        An episode that is open at the start is the first of the `num_episodes`; one that is open after
+        `num_steps` goes on in the next call.
+
+        Raises:
+            ValueError: both are given, or a negative number.
+        """
+        if num_episodes is not None and num_steps is not None:
+            raise ValueError(
+                "Only one of `num_episodes` and `num_steps` may be given, got "
+                f"{num_episodes} and {num_steps}. Call run once for each."
+            )
+        for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps)):
+            if number is not None and number < 0:
+                raise ValueError(f"`{name}` must be >= 0, got {number}.")
+        episodes = steps = 0
+        while episodes != num_episodes and steps != num_steps:
+            episodes += self.step() is not None
+            steps += 1
+
+    def _begin(self) -> "_Episode":
+        episode = _Episode()
+        with episode.phase("reset"):
+            episode.timestep = self._environment.reset()
+        with episode.phase("observe"):
+            self._actor.observe_first(episode.timestep)
+            for observer in self._observers:
+                observer.observe_first(self._environment, episode.timestep)
+        return episode
+
+    def _end(self, episode: "_Episode") -> EpisodeResult:
+        result = episode.result() | self._counter.increment(steps=1, episodes=1)
+        for observer in self._observers:
+            result |= observer.get_metrics()
+        if self._logger is not None:
+            self._logger.write(result)
+        return result
+
+
+class _Episode:
+    """The episode in progress."""
+
+    timestep: dm_env.TimeStep
+
+    def __init__(self) -> None:
+        self._started_at = time.perf_counter()
+        self._length = 0
+        self._return: types.NestedArray = None
+        self._seconds = dict.fromkeys(_PHASES, 0.0)
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started_at = time.perf_counter()
+        yield
+        self._seconds[name] += time.perf_counter() - started_at
+
+    def add(self, timestep: dm_env.TimeStep) -> None:
+        # A long sum in single precision loses digits.
+        reward = tree.map_structure(np.float64, timestep.reward)
+        self._return = reward if self._length == 0 else tree.map_structure(np.add, self._return, reward)
+        self._length += 1
+        self.timestep = timestep
+
+    def result(self) -> EpisodeResult:
+        seconds = time.perf_counter() - self._started_at
+        return {
+            **_by_path("episode_return", self._return),
+            "episode_length": self._length,
+            "steps_per_second": self._length / seconds,
+            **{f"seconds/{phase}": spent for phase, spent in self._seconds.items()},
+        }
+
+
+def _by_path(name: str, nest: types.NestedArray) -> dict[str, float]:
+    lists = tree.map_structure(lambda leaf: leaf.tolist(), nest)
+    return {"/".join(map(str, (name, *path))): value for path, value in tree.flatten_with_path(lists)}

@@ -1,0 +1,74 @@
+"""Rows as TensorBoard events."""
+
+import itertools
+import os
+import pathlib
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from minerva_acme.loggers import base
+
+_file_numbers = itertools.count()
+
+
+class TensorBoardLogger(base.Logger):
+    """Writes the numbers of each row as scalars of the TensorBoard run `<directory>/<label>`.
+
+    Events are written in TensorBoard's own format without its writer, which would import TensorFlow
+    (seconds, hundreds of megabytes) and hold rows back for minutes: here a row is with the operating
+    system when `write` returns. The first row of a continued run hides what an earlier process wrote
+    at the same step or later. Strings are left to other loggers.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], label: str, steps_key: str) -> None:
+        """Makes an event file.
+
+        Args:
+            directory: what `tensorboard --logdir` is given.
+            label: the run within it.
+            steps_key: the value of each row that it is drawn against.
+        """
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer import record_writer
+
+        self._events: Any = event_pb2
+        self._summaries: Any = summary_pb2
+        self._steps_key = steps_key
+        folder = pathlib.Path(directory) / label
+        folder.mkdir(parents=True, exist_ok=True)
+        number = f"{os.getpid()}.{next(_file_numbers)}"
+        self.path = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{number}"
+        self._file = open(self.path, "xb")  # noqa: SIM115 -- held until `close`
+        self._records = record_writer.RecordWriter(self._file)
+        self._is_first = True
+        self._write(file_version="brain.Event:2")
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        row = base.to_plain(values)
+        if self._file.closed:
+            raise ValueError(f"The logger of {self.path} is closed.")
+        if self._steps_key not in row:
+            raise ValueError(
+                f"A row for TensorBoard must hold `{self._steps_key}`, its `steps_key`, got {sorted(row)}."
+            )
+        step = int(row[self._steps_key])
+        if self._is_first:
+            start = self._events.SessionLog(status=self._events.SessionLog.START)
+            self._write(step=step, session_log=start)
+            self._is_first = False
+        scalars = [
+            self._summaries.Summary.Value(tag=name, simple_value=value)
+            for name, value in row.items()
+            if not isinstance(value, str)
+        ]
+        self._write(step=step, summary=self._summaries.Summary(value=scalars))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, **fields: Any) -> None:
+        event = self._events.Event(wall_time=time.time(), **fields)
+        self._records.write(event.SerializeToString())
+        self._file.flush()

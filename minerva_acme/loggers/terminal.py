@@ -1,0 +1,52 @@
+"""Rows for the eye."""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from minerva_acme.loggers import base
+
+_COLUMNS = 80
+_NUMBER_COLUMNS = len("-1.23e-05")
+
+
+class TerminalLogger(base.Logger):
+    """Writes rows as lines of at most 80 columns (a longer cell gets a line of its own).
+
+        learner  learner_steps      1200  loss/q    0.0123  temperature      0.91
+                 q/max               5.1
+
+    Rows with the same names are aligned with each other.
+    """
+
+    def __init__(self, label: str, *, write_line: Callable[[str], None] | None = None) -> None:
+        """Args: label: begins each row. write_line: takes each line; by default standard output does."""
+        self._label = label
+        self._write_line = write_line or _write_to_stdout
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        cells = [f"{name} {format_value(value)}" for name, value in base.to_plain(values).items()]
+        line, empty = self._label, " " * len(self._label)
+        for cell in cells:
+            if line != empty and len(line) + 2 + len(cell) > _COLUMNS:
+                self._write_line(line)
+                line = empty
+            line += "  " + cell
+        self._write_line(line)
+
+    def close(self) -> None:
+        pass
+
+
+def format_value(value: int | float | str) -> str:
+    """A number with three significant digits, of integers all, right-aligned to a fixed width."""
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and 1000 <= abs(value) < 1e6:
+        text = f"{value:.0f}"
+    return text.rjust(_NUMBER_COLUMNS)
+
+
+def _write_to_stdout(line: str) -> None:
+    # Looked up at each line: a progress bar or a test that replaces it gets the line.
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

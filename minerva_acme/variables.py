@@ -1,0 +1,194 @@
+"""How an actor follows the weights of a learner."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import NamedTuple
+
+from minerva_acme import core, types
+
+_logger = logging.getLogger(__name__)
+
+
+class _Request(NamedTuple):
+    asked_at: float  # time.monotonic()
+    answer: "futures.Future[core.VersionedVariables | None]"
+
+
+class VariableClient:
+    """Pulls variables from a source now and then and hands them on.
+
+    New values are handed to `on_update` inside `update`, on its caller's thread: weights never change
+    in the middle of choosing an action. The version only grows: a source that answers with an older
+    one, as a replica that lags behind may, is not followed back.
+    """
+
+    def __init__(
+        self,
+        source: core.VariableSource,
+        names: Sequence[str],
+        on_update: Callable[[list[types.NestedArray]], None],
+        *,
+        update_period: int | None = None,
+        update_period_seconds: float | None = None,
+        asynchronous: bool = False,
+        max_failures: int = 0,
+    ) -> None:
+        """Nothing is fetched yet: the first `update` does that.
+
+        Args:
+            source: where the variables are.
+            names: which of them.
+            on_update: takes one nest of arrays per name.
+            update_period: calls of `update` from one request to the next. Either this one or
+                `update_period_seconds`.
+            update_period_seconds: seconds from one request to the next.
+            asynchronous: ask in the background, one request at a time, so that `update` does not wait
+                for a remote source. What arrives is handed on by a later `update`.
+            max_failures: requests in a row that may fail before `update` raises. Those that may are
+                logged.
+
+        Raises:
+            ValueError: not exactly one period is given, or a number is out of range.
+        """
+        if (update_period is None) == (update_period_seconds is None):
+            raise ValueError(
+                "Exactly one of `update_period` and `update_period_seconds` must be given, got "
+                f"{update_period} and {update_period_seconds}."
+            )
+        if update_period is not None and update_period < 1:
+            raise ValueError(f"`update_period` must be >= 1 call of update, got {update_period}.")
+        if update_period_seconds is not None and not update_period_seconds > 0:
+            raise ValueError(f"`update_period_seconds` must be > 0, got {update_period_seconds}.")
+        if max_failures < 0:
+            raise ValueError(f"`max_failures` must be >= 0, got {max_failures}.")
+        self._source = source
+        self._names = list(names)
+        self._on_update = on_update
+        self._period = math.inf if update_period is None else update_period
+        self._period_seconds = math.inf if update_period_seconds is None else update_period_seconds
+        self._asynchronous = asynchronous
+        self._max_failures = max_failures
+
+        self._calls = math.inf  # calls of `update` since the last request
+        self._asked_at = -math.inf
+        self._current_at = -math.inf
+        self._in_flight: _Request | None = None
+        self._version: int | None = None
+        self._num_ignored = 0
+        self._num_failures = 0
+        self._num_failures_in_a_row = 0
+        self._closed = False
+
+    @property
+    def version(self) -> int | None:
+        """The version that was last handed on; None before the first and where the source counts none."""
+        return self._version
+
+    @property
+    def staleness_seconds(self) -> float:
+        """Seconds since what was handed on was last known to be the newest; infinite before the first."""
+        return time.monotonic() - self._current_at
+
+    @property
+    def num_ignored(self) -> int:
+        """Answers ignored because they were older than what had been handed on."""
+        return self._num_ignored
+
+    @property
+    def num_failures(self) -> int:
+        """Requests that failed."""
+        return self._num_failures
+
+    def update(self, wait: bool = False) -> None:
+        """Hands on newer variables if a request is due, or one in the background has been answered.
+
+        Args:
+            wait: ask now, whatever the period, and return once the newest variables are handed on.
+
+        Raises:
+            ValueError: the client is closed.
+            Exception: what the source raised, now or in the background: always with `wait`, otherwise
+                if more than `max_failures` requests in a row failed.
+        """
+        if self._closed:
+            raise ValueError("The variable client is closed.")
+        self._calls += 1
+        if self._in_flight is not None and (wait or self._in_flight.answer.done()):
+            self._finish(self._in_flight, tolerant=not wait)
+        if wait:
+            self._finish(self._ask(in_background=False), tolerant=False)
+        elif self._in_flight is None and self._is_due():
+            request = self._ask(in_background=self._asynchronous)
+            if not self._asynchronous:
+                self._finish(request, tolerant=True)
+
+    def close(self) -> None:
+        """Ends the updates, without waiting: an answer that is still to come is dropped."""
+        self._closed = True
+        self._in_flight = None
+
+    def _is_due(self) -> bool:
+        return self._calls >= self._period or time.monotonic() - self._asked_at >= self._period_seconds
+
+    def _ask(self, in_background: bool) -> _Request:
+        self._calls, self._asked_at = 0, time.monotonic()
+        request = self._in_flight = _Request(self._asked_at, futures.Future())
+        arguments = (self._source, self._names, self._version, request.answer)
+        if in_background:
+            # A daemon: a source that never answers must not keep the process from ending.
+            threading.Thread(target=_fetch, args=arguments, name="variables", daemon=True).start()
+        else:
+            _fetch(*arguments)
+        return request
+
+    def _finish(self, request: _Request, tolerant: bool) -> None:
+        self._in_flight = None
+        try:
+            answer = request.answer.result()
+        except Exception as error:
+            self._num_failures += 1
+            self._num_failures_in_a_row += 1
+            if not tolerant or self._num_failures_in_a_row > self._max_failures:
+                error.add_note(
+                    f"Raised while fetching variables {self._names}; failures in a row: "
+                    f"{self._num_failures_in_a_row}, `max_failures` is {self._max_failures}."
+                )
+                raise
+            _logger.warning(
+                "fetching variables %s failed (%d in a row, %d tolerated): %r",
+                self._names,
+                self._num_failures_in_a_row,
+                self._max_failures,
+                error,
+            )
+            return
+        self._num_failures_in_a_row = 0
+        if answer is not None and not self._is_newer(answer.version):
+            if answer.version != self._version:
+                self._num_ignored += 1
+                _logger.warning("ignored variables of version %s, %s are here", answer.version, self._version)
+                return
+            answer = None
+        if answer is not None:
+            self._on_update(answer.values)
+            self._version = answer.version
+        self._current_at = request.asked_at
+
+    def _is_newer(self, version: int | None) -> bool:
+        return version is None or self._version is None or version > self._version
+
+
+def _fetch(
+    source: core.VariableSource,
+    names: Sequence[str],
+    newer_than: int | None,
+    answer: "futures.Future[core.VersionedVariables | None]",
+) -> None:
+    try:
+        answer.set_result(source.poll_variables(names, newer_than))
+    except Exception as error:
+        answer.set_exception(error)
