@@ -211,12 +211,16 @@ class Sampler(_Resource):
     """Takes items from one table."""
 
     @abc.abstractmethod
-    def sample_batch(self, batch_size: int) -> tuple[SampleInfo, dict[str, np.ndarray]]:
+    def sample_batch(
+        self, batch_size: int, timeout_seconds: float | None = None
+    ) -> tuple[SampleInfo, dict[str, np.ndarray]]:
         """Returns B items, each field stacked to `[B, length, *row shape]` in a fresh array.
 
         Waits until the rate limiter lets B items go; `close` from another thread ends the wait.
 
         Raises:
+            ReplayTimeout: `timeout_seconds` were over first; the message says what was waited for, and
+                no item is lost.
             ReplayError: the sampler is closed or the server is gone.
         """
 

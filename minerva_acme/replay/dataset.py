@@ -1,0 +1,166 @@
+"""Batches from replay as tensors, fetched while the learner computes."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Generic, NamedTuple, Self, TypeVar
+
+import numpy as np
+import torch
+
+from minerva_acme.replay import base
+
+T = TypeVar("T")
+
+_SLICE_SECONDS = 0.5
+
+
+class ReplaySample(NamedTuple, Generic[T]):
+    """A batch of items."""
+
+    info: base.SampleInfo  # what the store knows of them, on the CPU
+    data: T  # what `unpack` made of their fields
+
+
+class Dataset(Iterator[ReplaySample[T]], Generic[T]):
+    """An endless iterator of batches; a context manager that closes itself.
+
+    A daemon thread samples ahead, stacks and copies, so that the learner finds its next batch ready.
+    """
+
+    def __init__(
+        self,
+        sampler: base.Sampler,
+        unpack: Callable[[Mapping[str, torch.Tensor]], T],
+        batch_size: int,
+        *,
+        prefetch: int = 2,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Makes the dataset; nothing is sampled before the first batch is asked for.
+
+        Args:
+            sampler: where items come from; closed with the dataset.
+            unpack: turns the fields of a batch, each `[B, length, ...]`, into what the learner
+                takes. Tensors that it returns are best contiguous.
+            batch_size: items in a batch, B.
+            prefetch: batches that wait ready at most; 0 to sample when asked, in the caller's thread.
+            device: where the tensors go.
+        """
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be >= 1 item, got {batch_size}.")
+        if prefetch < 0:
+            raise ValueError(f"`prefetch` must be >= 0 batches, got {prefetch}.")
+        self._sampler = sampler
+        self._unpack = unpack
+        self._batch_size = batch_size
+        self._prefetch = prefetch
+        self._device = torch.device(device)
+        self._ready: queue.Queue[ReplaySample[T] | BaseException] = queue.Queue(max(prefetch, 1))
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._reason = "Waiting for the first batch."
+        self._wait_seconds = 0.0
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long, in all, the caller has waited for batches."""
+        return self._wait_seconds
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReplaySample[T]:
+        return self.next()
+
+    def next(self, timeout_seconds: float | None = None) -> ReplaySample[T]:
+        """Returns the next batch.
+
+        Raises:
+            ReplayTimeout: there was none within `timeout_seconds`; the message says why.
+            ReplayError: the dataset is closed or the store is gone.
+        """
+        start = time.monotonic()
+        try:
+            if self._prefetch == 0:
+                self._check_open()
+                return self._sample(timeout_seconds)
+            return self._take(timeout_seconds)
+        finally:
+            self._wait_seconds += time.monotonic() - start
+
+    def close(self) -> None:
+        """Ends the thread and closes the sampler, within a second."""
+        self._closed.set()
+        self._sampler.close()
+        if self._thread is not None:
+            self._thread.join(_SLICE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise base.ReplayError("The dataset is closed. Make a new one.")
+
+    def _take(self, timeout_seconds: float | None) -> ReplaySample[T]:
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        self._check_open()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="dataset", daemon=True)
+            self._thread.start()
+        while True:
+            left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
+            try:
+                # In slices, so that Ctrl-C and `close` from another thread are heard.
+                sample = self._ready.get(timeout=min(_SLICE_SECONDS, max(left, 0.001)))
+            except queue.Empty:
+                self._check_open()
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise base.ReplayTimeout(self._reason) from None
+                continue
+            if isinstance(sample, BaseException):
+                self._thread = None  # It has ended; the next call starts another.
+                raise sample
+            return sample
+
+    def _run(self) -> None:
+        result: ReplaySample[T] | BaseException
+        while not self._closed.is_set():
+            try:
+                result = self._sample(_SLICE_SECONDS)
+            except base.ReplayTimeout as error:
+                self._reason = str(error)
+                continue
+            except BaseException as error:
+                result = error
+            while not self._closed.is_set():
+                try:
+                    self._ready.put(result, timeout=_SLICE_SECONDS)
+                    break
+                except queue.Full:
+                    continue
+            if isinstance(result, BaseException):
+                return
+
+    def _sample(self, timeout_seconds: float | None) -> ReplaySample[T]:
+        info, fields = self._sampler.sample_batch(self._batch_size, timeout_seconds)
+        return ReplaySample(
+            info, self._unpack({name: self._to_tensor(field) for name, field in fields.items()})
+        )
+
+    def _to_tensor(self, field: np.ndarray) -> torch.Tensor:
+        tensor = torch.from_numpy(field)  # shares the array's memory
+        if self._device.type == "cuda":
+            return tensor.pin_memory().to(self._device, non_blocking=True)
+        return tensor.to(self._device)

@@ -1,0 +1,77 @@
+"""The port that a server listens on: that it is free, and who can reach it."""
+
+import logging
+import os
+import pathlib
+import socket
+
+from minerva_acme.replay import base
+
+_logger = logging.getLogger(__name__)
+
+
+def free_port() -> int:
+    """Returns a port that nobody listens on."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    with socket.create_server(("", 0), family=family, dualstack_ipv6=dual) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def check_free(port: int) -> None:
+    """Refuses a port that is listened on already.
+
+    Reverb itself would share it without a word, and the kernel would deal clients out to either server.
+
+    Raises:
+        ReplayError: the port is in use.
+    """
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            probe = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:  # no such protocol on this machine
+            continue
+        with probe:
+            # Connections of an earlier server that are still closing are no obstacle.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                raise base.ReplayError(
+                    f"`port` must be a free one, got {port}: {error.strerror}. Stop what listens there, choose "
+                    "another, or pass None for a free one."
+                ) from None
+
+
+def keep_to_this_machine(port: int) -> bool:
+    """Makes this process's listening sockets on a port deaf to other machines; False where it cannot.
+
+    Reverb always listens on every interface. Binding its socket to the loopback device afterwards
+    leaves what comes from this machine, whichever address it uses, and nothing else.
+    """
+    bound = False
+    for descriptor in pathlib.Path("/proc/self/fd").iterdir():
+        try:
+            duplicate = socket.socket(fileno=os.dup(int(descriptor.name)))
+        except OSError:  # closed meanwhile, or no socket
+            continue
+        with duplicate:
+            try:
+                if duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and (
+                    duplicate.family in (socket.AF_INET, socket.AF_INET6)
+                    and duplicate.getsockname()[1] == port
+                ):
+                    duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+                    bound = True
+            except OSError as error:  # kernels before 5.7 want privileges
+                _logger.warning(
+                    "Port %d can be reached from other machines, without authentication: %s. "
+                    "Close it with a firewall.",
+                    port,
+                    error,
+                )
+                return False
+    return bound

@@ -1,0 +1,180 @@
+"""Sampling from Reverb, in a thread of the sampler's own."""
+
+import logging
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from minerva_acme.replay import base
+from minerva_acme.replay.reverb_connection import SLICE_SECONDS, ReverbConnection
+
+_logger = logging.getLogger(__name__)
+
+_MAX_IN_FLIGHT = 512  # items that Reverb fetches ahead
+_POLL_SECONDS = 0.02
+_ASK_SECONDS = 2.0  # without a batch, the server is asked whether it lives and what it waits for
+
+_NUM_INFO = len(base.SampleInfo._fields)
+_INFO_DTYPES = base.SampleInfo(np.uint64, np.float64, np.int64, np.float64, np.int32)  # type: ignore[arg-type]
+
+
+class ReverbSampler(base.Sampler):
+    """Takes items from one table; used by one thread.
+
+    Reverb's own sampler blocks where nothing can interrupt it. A daemon thread calls it, so that the
+    caller can always be interrupted and a closed sampler can be left behind.
+    """
+
+    def __init__(
+        self,
+        connection: ReverbConnection,
+        table: str,
+        exact: bool | None = None,
+        report_seconds: float = 10.0,
+    ) -> None:
+        """See `ReverbClient.sampler`. Raises: ReplayError: there is no such table."""
+        description = connection.table(table)
+        if exact is None:
+            exact = description.max_times_sampled > 0 or description.sampler in ("Fifo", "Lifo")
+        self._connection = connection
+        self._table = table
+        self._fields = list(description.fields)
+        self._exact = exact
+        self._report_seconds = report_seconds
+
+        # Shared with the thread, under the condition's lock.
+        self._changed = threading.Condition()
+        self._wanted = 0  # items that `_items` should hold
+        self._items: list[Any] = []
+        self._error: Exception | None = None
+        self._closed = False
+
+        self._waiting_since: float | None = None
+        self._asked_at = self._reported_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    def sample_batch(
+        self, batch_size: int, timeout_seconds: float | None = None
+    ) -> tuple[base.SampleInfo, dict[str, np.ndarray]]:
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be >= 1 item, got {batch_size}.")
+        items = self._take(batch_size, timeout_seconds)
+        info = base.SampleInfo(
+            *(
+                np.fromiter((item[index] for item in items), dtype, batch_size)
+                for index, dtype in enumerate(_INFO_DTYPES)
+            )
+        )
+        fields = {
+            name: np.stack([item[_NUM_INFO + index] for item in items])
+            for index, name in enumerate(self._fields)
+        }
+        return info, fields
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(0.2)  # It may be blocked for good, and ends with the process.
+
+    def _take(self, batch_size: int, timeout_seconds: float | None) -> list[Any]:
+        """Returns the next items; those that came before an interrupt are kept for the next call."""
+        start = time.monotonic()
+        while True:
+            with self._changed:
+                self._request(batch_size)
+                waited = time.monotonic() - start
+                left = SLICE_SECONDS if timeout_seconds is None else timeout_seconds - waited
+                self._changed.wait_for(
+                    lambda: len(self._items) >= batch_size or self._closed or self._error,
+                    min(SLICE_SECONDS, max(left, 0.0)),
+                )
+                if self._closed:
+                    raise base.ReplayError(
+                        f"The sampler of table '{self._table}' is closed. Make a new one with `client.sampler`."
+                    )
+                if self._error is not None:
+                    error, self._error = self._error, None
+                    raise base.ReplayError(f"Sampling from table '{self._table}' failed: {error}") from error
+                if len(self._items) >= batch_size:
+                    items, self._items = self._items[:batch_size], self._items[batch_size:]
+                    self._wanted = 0
+                    self._waiting_since = None
+                    return items
+            now = time.monotonic()
+            if self._waiting_since is None:
+                self._waiting_since = self._asked_at = self._reported_at = start
+            if timeout_seconds is not None and now - start >= timeout_seconds:
+                raise base.ReplayTimeout(self._explain_wait(batch_size))
+            if now - self._asked_at >= _ASK_SECONDS:
+                reason = self._explain_wait(batch_size)
+                self._asked_at = now
+                if now - self._reported_at >= self._report_seconds:
+                    self._reported_at = now
+                    _logger.info("%s", reason)
+
+    def _request(self, num_items: int) -> None:
+        self._wanted = num_items
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name=f"sampler-{self._table}", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        """Fetches items while some are wanted, until the sampler is closed."""
+        sampler = None
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or len(self._items) < self._wanted)
+                if self._closed:
+                    return
+                missing = self._wanted - len(self._items)
+            try:
+                if self._exact:
+                    # No more than there is: Reverb's sampler never blocks then, so that nothing is taken
+                    # from the table for a sampler that was closed meanwhile.
+                    missing = min(missing, self._wait_until_allowed())
+                    sampler = self._connection.client.NewSampler(self._table, missing, missing)
+                elif sampler is None:
+                    self._wait_until_allowed()
+                    sampler = self._connection.client.NewSampler(self._table, -1, _MAX_IN_FLIGHT)
+                for _ in range(missing):
+                    if self._closed:
+                        return
+                    self._items.append(sampler.GetNextTrajectory())
+            except Exception as error:
+                sampler = None
+                with self._changed:
+                    self._error = error
+                    self._wanted = 0
+            with self._changed:
+                self._changed.notify_all()
+
+    def _wait_until_allowed(self) -> int:
+        """Waits until the table can be sampled; returns how many samples it then allows, 0 if closed."""
+        while not self._closed:
+            try:
+                allowed = self._connection.table(self._table, timeout_seconds=1.0).samples_allowed()
+            except base.ReplayTimeout:  # The caller finds out by itself.
+                continue
+            if allowed:
+                return allowed
+            time.sleep(_POLL_SECONDS)
+        return 0
+
+    def _explain_wait(self, batch_size: int) -> str:
+        table = self._connection.table(self._table)
+        if table.size < table.min_size:
+            return f"Waiting for {table.min_size} items in table '{self._table}', has {table.size}."
+        if not table.samples_allowed():
+            return (
+                f"Table '{self._table}' holds samples back: {table.inserted} inserted, {table.sampled} sampled, "
+                f"{table.size} stored. Its rate limiter waits for more to be written."
+            )
+        return (
+            f"Waiting for a batch of {batch_size} items from table '{self._table}': {len(self._items)} have "
+            f"come, {table.size} are stored."
+        )

@@ -1,0 +1,243 @@
+"""Replay on Reverb: the server that holds the tables and the client that reaches them."""
+
+import logging
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from minerva_acme.replay import base, ports, reverb_loader, reverb_messages
+from minerva_acme.replay.reverb_connection import ReverbConnection
+from minerva_acme.replay.reverb_messages import TableDescription
+from minerva_acme.replay.reverb_sampler import ReverbSampler
+from minerva_acme.replay.reverb_writer import ReverbWriter
+
+_logger = logging.getLogger(__name__)
+
+_DONE_FILE = "DONE"  # Reverb writes it last
+
+
+class ReverbServer(base.ReplayServer):
+    """Holds tables in this process.
+
+    Reverb listens on every network interface, without authentication. Unless `public` is set, the
+    socket is bound to the loopback device right after the start, so that only this machine reaches it.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[base.TableConfig],
+        port: int | None = None,
+        checkpoint_directory: str | None = None,
+        restore_from: str | None = None,
+        public: bool = False,
+    ) -> None:
+        """Starts the server.
+
+        Args:
+            tables: the tables to hold.
+            port: where to listen; None for a free port.
+            checkpoint_directory: where `ReplayClient.checkpoint` writes, each server into a folder of
+                its own, of which it keeps the newest checkpoint; None for no checkpoints.
+            restore_from: a checkpoint to begin with, as `ReplayClient.checkpoint` returned it; None
+                to begin empty, whatever lies in `checkpoint_directory`.
+            public: whether other machines can connect.
+
+        Raises:
+            ReplayError: the port is in use, or the checkpoint is missing, unfinished or of other tables.
+        """
+        names = [table.name for table in tables]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"`tables` must be one or more tables of different names, got {names}.")
+        if port is None:
+            port = ports.free_port()
+        else:
+            ports.check_free(port)
+        pybind = reverb_loader.load()
+        reverb_tables = [_make_table(pybind, table) for table in tables]
+        checkpoint = None
+        if restore_from is not None:
+            checkpoint = pathlib.Path(restore_from).resolve()
+            _check_checkpoint(
+                checkpoint, [reverb_messages.decode_table_info(table.info()) for table in reverb_tables]
+            )
+        checkpointer = None
+        if checkpoint_directory is not None or checkpoint is not None:
+            # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a
+            # new one, and Reverb makes it when it writes the first checkpoint.
+            folder = pathlib.Path(checkpoint_directory or checkpoint.parent).resolve()
+            checkpointer = pybind.create_default_checkpointer(
+                str(folder / f"server-{time.time_ns()}"), "", str(checkpoint) if checkpoint else None
+            )
+        self._checkpoints = checkpoint_directory is not None
+        self._port = port
+        self._server: Any = pybind.Server(reverb_tables, port, checkpointer)
+        self._public = public
+        try:
+            if not public:
+                ports.keep_to_this_machine(port)
+            with self.client() as client:
+                for table in tables:
+                    info = client.table_info(table.name)
+                    if checkpoint is not None:
+                        _logger.info("restored table '%s' with %d items", table.name, info.size)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self._port}"
+
+    def client(self) -> "ReverbClient":
+        """Returns a client; in the server's own process it reads the tables without the network."""
+        return ReverbClient(self.address)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.Stop()
+            self._server = None
+
+
+class ReverbClient(base.ReplayClient):
+    """Reads and writes the tables of a `ReverbServer`, in this process or another."""
+
+    def __init__(self, address: str, timeout_seconds: float = 60.0, answer_seconds: float = 10.0) -> None:
+        """Makes a client; the server is first asked when something is needed of it.
+
+        Args:
+            address: `host:port`.
+            timeout_seconds: how long a rate limiter, or a server that is away, may hold a writer back.
+            answer_seconds: how long a server may be silent before it counts as gone.
+        """
+        if timeout_seconds <= 0:
+            raise ValueError(f"`timeout_seconds` must be > 0, got {timeout_seconds}.")
+        self._connection = ReverbConnection(address, answer_seconds)
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return self._connection.address
+
+    def writer(self, max_window: int) -> ReverbWriter:
+        return ReverbWriter(self._connection, max_window, self._timeout_seconds)
+
+    def sampler(self, table: str, exact: bool | None = None, report_seconds: float = 10.0) -> ReverbSampler:
+        """Returns a sampler of one table.
+
+        Args:
+            table: the table's name.
+            exact: whether to take no more items from the server than were asked for; otherwise some
+                are fetched ahead, which is faster. None: exact where it matters, that is where the
+                order is fixed or an item can be sampled a limited number of times only.
+            report_seconds: how often the log says what a wait is for.
+        """
+        return ReverbSampler(self._connection, table, exact, report_seconds)
+
+    def check_table(self, config: base.TableConfig) -> None:
+        """Checks that the server's table is the one described.
+
+        Raises:
+            ReplayError: there is no such table, or it differs; the message says in what.
+        """
+        table = _make_table(self._connection.pybind, config)
+        expected = reverb_messages.decode_table_info(table.info())
+        _check_same(f"at {self.address}", self._connection.table(config.name), expected)
+
+    def table_info(self, table: str) -> base.TableInfo:
+        return self._connection.table(table).info()
+
+    def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
+        if keys.shape != priorities.shape or not np.all(np.isfinite(priorities) & (priorities >= 0)):
+            raise ValueError(
+                f"`priorities` must be finite and >= 0, one for each of {keys.size} keys, got {priorities}."
+            )
+        updates = list(zip(keys.tolist(), priorities.tolist(), strict=True))
+        connection = self._connection
+        connection.call(
+            lambda: connection.client.MutatePriorities(table, updates, []), connection.answer_seconds
+        )
+
+    def checkpoint(self) -> str:
+        self._connection.tables()
+        try:
+            return str(self._connection.call(self._connection.client.Checkpoint))
+        except RuntimeError as error:
+            raise base.ReplayError(f"The server at {self.address} wrote no checkpoint: {error}") from error
+
+    def close(self) -> None:
+        """Does nothing yet: writers and samplers hold what they need, and close by themselves."""
+
+
+def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:
+    return pybind.Table(
+        name=config.name,
+        sampler=_make_selector(pybind, config.sampler),
+        remover=_make_selector(pybind, config.remover),
+        max_size=config.max_size,
+        max_times_sampled=config.max_times_sampled,
+        rate_limiter=_make_rate_limiter(pybind, config.rate_limiter),
+        extensions=[],
+        signature=reverb_messages.encode_signature(config.signature),
+    )
+
+
+def _make_selector(pybind: ModuleType, selector: base.Selector) -> Any:
+    match selector:
+        case base.Uniform():
+            return pybind.UniformSelector()
+        case base.Fifo():
+            return pybind.FifoSelector()
+        case base.Lifo():
+            return pybind.LifoSelector()
+        case base.Prioritized(exponent):
+            return pybind.PrioritizedSelector(exponent)
+
+
+def _make_rate_limiter(pybind: ModuleType, limiter: base.RateLimiter) -> Any:
+    unlimited = sys.float_info.max
+    match limiter:
+        case base.MinSize(min_size):
+            return pybind.RateLimiter(1.0, min_size, -unlimited, unlimited)
+        case base.SampleToInsertRatio(ratio, min_size, error_buffer):
+            # Measured from where the table has filled up and nothing has been sampled.
+            start = ratio * min_size
+            return pybind.RateLimiter(ratio, min_size, start - error_buffer, start + error_buffer)
+        case base.Queue(capacity):
+            return pybind.RateLimiter(1.0, 1, 0.0, float(capacity))
+
+
+def _check_checkpoint(path: pathlib.Path, expected: Sequence[TableDescription]) -> None:
+    """Reverb would begin empty, or with the checkpoint's own settings, without a word."""
+    if not (path / _DONE_FILE).is_file():
+        raise base.ReplayError(
+            f"`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got '{path}', "
+            f"where there is no file '{_DONE_FILE}'."
+        )
+    stored = {table.name: table for table in reverb_messages.read_checkpoint(path)}
+    names = [table.name for table in expected]
+    if sorted(stored) != sorted(names):
+        raise base.ReplayError(
+            f"The checkpoint '{path}' must hold the tables {sorted(names)}, but holds {sorted(stored)}."
+        )
+    for table in expected:
+        _check_same(f"in checkpoint '{path}'", stored[table.name], table)
+
+
+def _check_same(where: str, found: TableDescription, expected: TableDescription) -> None:
+    differences = found.differences(expected)
+    if differences:
+        raise base.ReplayError(
+            f"Table '{expected.name}' {where} differs from the one expected: {'; '.join(differences)}. "
+            "Use the settings that it was made with, or begin with an empty one."
+        )

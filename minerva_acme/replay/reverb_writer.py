@@ -1,0 +1,169 @@
+"""Writing into Reverb, at the level of its C++ writer."""
+
+import collections
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from minerva_acme.replay import base
+from minerva_acme.replay.reverb_connection import SLICE_SECONDS, ReverbConnection
+
+_logger = logging.getLogger(__name__)
+
+# Rows of a column travel and are stored in chunks, and an item is sent once its last chunk is full. A
+# whole window in a chunk is cheapest to sample; more than this would leave too many items waiting,
+# about which Reverb complains on stderr from 50 on.
+_MAX_CHUNK_ROWS = 16
+_CLOSE_SECONDS = 0.4
+
+
+class ReverbWriter(base.Writer):
+    """Appends rows and creates items; at most a few dozen of them are on their way at any time."""
+
+    def __init__(self, connection: ReverbConnection, max_window: int, timeout_seconds: float) -> None:
+        """See `ReverbClient`. Raises: ReplayTimeout: the server does not answer."""
+        if max_window < 1:
+            raise ValueError(f"`max_window` must be >= 1 row, got {max_window}.")
+        self._connection = connection
+        self._max_window = max_window
+        self._timeout_seconds = timeout_seconds
+        chunk_rows = min(max_window, _MAX_CHUNK_ROWS)
+        # Fewer would force chunks out before they are full.
+        self._max_pending = 2 * chunk_rows
+        connection.tables()  # Making a writer fetches the tables too, but waits for ever.
+        options = connection.pybind.ConstantChunkerOptions(chunk_rows, max_window)
+        self._writer: Any = connection.call(
+            lambda: connection.client.NewTrajectoryWriter(options, True), connection.answer_seconds
+        )
+        self._columns: dict[str, _Column] = {}
+        self._tables: set[str] = set()  # written to since the last flush
+        self._created = 0  # items since the last flush
+
+    def append(self, rows: Mapping[str, np.ndarray]) -> None:
+        for name in rows:
+            if name not in self._columns:
+                self._columns[name] = _Column(self._max_window)
+        references = self._open().Append([rows.get(name) for name in self._columns])
+        for column, reference in zip(self._columns.values(), references, strict=True):
+            if reference is not None:
+                column.append(reference)
+
+    def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
+        writer = self._open()
+        # Reverb knows an item's fields by their order alone: that of their sorted names.
+        windows = [self._window(name, fields[name]) for name in sorted(fields)]
+        try:
+            writer.CreateItem(table, priority, windows, [False] * len(windows))
+        except (ValueError, RuntimeError) as error:
+            signature = self._connection.table(table).fields
+            raise base.ReplayError(
+                f"The item does not fit table '{table}', whose fields are {', '.join(signature)}: {error}"
+            ) from error
+        self._created += 1
+        self._tables.add(table)
+        self._wait_for_pending(self._max_pending)
+
+    def flush(self) -> None:
+        self._wait_for_pending(0)
+        self._created = 0
+        self._tables.clear()
+
+    def end_episode(self) -> None:
+        self.flush()
+        self._in_slices(lambda milliseconds: self._open().EndEpisode(True, milliseconds))
+        for column in self._columns.values():
+            column.clear()
+
+    def close(self) -> None:
+        if self._writer is None:
+            return
+        writer, self._writer = self._writer, None
+        if self._created:
+            try:
+                writer.Flush(0, round(1000 * _CLOSE_SECONDS))
+            except RuntimeError:
+                _logger.warning(
+                    "closed a writer with up to %d items that %s did not take: they are lost",
+                    min(self._created, self._max_pending),
+                    ", ".join(f"table '{table}'" for table in sorted(self._tables)),
+                )
+        writer.Close()
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            raise base.ReplayError("The writer is closed. Make a new one with `client.writer`.")
+        return self._writer
+
+    def _window(self, field: str, window: base.Window) -> list[Any]:
+        column = self._columns.get(window.column)
+        if column is None:
+            known = ", ".join(f"'{name}'" for name in self._columns)
+            raise base.ReplayError(
+                f"`{field}` must be a window of a column that has rows ({known}), got '{window.column}'."
+            )
+        return column.window(field, window)
+
+    def _wait_for_pending(self, max_pending: int) -> None:
+        self._in_slices(lambda milliseconds: self._open().Flush(max_pending, milliseconds))
+
+    def _in_slices(self, call: Any) -> None:
+        """Repeats a call with a time limit until it succeeds or the writer's own limit is over."""
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            # A limit of 0 would be none.
+            left = max(0.001, min(SLICE_SECONDS, deadline - time.monotonic()))
+            try:
+                call(max(1, round(1000 * left)))
+                return
+            except RuntimeError as error:
+                if "Timeout exceeded" not in str(error):
+                    raise base.ReplayError(
+                        f"Writing to {self._connection.address} failed: {error}"
+                    ) from error
+                if time.monotonic() >= deadline:
+                    raise base.ReplayTimeout(self._explain_wait()) from None
+
+    def _explain_wait(self) -> str:
+        tables = self._connection.tables(timeout_seconds=1.0)  # Says itself that nobody answers.
+        for name in sorted(self._tables & tables.keys()):
+            table = tables[name]
+            if not table.allows_inserting():
+                return (
+                    f"Table '{name}' holds inserts back: {table.inserted} inserted, {table.sampled} sampled, "
+                    f"{table.size} stored. Sample from it, or let its rate limiter allow more."
+                )
+        return (
+            f"The replay server at {self._connection.address} answers, but did not take up to "
+            f"{self._created} items within {self._timeout_seconds:g} s. See what slows it down."
+        )
+
+
+class _Column:
+    """References to a column's newest rows."""
+
+    def __init__(self, max_rows: int) -> None:
+        self._references: collections.deque[Any] = collections.deque(maxlen=max_rows)
+        self._num_rows = 0
+
+    def append(self, reference: Any) -> None:
+        self._references.append(reference)
+        self._num_rows += 1
+
+    def clear(self) -> None:
+        self._references.clear()
+        self._num_rows = 0
+
+    def window(self, field: str, window: base.Window) -> list[Any]:
+        first = self._num_rows - len(self._references)
+        start = window.start - first
+        if start < 0 or window.length < 1 or window.start + window.length > self._num_rows:
+            raise base.ReplayError(
+                f"`{field}` must be a window of the rows {first} to {self._num_rows - 1} of column "
+                f"'{window.column}', which are kept, got {window.length} rows from {window.start} on. "
+                "Ask for a writer with a larger `max_window`, or create items sooner."
+            )
+        # islice walks from the left; slicing a list copy is as quick for windows this short.
+        return list(self._references)[start : start + window.length]
