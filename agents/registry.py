@@ -1,6 +1,6 @@
 """The agents that can be chosen by name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ class AgentEntry(NamedTuple):
 
     config: type[Any]  # its frozen config dataclass
     presets: Mapping[str, Any]  # configs by name; "default" is one of them
-    builder: type[builders.AgentBuilder[Any]]  # takes a config
+    builder: Callable[[Any], builders.AgentBuilder[Any]]  # takes a config
 
 
 AGENTS: Mapping[str, AgentEntry] = MappingProxyType(

@@ -12,8 +12,8 @@ from minerva_acme.agents.mpo import networks as mpo_networks
 class BehaviourExtras(NamedTuple):
     """What the learner needs to know of how an action was chosen."""
 
-    log_prob: np.ndarray  # []  log-density of the raw action under the behaviour policy
-    raw_action: np.ndarray  # [D]  the sample before it was clipped to the action bounds
+    log_prob: types.NestedArray  # []  log-density of the raw action under the behaviour policy
+    raw_action: types.NestedArray  # [D]  the sample before it was clipped to the action bounds
 
 
 def extras_spec(spec: specs.EnvironmentSpec) -> BehaviourExtras:

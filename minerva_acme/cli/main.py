@@ -97,7 +97,7 @@ def _train_type(arguments: list[str]) -> type[Train]:
         "Train",
         [
             ("agent", tyro.conf.Positional[Literal[tuple(registry.AGENTS)]]),  # type: ignore[misc]
-            ("preset", Literal[tuple(entry.presets)], "default"),  # type: ignore[misc]
+            ("preset", Literal[tuple(entry.presets)], "default"),
             ("hyperparameters", entry.config, dataclasses.field(default=entry.presets[preset])),
         ],
         bases=(Train,),

@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import Any
 
-from minerva_acme import _version
+from minerva_acme import _version, builders
 from minerva_acme.agents import registry
 
 _FILE = "run.json"
@@ -46,7 +46,7 @@ class RunDescription:
                 "Choose another --directory, or the same settings to resume it."
             )
 
-    def make_builder(self) -> Any:
+    def make_builder(self) -> builders.AgentBuilder[Any]:
         """Makes the agent's builder."""
         entry = registry.AGENTS[self.agent]
         values = {

@@ -305,14 +305,16 @@ class _Run:
         self._learner.restore(state["learner"])
         self._policy.restore(state["policy"])
         if state["environment"] is not None:
-            self._environment.restore(state["environment"])
+            # dm_env has no such method; those of `environments.make` do.
+            self._environment.restore(state["environment"])  # type: ignore[attr-defined]
         if with_replay:
             self._inserted_before = state["inserted"]
             self._learned = state["learned"]
         self._random = _unpack(state["random"])
         self._before = _unpack(state["before"])
         if state["latest"]:
-            self._latest = (state["latest"][0], _unpack(state["latest"][1]))
+            env_steps, (returns, lengths) = state["latest"]
+            self._latest = env_steps, evaluation.Evaluation(tuple(returns), tuple(lengths))
         _logger.info("resumed %s at %d environment steps", checkpoint, self._env_steps)
 
     def _make_logger(self, label: str, steps_key: str) -> loggers.Logger:
