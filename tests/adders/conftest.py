@@ -1,0 +1,281 @@
+"""A store in memory that checks what adders promise, and the real one, behind the same few calls."""
+
+import collections
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import dm_env
+import numpy as np
+import pytest
+import torch
+import tree
+
+from minerva_acme import specs
+from minerva_acme.replay import base as replay
+
+TABLE = "table"
+
+
+class MemoryWriter(replay.Writer):
+    """Keeps everything, and asserts that rows, windows and their reach are as announced."""
+
+    def __init__(self, signature: replay.ItemSignature, max_window: int, items: list[Any]) -> None:
+        self.signature = signature
+        self.max_window = max_window
+        self.items = items
+        self.priorities: list[float] = []
+        self.rows: dict[str, list[np.ndarray]] = {}
+        self.flushed_items = 0
+        self.num_episodes = 0
+        self.closed = False
+
+    def append(self, rows):
+        assert rows, "an append without rows"
+        for name, row in rows.items():
+            column = self.signature.columns[name]
+            assert (row.shape, row.dtype) == (column.shape, column.dtype), name
+            self.rows.setdefault(name, []).append(row)
+
+    def create_item(self, table, priority, fields):
+        assert table == TABLE
+        assert fields.keys() == self.signature.fields.keys()
+        item = {}
+        for name, window in fields.items():
+            assert replay.FieldSpec(window.column, window.length) == self.signature.fields[name]
+            rows = self.rows[window.column]
+            assert 0 <= window.start <= window.start + window.length <= len(rows)
+            assert len(rows) - window.start <= self.max_window, "a window reaches back too far"
+            item[name] = np.stack(rows[window.start : window.start + window.length])
+        self.items.append(item)
+        self.priorities.append(priority)
+
+    def flush(self):
+        self.flushed_items = len(self.items)
+
+    def end_episode(self):
+        self.flush()
+        self.rows = {}
+        self.num_episodes += 1
+
+    def close(self):
+        self.closed = True
+
+
+class MemoryClient(replay.ReplayClient):
+    def __init__(self, signature: replay.ItemSignature) -> None:
+        self.signature = signature
+        self.items: list[Any] = []
+        self.writers: list[MemoryWriter] = []
+
+    def writer(self, max_window):
+        self.writers.append(MemoryWriter(self.signature, max_window, self.items))
+        return self.writers[-1]
+
+    def sampler(self, table):
+        raise NotImplementedError
+
+    def table_info(self, table):
+        raise NotImplementedError
+
+    def update_priorities(self, table, keys, priorities):
+        raise NotImplementedError
+
+    def checkpoint(self):
+        raise NotImplementedError
+
+    def close(self):
+        pass
+
+
+@dataclasses.dataclass
+class Store:
+    """A table and its contents."""
+
+    client: replay.ReplayClient
+    read: Callable[[], dict[str, np.ndarray]]
+
+    def items(self, layout) -> list[Any]:
+        """All items in the order in which they were written, each a Trajectory or Transition of arrays."""
+        fields = self.read()
+        if not fields:
+            return []
+        batch = layout.unpack({name: torch.from_numpy(rows) for name, rows in fields.items()})
+        for leaf in tree.flatten(batch):
+            assert leaf.is_contiguous()
+        size = tree.flatten(batch)[0].shape[0]
+        return [tree.map_structure(lambda leaf, i=i: leaf[i].numpy(), batch) for i in range(size)]
+
+
+class Memory(NamedTuple):
+    """Makes stores in memory."""
+
+    def make(self, signature: replay.ItemSignature) -> Store:
+        client = MemoryClient(signature)
+
+        def read():
+            items = client.items
+            return {name: np.stack([item[name] for item in items]) for name in items[0]} if items else {}
+
+        return Store(client, read)
+
+
+@pytest.fixture(scope="session")
+def make_memory_store() -> Callable[[replay.ItemSignature], Store]:
+    return Memory().make
+
+
+@pytest.fixture(params=["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
+def make_store(request) -> Iterator[Callable[[replay.ItemSignature], Store]]:
+    """A function that makes a store of one table for items of a signature, in memory or on Reverb."""
+    if request.param == "memory":
+        yield Memory().make
+        return
+    if importlib.util.find_spec("reverb") is None:
+        pytest.skip("Reverb is not installed")
+    from minerva_acme.replay import reverb_store
+
+    opened = []
+
+    def make(signature: replay.ItemSignature) -> Store:
+        table = replay.TableConfig(
+            name=TABLE,
+            signature=signature,
+            max_size=1000,
+            rate_limiter=replay.MinSize(1),
+            sampler=replay.Fifo(),
+            max_times_sampled=1,
+        )
+        server = reverb_store.ReverbServer([table])
+        client = server.client()
+        opened.extend([server, client])
+
+        def read():
+            size = client.table_info(TABLE).size
+            if size == 0:
+                return {}
+            with client.sampler(TABLE) as sampler:
+                return sampler.sample_batch(size)[1]
+
+        return Store(client, read)
+
+    yield make
+    for resource in reversed(opened):
+        resource.close()
+
+
+FLOAT = specs.Array((), np.float32)
+
+
+@pytest.fixture(scope="session")
+def scalar_spec() -> specs.EnvironmentSpec:
+    """One float each of observation, action, reward and discount."""
+    vector = specs.Array((1,), np.float32)
+    return specs.EnvironmentSpec(vector, vector, FLOAT, FLOAT)
+
+
+@pytest.fixture(scope="session")
+def play() -> Callable[..., None]:
+    """Plays one episode to an adder: observations start, start + 1, ... and actions start + 100, ...
+
+    `end` is "last" where the environment ends it, "reset" where the adder is told to.
+    """
+
+    def play(adder, start, rewards, discounts, end="last") -> None:
+        adder.add_first(dm_env.restart(np.float32([start])))
+        steps = list(zip(rewards, discounts, strict=True))
+        for t, (reward, discount) in enumerate(steps):
+            is_last = t == len(steps) - 1 and end == "last"
+            adder.add(
+                np.float32([start + 100 + t]),
+                dm_env.TimeStep(
+                    step_type=dm_env.StepType.LAST if is_last else dm_env.StepType.MID,
+                    reward=np.float32(reward),
+                    discount=np.float32(discount),
+                    observation=np.float32([start + t + 1]),
+                ),
+            )
+        if end == "reset":
+            adder.reset()
+
+    return play
+
+
+@pytest.fixture(scope="session")
+def rich_spec() -> specs.EnvironmentSpec:
+    """A nest of every kind of leaf: an image, a matrix, integers, booleans, two actions, two rewards."""
+    return specs.EnvironmentSpec(
+        observations=collections.OrderedDict(
+            pixels=specs.Array((2, 2, 3), np.uint8),
+            pose={"position": specs.Array((2, 2), np.float32), "touching": specs.Array((2,), np.bool_)},
+        ),
+        actions=(specs.BoundedArray((2,), np.float32, -1, 1), specs.DiscreteArray(5)),
+        rewards={"task": FLOAT, "cost": FLOAT},
+        discounts=FLOAT,
+    )
+
+
+@pytest.fixture(scope="session")
+def rich_episode(rich_spec) -> Callable[..., Any]:
+    """Observations, actions, timesteps and extras of an episode in which every number is different."""
+
+    def episode(num_steps: int, final_discount: float, seed: int = 0) -> RichEpisode:
+        random = np.random.default_rng(seed)
+
+        def draw(spec: specs.Array) -> np.ndarray:
+            if spec.dtype.kind == "f":
+                return random.normal(size=spec.shape).astype(spec.dtype)
+            return random.integers(0, 2 if spec.dtype == np.bool_ else 5, spec.shape).astype(spec.dtype)
+
+        def nests(spec, count: int) -> list[Any]:
+            return [tree.map_structure(draw, spec) for _ in range(count)]
+
+        return RichEpisode(
+            observations=nests(rich_spec.observations, num_steps + 1),
+            actions=nests(rich_spec.actions, num_steps),
+            rewards=nests(rich_spec.rewards, num_steps),
+            discounts=[np.float32(1.0)] * (num_steps - 1) + [np.float32(final_discount)],
+            extras=nests(EXTRAS_SPEC, num_steps),
+        )
+
+    return episode
+
+
+EXTRAS_SPEC = {"log_prob": FLOAT, "attention": specs.Array((2, 2, 2), np.float32)}
+
+
+@pytest.fixture(scope="session")
+def extras_spec():
+    """A scalar and something with three axes."""
+    return EXTRAS_SPEC
+
+
+class RichEpisode(NamedTuple):
+    observations: list[Any]
+    actions: list[Any]
+    rewards: list[Any]
+    discounts: list[Any]
+    extras: list[Any]
+
+    def play(self, adder) -> None:
+        """Plays to an adder from buffers that are overwritten after every call, as environments do."""
+        buffer = tree.map_structure(np.array, self.observations[0])
+        adder.add_first(dm_env.restart(buffer))
+        num_steps = len(self.actions)
+        for t in range(num_steps):
+            _fill(buffer, self.observations[t + 1])
+            action = tree.map_structure(np.array, self.actions[t])
+            timestep = dm_env.TimeStep(
+                step_type=dm_env.StepType.LAST if t == num_steps - 1 else dm_env.StepType.MID,
+                reward=self.rewards[t],
+                discount=self.discounts[t],
+                observation=buffer,
+            )
+            adder.add(action, timestep, self.extras[t])
+            _fill(action, tree.map_structure(np.zeros_like, action))
+
+
+def _fill(buffers, values) -> None:
+    for buffer, value in zip(tree.flatten(buffers), tree.flatten(values), strict=True):
+        buffer[...] = value

@@ -1,0 +1,314 @@
+"""What both adders have in common: the order of calls, refusals, and when things reach the table."""
+
+import dm_env
+import numpy as np
+import pytest
+
+from minerva_acme import specs
+from minerva_acme.adders import NStepTransitionAdder, SequenceAdder
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import layouts
+
+SPEC = specs.EnvironmentSpec(
+    observations={"position": specs.Array((3,), np.float32), "pixels": specs.Array((2, 2, 1), np.uint8)},
+    actions=specs.BoundedArray((2,), np.float32, -1, 1),
+    rewards=specs.Array((), np.float32),
+    discounts=specs.BoundedArray((), np.float32, 0, 1),
+)
+EXTRAS_SPEC = {"log_prob": specs.Array((), np.float32)}
+
+GOOD = dict(
+    position=np.float32([1, 2, 3]),
+    pixels=np.zeros((2, 2, 1), np.uint8),
+    action=np.float32([0.1, 0.2]),
+    reward=np.float32(1),
+    discount=np.float32(1),
+    extras={"log_prob": np.float32(-1)},
+)
+
+
+@pytest.fixture(params=["sequence", "n_step"])
+def layout(request):
+    if request.param == "sequence":
+        return layouts.TrajectoryLayout(SPEC, 2, EXTRAS_SPEC)
+    return layouts.TransitionLayout(SPEC, EXTRAS_SPEC)
+
+
+def make_adder(client, layout, **kwargs):
+    if isinstance(layout, layouts.TrajectoryLayout):
+        return SequenceAdder(client=client, table="table", layout=layout, period=1, **kwargs)
+    return NStepTransitionAdder(client=client, table="table", layout=layout, n_step=2, discount=0.5, **kwargs)
+
+
+def add(adder, step_type=dm_env.StepType.MID, **changes):
+    """Adds a step that is good but for `changes`; `observation` replaces the whole of it."""
+    values = {**GOOD, **changes}
+    observation = {"position": values["position"], "pixels": values["pixels"]}
+    timestep = dm_env.TimeStep(
+        step_type, values["reward"], values["discount"], values.get("observation", observation)
+    )
+    adder.add(values["action"], timestep, values["extras"])
+
+
+def add_first(adder, **changes):
+    values = {**GOOD, **changes}
+    observation = {"position": values["position"], "pixels": values["pixels"]}
+    adder.add_first(dm_env.restart(values.get("observation", observation)))
+
+
+SINGLE = "SinglePrecisionWrapper"
+REFUSALS = {
+    "float64 observation": (
+        dict(position=np.zeros(3)),
+        "`observation['position']` must be float32 of shape (3,), got float64 of shape (3,). "
+        "Cast it, or wrap the environment in SinglePrecisionWrapper.",
+    ),
+    "shape of the observation": (
+        dict(position=np.float32([1, 2])),
+        "`observation['position']` must be float32 of shape (3,), got float32 of shape (2,). "
+        "Make it agree with its spec.",
+    ),
+    "a scalar where a vector belongs": (
+        dict(action=np.float32(0.5)),
+        "`action` must be float32 of shape (2,), got float32 of shape ().",
+    ),
+    "a vector of one where a scalar belongs": (
+        dict(reward=np.float32([1])),
+        "`reward` must be float32 of shape (), got float32 of shape (1,).",
+    ),
+    "dtype of an image": (
+        dict(pixels=np.zeros((2, 2, 1), np.int16)),
+        "`observation['pixels']` must be uint8 of shape (2, 2, 1), got int16 of shape (2, 2, 1). "
+        "Cast it, or correct its spec.",
+    ),
+    "transposed image": (
+        dict(pixels=np.zeros((1, 2, 2), np.uint8)),
+        "`observation['pixels']` must be uint8 of shape (2, 2, 1), got uint8 of shape (1, 2, 2).",
+    ),
+    "missing observation": (
+        dict(observation={"position": GOOD["position"]}),
+        "`observation` must have the fields ['pixels', 'position'], got the fields ['position'].",
+    ),
+    "extra observation": (
+        dict(observation={"position": GOOD["position"], "pixels": GOOD["pixels"], "time": np.float32(0)}),
+        "`observation` must have the fields ['pixels', 'position'], "
+        "got the fields ['pixels', 'position', 'time'].",
+    ),
+    "renamed observation": (
+        dict(observation={"positions": GOOD["position"], "pixels": GOOD["pixels"]}),
+        "`observation` must have the fields ['pixels', 'position'], got the fields ['pixels', 'positions'].",
+    ),
+    "array where a dict belongs": (
+        dict(observation=GOOD["position"]),
+        "`observation` must have the fields ['pixels', 'position'], got float32 of shape (3,).",
+    ),
+    "dict where an array belongs": (
+        dict(action={"torque": GOOD["action"]}),
+        "`action` must be float32 of shape (2,), got a dict.",
+    ),
+    "list where an array belongs": (
+        dict(action=[0.1, 0.2]),
+        "`action` must be float32 of shape (2,), got a list. Make it a numpy array",
+    ),
+    "Python number": (
+        dict(reward=1.0),
+        "`reward` must be float32 of shape (), got 1.0. Make it a numpy array or scalar, "
+        "as SinglePrecisionWrapper does for an environment.",
+    ),
+    "None": (dict(discount=None), "`discount` must be float32 of shape (), got None."),
+    "float64 reward": (
+        dict(reward=np.float64(1.0)),
+        "`reward` must be float32 of shape (), got float64 of shape (). "
+        "Cast it, or wrap the environment in SinglePrecisionWrapper.",
+    ),
+    "integer where a float belongs": (
+        dict(action=np.int32([0, 1])),
+        "`action` must be float32 of shape (2,), got int32 of shape (2,). Cast it, or correct its spec.",
+    ),
+    "foreign byte order": (
+        dict(action=np.array([0.1, 0.2], ">f4")),
+        "`action` must be float32 of shape (2,), got float32 (foreign byte order) of shape (2,). "
+        "Convert it to native byte order.",
+    ),
+    "nan in an observation": (
+        dict(position=np.float32([0, np.nan, 0])),
+        "`observation['position']` must be finite, got nan at index (1,). "
+        "Look for a simulation or a policy that has diverged.",
+    ),
+    "infinite action": (
+        dict(action=np.float32([-np.inf, 0])),
+        "`action` must be finite, got -inf at index (0,).",
+    ),
+    "infinite reward": (dict(reward=np.float32(np.inf)), "`reward` must be finite, got inf. Look for"),
+    "nan discount": (dict(discount=np.float32(np.nan)), "`discount` must be finite, got nan."),
+    "missing extras": (
+        dict(extras=()),
+        "`extras` must have the fields ['log_prob'], got 0 elements.",
+    ),
+    "unknown extras": (
+        dict(extras={"log_prob": np.float32(0), "value": np.float32(0)}),
+        "`extras` must have the fields ['log_prob'], got the fields ['log_prob', 'value'].",
+    ),
+    "nan in extras": (
+        dict(extras={"log_prob": np.float32(np.nan)}),
+        "`extras['log_prob']` must be finite, got nan.",
+    ),
+}
+
+
+def play_good_episode(adder):
+    add_first(adder)
+    add(adder)
+    add(adder, action=np.float32([0.3, 0.4]))
+    add(adder, dm_env.StepType.LAST, reward=np.float32(5))
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSALS.values(), ids=REFUSALS)
+def test_a_wrong_field_is_refused_by_name_and_changes_nothing(make_memory_store, layout, changes, message):
+    untouched, store = make_memory_store(layout.signature), make_memory_store(layout.signature)
+    play_good_episode(make_adder(untouched.client, layout))
+
+    adder = make_adder(store.client, layout)
+    add_first(adder)
+    refused = []
+    for step_type in (dm_env.StepType.MID, dm_env.StepType.LAST):
+        with pytest.raises(ValueError) as error:
+            add(adder, step_type, **changes)
+        refused.append(str(error.value))
+    add(adder)
+    with pytest.raises(ValueError):
+        add(adder, **changes)
+    add(adder, action=np.float32([0.3, 0.4]))
+    add(adder, dm_env.StepType.LAST, reward=np.float32(5))
+
+    assert all(text.startswith(message) for text in refused), refused
+    expected, found = untouched.read(), store.read()
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_a_refused_field_leaves_a_reverb_writer_usable(make_store, make_memory_store, layout):
+    untouched, store = make_memory_store(layout.signature), make_store(layout.signature)
+    play_good_episode(make_adder(untouched.client, layout))
+    with make_adder(store.client, layout) as adder:
+        with pytest.raises(ValueError, match="position"):
+            add_first(adder, position=np.zeros(3))
+        add_first(adder)
+        add(adder)
+        for changes, _ in REFUSALS.values():
+            with pytest.raises(ValueError, match="must"):
+                add(adder, **changes)
+        add(adder, action=np.float32([0.3, 0.4]))
+        add(adder, dm_env.StepType.LAST, reward=np.float32(5))
+        expected, found = untouched.read(), store.read()
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_a_wrong_first_observation_is_refused_and_the_episode_not_opened(make_memory_store, layout):
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store.client, layout)
+    with pytest.raises(ValueError, match=r"`observation\['position'\]` must be float32"):
+        add_first(adder, position=np.zeros(3))
+    play_good_episode(adder)
+    assert len(store.items(layout)) == 3
+
+
+def test_calls_out_of_order_are_refused(make_memory_store, layout):
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store.client, layout)
+    with pytest.raises(ValueError, match="No episode is open. Call `add_first` with a FIRST timestep"):
+        add(adder)
+    with pytest.raises(ValueError, match="`timestep` must be FIRST, got MID"):
+        adder.add_first(dm_env.transition(0.0, None))
+    add_first(adder)
+    with pytest.raises(ValueError, match="An episode is still open. `add` its LAST timestep, or `reset`"):
+        add_first(adder)
+    with pytest.raises(ValueError, match="`next_timestep` must be MID or LAST, got FIRST"):
+        add(adder, dm_env.StepType.FIRST)
+    add(adder, dm_env.StepType.LAST)
+    with pytest.raises(ValueError, match="No episode is open"):
+        add(adder)
+    assert adder.num_inserted == len(store.items(layout)) == 1
+
+
+def test_reset_without_an_open_episode_does_nothing(make_memory_store, layout):
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store.client, layout)
+    adder.reset()
+    play_good_episode(adder)
+    adder.reset()
+    assert adder.num_inserted == len(store.items(layout)) == 3
+    assert store.client.writers[0].num_episodes == 1
+
+
+def test_close_ends_the_open_episode_and_sends_everything(make_memory_store, layout):
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store.client, layout)
+    add_first(adder)
+    add(adder)
+    adder.close()
+    adder.close()
+    (writer,) = store.client.writers
+    assert writer.closed
+    assert writer.flushed_items == adder.num_inserted == 1
+    with pytest.raises(ValueError, match="The adder is closed"):
+        add_first(adder)
+
+
+def test_nothing_is_asked_of_the_client_before_the_first_episode(make_memory_store, layout):
+    store = make_memory_store(layout.signature)
+    with make_adder(store.client, layout) as adder:
+        adder.flush()
+        adder.reset()
+    assert not store.client.writers
+
+
+def test_flush_sends_what_is_pending_within_an_episode(make_memory_store, layout):
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store.client, layout)
+    add_first(adder)
+    add(adder)
+    add(adder)
+    adder.flush()
+    assert store.client.writers[0].flushed_items == adder.num_inserted == 1
+
+
+def test_items_get_the_priority_asked_for(make_memory_store, layout):
+    store = make_memory_store(layout.signature)
+    play_good_episode(make_adder(store.client, layout, priority=2.5))
+    assert store.client.writers[0].priorities == [2.5] * 3
+
+
+@pytest.mark.parametrize("failing_item", [0, 1, 2])
+def test_no_item_is_lost_where_the_writer_runs_out_of_time(make_memory_store, layout, failing_item):
+    untouched, store = make_memory_store(layout.signature), make_memory_store(layout.signature)
+    play_good_episode(make_adder(untouched.client, layout))
+
+    adder = make_adder(store.client, layout)
+    add_first(adder)
+    (writer,) = store.client.writers
+    create_item = writer.create_item
+
+    def create_item_late(*args):
+        create_item(*args)  # It stays pending, as the contract says.
+        if len(writer.items) == failing_item + 1:
+            raise replay.ReplayTimeout("the table holds inserts back")
+
+    writer.create_item = create_item_late
+    add(adder)
+    timeouts = 0
+    for step_type, changes in [
+        (dm_env.StepType.MID, dict(action=np.float32([0.3, 0.4]))),
+        (dm_env.StepType.LAST, dict(reward=np.float32(5))),
+    ]:
+        try:
+            add(adder, step_type, **changes)
+        except replay.ReplayTimeout:
+            timeouts += 1
+    adder.reset()
+    assert timeouts == 1
+    assert adder.num_inserted == 3
+    expected, found = untouched.read(), store.read()
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
