@@ -1,40 +1,95 @@
 """The one place where Reverb is imported."""
 
+import ctypes
 import importlib
+import importlib.machinery
 import importlib.metadata
+import importlib.util
+import logging
 import os
+import pathlib
+import sys
+import threading
 import warnings
 from types import ModuleType
 
+import numpy  # noqa: F401, ICN001 -- must be loaded before TensorFlow's library, or its C code crashes
+
 from minerva_acme.replay import base
 
+_logger = logging.getLogger(__name__)
+
 SUPPORTED_VERSION = "0.14.0"
+# Set to "plain" to import Reverb as its authors meant it, TensorFlow included.
+LOADER_VARIABLE = "MINERVA_REVERB_LOADER"
+
+_TENSORFLOW_VERSION = "2.15."  # what the bindings were built against
+_BINDINGS = "reverb.libpybind"
+_lock = threading.Lock()
 
 
 def load() -> ModuleType:
-    """Returns Reverb's own bindings, the module `reverb.pybind`.
+    """Returns Reverb's bindings.
 
-    The first call takes seconds, for Reverb imports TensorFlow.
+    `import reverb` brings all of TensorFlow, which takes seconds and hundreds of megabytes. The bindings
+    themselves need one of its shared libraries only, so they are loaded with that alone where the
+    versions are the known ones; `import reverb` still works afterwards and shares them.
 
     Raises:
         ImportError: Reverb is not installed.
         ReplayError: it is installed in a version whose bindings are not known.
     """
+    with _lock:
+        if _BINDINGS in sys.modules:
+            return sys.modules[_BINDINGS]
+        _check_version()
+        # TensorFlow's start-up log: dozens of lines about what this machine could have.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        if os.environ.get(LOADER_VARIABLE) != "plain" and "tensorflow" not in sys.modules:
+            try:
+                return _load_bindings_alone()
+            except (ImportError, OSError) as error:
+                sys.modules.pop(_BINDINGS, None)
+                _logger.debug("importing Reverb with TensorFlow, since without: %s", error)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            importlib.import_module("reverb")
+        return sys.modules[_BINDINGS]
+
+
+def _check_version() -> None:
+    way_out = (
+        f"Its last release, {SUPPORTED_VERSION}, has wheels for Python 3.11 and older on x86-64 Linux: in "
+        f"an environment with that, run `pip install 'dm-reverb[tensorflow]=={SUPPORTED_VERSION}'`."
+    )
     try:
         version = importlib.metadata.version("dm-reverb")
     except importlib.metadata.PackageNotFoundError:
-        raise ImportError(
-            f"Replay needs Reverb, which is not installed. Its last release, {SUPPORTED_VERSION}, has "
-            "wheels for Python 3.11 on x86-64 Linux: create an environment with that and run "
-            f"`pip install 'dm-reverb[tensorflow]=={SUPPORTED_VERSION}'`."
-        ) from None
+        raise ImportError(f"Replay needs Reverb, which is not installed. {way_out}") from None
     if version != SUPPORTED_VERSION:
-        raise base.ReplayError(
-            f"Reverb must be version {SUPPORTED_VERSION}, the last one released, got {version}. Run "
-            f"`pip install 'dm-reverb[tensorflow]=={SUPPORTED_VERSION}'`."
-        )
-    # TensorFlow's start-up log: dozens of lines about what this machine could have.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return importlib.import_module("reverb.pybind")
+        raise base.ReplayError(f"Reverb must be version {SUPPORTED_VERSION}, got {version}. {way_out}")
+
+
+def _load_bindings_alone() -> ModuleType:
+    version = importlib.metadata.version("tensorflow")
+    if not version.startswith(_TENSORFLOW_VERSION):
+        raise ImportError(f"TensorFlow is {version}, not {_TENSORFLOW_VERSION}*")
+    # Local to this library and what links to it: its many symbols must not stand in for others'.
+    ctypes.CDLL(str(_folder("tensorflow") / "libtensorflow_framework.so.2"), mode=ctypes.RTLD_LOCAL)
+    path = str(_folder("reverb") / "libpybind.so")
+    loader = importlib.machinery.ExtensionFileLoader(_BINDINGS, path)
+    spec = importlib.util.spec_from_file_location(_BINDINGS, path, loader=loader)
+    if spec is None:
+        raise ImportError(f"{path} cannot be loaded")
+    bindings = importlib.util.module_from_spec(spec)
+    loader.exec_module(bindings)
+    sys.modules[_BINDINGS] = bindings
+    return bindings
+
+
+def _folder(package: str) -> pathlib.Path:
+    """Where a package is installed, found without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ImportError(f"{package} is not installed")
+    return pathlib.Path(spec.origin).parent
