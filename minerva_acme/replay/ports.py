@@ -55,8 +55,13 @@ def keep_to_this_machine(port: int) -> bool:
     bound = False
     for descriptor in pathlib.Path("/proc/self/fd").iterdir():
         try:
-            duplicate = socket.socket(fileno=os.dup(int(descriptor.name)))
-        except OSError:  # closed meanwhile, or no socket
+            copy = os.dup(int(descriptor.name))
+        except OSError:  # closed meanwhile
+            continue
+        try:
+            duplicate = socket.socket(fileno=copy)
+        except OSError:  # no socket
+            os.close(copy)
             continue
         with duplicate:
             try:
