@@ -264,14 +264,14 @@ def test_nothing_is_asked_of_the_client_before_the_first_episode(make_memory_sto
     assert not store.client.writers
 
 
-def test_flush_sends_what_is_pending_within_an_episode(make_memory_store, layout):
-    store = make_memory_store(layout.signature)
-    adder = make_adder(store.client, layout)
-    add_first(adder)
-    add(adder)
-    add(adder)
-    adder.flush()
-    assert store.client.writers[0].flushed_items == adder.num_inserted == 1
+def test_after_a_flush_within_an_episode_what_was_created_can_be_sampled(make_store, layout):
+    store = make_store(layout.signature)
+    with make_adder(store.client, layout) as adder:
+        add_first(adder)
+        add(adder)
+        add(adder)
+        adder.flush()
+        assert adder.num_inserted == len(store.items(layout)) == 1
 
 
 def test_items_get_the_priority_asked_for(make_memory_store, layout):
