@@ -1,0 +1,315 @@
+"""What each contract of `core` promises, as tests that your own part can inherit.
+
+    class TestMyLearner(testing.LearnerConformance):
+        def make_learner(self):
+            return MyLearner(...)
+
+pytest collects the subclass; the classes here stand for no part and are not collected.
+"""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import core, environment_loop, types
+from minerva_acme.testing import checks
+
+
+class ActorConformance(abc.ABC):
+    """Plays an actor in an environment that it was made for."""
+
+    @abc.abstractmethod
+    def make_actor(self) -> core.Actor:
+        """Makes a new actor; two of them may share nothing that changes."""
+
+    @abc.abstractmethod
+    def make_environment(self) -> dm_env.Environment:
+        """Makes the environment, with short episodes."""
+
+    def test_actions_conform_to_the_action_spec(self) -> None:
+        environment, actor = self.make_environment(), self.make_actor()
+        for _ in range(3):
+            timestep = environment.reset()
+            actor.observe_first(timestep)
+            while not timestep.last():
+                action = actor.select_action(timestep.observation)
+                checks.check_conforms("action", action, environment.action_spec())
+                timestep = environment.step(action)
+                actor.observe(action, next_timestep=timestep)
+                actor.update()
+
+    def test_update_may_come_before_the_first_timestep_and_between_episodes(self) -> None:
+        actor = self.make_actor()
+        loop = environment_loop.EnvironmentLoop(environment=self.make_environment(), actor=actor)
+        for episode in range(1, 3):
+            actor.update(wait=True)
+            assert loop.run_episode()["episodes"] == episode
+
+    def test_what_the_environment_gives_is_left_as_it_is(self) -> None:
+        environment, actor = self.make_environment(), self.make_actor()
+        timestep = environment.reset()
+        before = tree.map_structure(np.copy, timestep.observation)
+        actor.observe_first(timestep)
+        actor.select_action(timestep.observation)
+        checks.assert_nests_equal(timestep.observation, before)
+
+    def test_an_action_given_out_is_not_changed_later(self) -> None:
+        environment, actor = self.make_environment(), self.make_actor()
+        timestep = environment.reset()
+        actor.observe_first(timestep)
+        action = actor.select_action(timestep.observation)
+        before = tree.map_structure(np.copy, action)
+        timestep = environment.step(action)
+        actor.observe(action, next_timestep=timestep)
+        actor.select_action(timestep.observation)
+        checks.assert_nests_equal(action, before)
+
+    def test_a_state_that_can_be_saved_reproduces_the_actions(self) -> None:
+        first, second = self.make_actor(), self.make_actor()
+        if not isinstance(first, core.Saveable) or not isinstance(second, core.Saveable):
+            return
+        observation = self.make_environment().reset().observation
+        first.select_action(observation)
+        second.restore(checks.through_a_file(first.save()))
+        for _ in range(3):
+            checks.assert_nests_equal(second.select_action(observation), first.select_action(observation))
+
+
+class AdderConformance(abc.ABC):
+    """Adds episodes, in order and out of it."""
+
+    @abc.abstractmethod
+    def make_adder(self) -> core.Adder:
+        """Makes a new adder, whose store takes a few hundred steps without a sample being taken."""
+
+    @abc.abstractmethod
+    def make_environment(self) -> dm_env.Environment:
+        """Makes an environment whose specs are the adder's, with short episodes."""
+
+    @abc.abstractmethod
+    def make_action(self) -> types.NestedArray:
+        """Makes an action that the environment and the adder take."""
+
+    def make_extras(self) -> types.NestedArray:
+        """Makes extras that the adder takes; override it if there are any."""
+        return ()
+
+    def test_every_episode_adds_items_and_the_count_never_falls(self) -> None:
+        environment = self.make_environment()
+        with self.make_adder() as adder:
+            counts = [adder.num_inserted]
+            assert counts == [0]
+            for _ in range(3):
+                before = counts[-1]
+                for _ in self._play(adder, environment):
+                    counts.append(adder.num_inserted)
+                assert counts[-1] > before, "an episode added no item"
+            assert counts == sorted(counts)
+
+    def test_calls_out_of_order_are_refused_and_change_nothing(self) -> None:
+        environment = self.make_environment()
+        first = environment.reset()
+        second = environment.step(self.make_action())
+        with self.make_adder() as adder:
+            _assert_refused(adder.add, self.make_action(), second, self.make_extras())
+            _assert_refused(adder.add_first, second)
+            adder.add_first(first)
+            _assert_refused(adder.add_first, first)
+            adder.add(self.make_action(), second, self.make_extras())
+            adder.reset()
+            assert adder.num_inserted > 0, "the transition of the open episode is lost"
+
+    def test_a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable(self) -> None:
+        environment = self.make_environment()
+        with self.make_adder() as adder:
+            first = environment.reset()
+            broken = first._replace(observation=_break(first.observation))
+            _assert_refused(adder.add_first, broken)
+            adder.add_first(first)
+            second = environment.step(self.make_action())
+            before = adder.num_inserted
+            extras = self.make_extras()
+            _assert_refused(adder.add, _break(self.make_action()), second, extras)
+            _assert_refused(
+                adder.add, self.make_action(), second._replace(observation=broken.observation), extras
+            )
+            assert adder.num_inserted == before
+            adder.add(self.make_action(), second, extras)
+            adder.reset()
+            assert adder.num_inserted > before
+
+    def test_reset_ends_the_open_episode_and_loses_no_transition(self) -> None:
+        with self.make_adder() as cut, self.make_adder() as truncated:
+            environment = self.make_environment()
+            first = environment.reset()
+            second = environment.step(self.make_action())
+            for adder in (cut, truncated):
+                adder.add_first(first)
+            cut.add(self.make_action(), second, self.make_extras())
+            cut.reset()
+            as_by_time_limit = second._replace(step_type=dm_env.StepType.LAST)
+            truncated.add(self.make_action(), as_by_time_limit, self.make_extras())
+            assert cut.num_inserted == truncated.num_inserted > 0
+            cut.add_first(first)
+
+    def test_reset_and_flush_may_come_at_any_time(self) -> None:
+        environment = self.make_environment()
+        with self.make_adder() as adder:
+            adder.reset()
+            adder.flush()
+            assert adder.num_inserted == 0
+            for _ in self._play(adder, environment):
+                adder.flush()
+            count = adder.num_inserted
+            adder.reset()
+            adder.flush()
+            assert adder.num_inserted == count
+
+    def test_close_ends_the_open_episode(self) -> None:
+        environment = self.make_environment()
+        adder = self.make_adder()
+        adder.add_first(environment.reset())
+        adder.add(self.make_action(), environment.step(self.make_action()), self.make_extras())
+        adder.close()
+        assert adder.num_inserted > 0, "the transition of the open episode is lost"
+
+    def _play(self, adder: core.Adder, environment: dm_env.Environment) -> Any:
+        """Adds one episode; yields after each step."""
+        timestep = environment.reset()
+        adder.add_first(timestep)
+        while not timestep.last():
+            timestep = environment.step(self.make_action())
+            adder.add(self.make_action(), timestep, self.make_extras())
+            yield timestep
+
+
+class VariableSourceConformance(abc.ABC):
+    """Asks a source for its variables."""
+
+    names: Sequence[str] = ("policy",)
+    """Variables that the source has."""
+
+    @abc.abstractmethod
+    def make_source(self) -> core.VariableSource:
+        """Makes a new source."""
+
+    def change(self, source: core.VariableSource) -> None:
+        """Makes the source's variables change; override it if you can."""
+        del source
+
+    def test_each_name_gives_one_nest_of_arrays(self) -> None:
+        values = self.make_source().get_variables(self.names)
+        assert len(values) == len(self.names)
+        for name, value in zip(self.names, values, strict=True):
+            leaves = tree.flatten(value)
+            assert leaves, f"variable '{name}' holds no array"
+            for leaf in leaves:
+                assert isinstance(leaf, np.ndarray | np.generic), f"variable '{name}' holds a {type(leaf)}"
+
+    def test_variables_come_in_the_order_that_is_asked_for(self) -> None:
+        source = self.make_source()
+        forwards = source.get_variables(self.names)
+        backwards = source.get_variables(self.names[::-1])
+        checks.assert_nests_equal(backwards[::-1], forwards)
+        assert source.get_variables([]) == []
+
+    def test_variables_given_out_are_copies(self) -> None:
+        source = self.make_source()
+        values = source.get_variables(self.names)
+        before = tree.map_structure(np.copy, values)
+        self.change(source)
+        checks.assert_nests_equal(values, before)
+        again = source.get_variables(self.names)
+        for leaf in tree.flatten(values):
+            if isinstance(leaf, np.ndarray):
+                leaf.fill(0)
+        checks.assert_nests_equal(source.get_variables(self.names), again)
+
+    def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(self) -> None:
+        source = self.make_source()
+        try:
+            source.get_variables(["no such variable"])
+        except KeyError as error:
+            message = str(error)
+        else:
+            raise AssertionError("an unknown name was taken")
+        for name in self.names:
+            assert name in message, f"'{name}' is missing in: {message}"
+
+    def test_versions_grow_and_nothing_is_sent_twice(self) -> None:
+        source = self.make_source()
+        first = source.poll_variables(self.names)
+        assert first is not None, "nothing was sent though nothing is held"
+        checks.assert_nests_equal(first.values, source.get_variables(self.names))
+        if first.version is None:
+            return
+        assert source.poll_variables(self.names, newer_than=first.version) is None
+        self.change(source)
+        second = source.poll_variables(self.names, newer_than=first.version)
+        if second is not None:
+            assert second.version is not None and second.version > first.version
+
+
+class LearnerConformance(VariableSourceConformance):
+    """Lets a learner learn, and saves and restores it."""
+
+    @abc.abstractmethod
+    def make_learner(self) -> core.Learner:
+        """Makes a new learner, equal to every other that this makes, on a dataset that repeats one batch."""
+
+    def make_source(self) -> core.VariableSource:
+        return self.make_learner()
+
+    def change(self, source: core.VariableSource) -> None:
+        assert isinstance(source, core.Learner)
+        source.step()
+
+    def test_a_step_changes_some_variable(self) -> None:
+        learner = self.make_learner()
+        before = tree.flatten(learner.get_variables(self.names))
+        learner.run(num_steps=2)
+        after = tree.flatten(learner.get_variables(self.names))
+        assert any((old != new).any() for old, new in zip(before, after, strict=True))
+
+    def test_run_makes_as_many_steps_as_it_is_told(self) -> None:
+        stepped, run = self.make_learner(), self.make_learner()
+        for _ in range(3):
+            stepped.step()
+        run.run(num_steps=0)
+        run.run(num_steps=3)
+        checks.assert_nests_equal(run.get_variables(self.names), stepped.get_variables(self.names))
+
+    def test_a_restored_learner_goes_on_as_the_saved_one(self) -> None:
+        saved, restored = self.make_learner(), self.make_learner()
+        saved.run(num_steps=2)
+        restored.restore(checks.through_a_file(saved.save()))
+        for _ in range(3):
+            checks.assert_nests_equal(restored.get_variables(self.names), saved.get_variables(self.names))
+            saved.step()
+            restored.step()
+
+    def test_a_saved_state_is_a_copy(self) -> None:
+        learner = self.make_learner()
+        learner.step()
+        state = learner.save()
+        before = checks.through_a_file(state)
+        learner.run(num_steps=2)
+        checks.assert_nests_equal(state, before)
+
+
+def _assert_refused(call: Any, *arguments: Any) -> None:
+    try:
+        call(*arguments)
+    except ValueError:
+        return
+    raise AssertionError(f"{call} took {arguments}")
+
+
+def _break(nest: types.NestedArray) -> types.NestedArray:
+    """The nest with an axis too many in its first leaf."""
+    first, *others = tree.flatten(nest)
+    return tree.unflatten_as(nest, [np.asarray(first)[None], *others])
