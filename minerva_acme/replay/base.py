@@ -113,9 +113,7 @@ class TableConfig:
         if self.max_size < 1:
             raise ValueError(f"`max_size` must be >= 1 item, got {self.max_size}.")
         if self.max_times_sampled < 0:
-            raise ValueError(
-                f"`max_times_sampled` must be >= 0 (0: no limit), got {self.max_times_sampled}."
-            )
+            raise ValueError(f"`max_times_sampled` must be >= 0 (0: no limit), got {self.max_times_sampled}.")
         limiter = self.rate_limiter
         if isinstance(limiter, MinSize | SampleToInsertRatio):
             if limiter.min_size < 1:
@@ -125,6 +123,20 @@ class TableConfig:
                     f"Table '{self.name}' could never be sampled: `min_size` {limiter.min_size} is above "
                     f"`max_size` {self.max_size}. Lower the first or raise the second."
                 )
+        if isinstance(limiter, SampleToInsertRatio):
+            if limiter.samples_per_insert <= 0:
+                raise ValueError(f"`samples_per_insert` must be > 0, got {limiter.samples_per_insert}.")
+            least = max(1.0, limiter.samples_per_insert)
+            if limiter.error_buffer < least:
+                raise ValueError(
+                    f"`error_buffer` must be >= {least:g} samples, or both sides of table '{self.name}' "
+                    f"wait for each other, got {limiter.error_buffer:g}."
+                )
+        if isinstance(limiter, Queue) and not 1 <= limiter.capacity <= self.max_size:
+            raise ValueError(
+                f"`capacity` of a queue must be >= 1 item and <= `max_size` ({self.max_size}), or unread "
+                f"items are dropped, got {limiter.capacity}."
+            )
 
 
 class TableInfo(NamedTuple):

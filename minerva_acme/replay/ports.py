@@ -1,13 +1,10 @@
 """The port that a server listens on: that it is free, and who can reach it."""
 
-import logging
 import os
 import pathlib
 import socket
 
 from minerva_acme.replay import base
-
-_logger = logging.getLogger(__name__)
 
 
 def free_port() -> int:
@@ -41,8 +38,8 @@ def check_free(port: int) -> None:
                 probe.bind((address, port))
             except OSError as error:
                 raise base.ReplayError(
-                    f"`port` must be a free one, got {port}: {error.strerror}. Stop what listens there, choose "
-                    "another, or pass None for a free one."
+                    f"`port` must be a free one, got {port}: {error.strerror}. Stop what listens there, "
+                    "choose another, or pass None for a free one."
                 ) from None
 
 
@@ -64,19 +61,19 @@ def keep_to_this_machine(port: int) -> bool:
             os.close(copy)
             continue
         with duplicate:
+            if not _listens_on(duplicate, port):
+                continue
             try:
-                if duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and (
-                    duplicate.family in (socket.AF_INET, socket.AF_INET6)
-                    and duplicate.getsockname()[1] == port
-                ):
-                    duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
-                    bound = True
-            except OSError as error:  # kernels before 5.7 want privileges
-                _logger.warning(
-                    "Port %d can be reached from other machines, without authentication: %s. "
-                    "Close it with a firewall.",
-                    port,
-                    error,
-                )
+                duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+            except OSError:  # kernels before 5.7 want privileges
                 return False
+            bound = True
     return bound
+
+
+def _listens_on(candidate: socket.socket, port: int) -> bool:
+    return (
+        candidate.family in (socket.AF_INET, socket.AF_INET6)
+        and candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+        and candidate.getsockname()[1] == port
+    )

@@ -17,6 +17,7 @@ T = TypeVar("T")
 SLICE_SECONDS = 0.5  # how long Ctrl-C may go unheard
 
 _PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+_BYPASS_VARIABLE = "no_grpc_proxy"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -94,13 +95,16 @@ class ReverbConnection:
     def _silence(self) -> str:
         proxies = [name for name in _PROXY_VARIABLES if os.environ.get(name)]
         hint = f", and that no_proxy covers it (${proxies[0]} is set)" if proxies else ""
-        return f"The replay server at {self.address} does not answer. Check that it runs and can be reached{hint}."
+        return (
+            f"The replay server at {self.address} does not answer. "
+            f"Check that it runs and can be reached{hint}."
+        )
 
 
 def _bypass_proxy(address: str) -> None:
     """Keeps connections to this machine away from a proxy, through which they would hang."""
     host = address.rpartition(":")[0].strip("[]")
     if host in _LOOPBACK and any(os.environ.get(name) for name in _PROXY_VARIABLES):
-        bypassed = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""
+        bypassed = os.environ.get(_BYPASS_VARIABLE) or os.environ.get("no_proxy") or ""
         hosts = [*filter(None, bypassed.split(",")), *(name for name in _LOOPBACK if name not in bypassed)]
-        os.environ["no_grpc_proxy"] = ",".join(hosts)
+        os.environ[_BYPASS_VARIABLE] = ",".join(hosts)

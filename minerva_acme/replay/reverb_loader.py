@@ -13,7 +13,7 @@ import threading
 import warnings
 from types import ModuleType
 
-import numpy  # noqa: F401, ICN001 -- must be loaded before TensorFlow's library, or its C code crashes
+import numpy  # noqa: F401 -- must be loaded before TensorFlow's library, or its C code crashes
 
 from minerva_acme.replay import base
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base
+from minerva_acme.replay import base, reverb_log
 from minerva_acme.replay.reverb_connection import SLICE_SECONDS, ReverbConnection
 
 _logger = logging.getLogger(__name__)
@@ -94,7 +94,8 @@ class ReverbSampler(base.Sampler):
                 )
                 if self._closed:
                     raise base.ReplayError(
-                        f"The sampler of table '{self._table}' is closed. Make a new one with `client.sampler`."
+                        f"The sampler of table '{self._table}' is closed. "
+                        "Make a new one with `client.sampler`."
                     )
                 if self._error is not None:
                     error, self._error = self._error, None
@@ -137,10 +138,10 @@ class ReverbSampler(base.Sampler):
                     # No more than there is: Reverb's sampler never blocks then, so that nothing is taken
                     # from the table for a sampler that was closed meanwhile.
                     missing = min(missing, self._wait_until_allowed())
-                    sampler = self._connection.client.NewSampler(self._table, missing, missing)
+                    sampler = self._new_sampler(missing, missing)
                 elif sampler is None:
                     self._wait_until_allowed()
-                    sampler = self._connection.client.NewSampler(self._table, -1, _MAX_IN_FLIGHT)
+                    sampler = self._new_sampler(-1, _MAX_IN_FLIGHT)
                 for _ in range(missing):
                     if self._closed:
                         return
@@ -152,6 +153,10 @@ class ReverbSampler(base.Sampler):
                     self._wanted = 0
             with self._changed:
                 self._changed.notify_all()
+
+    def _new_sampler(self, max_samples: int, max_in_flight: int) -> Any:
+        with reverb_log.quiet():
+            return self._connection.client.NewSampler(self._table, max_samples, max_in_flight)
 
     def _wait_until_allowed(self) -> int:
         """Waits until the table can be sampled; returns how many samples it then allows, 0 if closed."""
@@ -171,8 +176,8 @@ class ReverbSampler(base.Sampler):
             return f"Waiting for {table.min_size} items in table '{self._table}', has {table.size}."
         if not table.samples_allowed():
             return (
-                f"Table '{self._table}' holds samples back: {table.inserted} inserted, {table.sampled} sampled, "
-                f"{table.size} stored. Its rate limiter waits for more to be written."
+                f"Table '{self._table}' holds samples back: {table.inserted} inserted, {table.sampled} "
+                f"sampled, {table.size} stored. Its rate limiter waits for more to be written."
             )
         return (
             f"Waiting for a batch of {batch_size} items from table '{self._table}': {len(self._items)} have "

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base, ports, reverb_loader, reverb_messages
+from minerva_acme.replay import base, ports, reverb_loader, reverb_log, reverb_messages
 from minerva_acme.replay.reverb_connection import ReverbConnection
 from minerva_acme.replay.reverb_messages import TableDescription
 from minerva_acme.replay.reverb_sampler import ReverbSampler
@@ -42,7 +42,8 @@ class ReverbServer(base.ReplayServer):
             tables: the tables to hold.
             port: where to listen; None for a free port.
             checkpoint_directory: where `ReplayClient.checkpoint` writes, each server into a folder of
-                its own, of which it keeps the newest checkpoint; None for no checkpoints.
+                its own, of which it keeps the newest checkpoint; None for the folder that
+                `restore_from` lies in or, without one, for no checkpoints.
             restore_from: a checkpoint to begin with, as `ReplayClient.checkpoint` returned it; None
                 to begin empty, whatever lies in `checkpoint_directory`.
             public: whether other machines can connect.
@@ -65,21 +66,22 @@ class ReverbServer(base.ReplayServer):
             _check_checkpoint(
                 checkpoint, [reverb_messages.decode_table_info(table.info()) for table in reverb_tables]
             )
-        checkpointer = None
-        if checkpoint_directory is not None or checkpoint is not None:
-            # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a
-            # new one, and Reverb makes it when it writes the first checkpoint.
-            folder = pathlib.Path(checkpoint_directory or checkpoint.parent).resolve()
-            checkpointer = pybind.create_default_checkpointer(
-                str(folder / f"server-{time.time_ns()}"), "", str(checkpoint) if checkpoint else None
+        # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
+        # one, and Reverb makes it when it writes the first checkpoint.
+        folder = checkpoint_directory or (checkpoint and checkpoint.parent)
+        with reverb_log.quiet():
+            checkpointer = folder and pybind.create_default_checkpointer(
+                str(pathlib.Path(folder).resolve() / f"server-{time.time_ns()}"),
+                "",
+                str(checkpoint) if checkpoint else None,
             )
-        self._checkpoints = checkpoint_directory is not None
+            self._server: Any = pybind.Server(reverb_tables, port, checkpointer)
         self._port = port
-        self._server: Any = pybind.Server(reverb_tables, port, checkpointer)
-        self._public = public
         try:
-            if not public:
-                ports.keep_to_this_machine(port)
+            if not public and not ports.keep_to_this_machine(port):
+                _logger.warning(
+                    "other machines can reach port %d, without authentication; close it by a firewall", port
+                )
             with self.client() as client:
                 for table in tables:
                     info = client.table_info(table.name)
@@ -104,8 +106,9 @@ class ReverbServer(base.ReplayServer):
 
     def close(self) -> None:
         if self._server is not None:
-            self._server.Stop()
-            self._server = None
+            with reverb_log.quiet():
+                self._server.Stop()
+                self._server = None
 
 
 class ReverbClient(base.ReplayClient):
@@ -171,9 +174,13 @@ class ReverbClient(base.ReplayClient):
     def checkpoint(self) -> str:
         self._connection.tables()
         try:
-            return str(self._connection.call(self._connection.client.Checkpoint))
+            with reverb_log.quiet():
+                return str(self._connection.call(self._connection.client.Checkpoint))
         except RuntimeError as error:
-            raise base.ReplayError(f"The server at {self.address} wrote no checkpoint: {error}") from error
+            hint = " Start it with a `checkpoint_directory`." if "no Checkpointer" in str(error) else ""
+            raise base.ReplayError(
+                f"The server at {self.address} wrote no checkpoint: {error}{hint}"
+            ) from error
 
     def close(self) -> None:
         """Does nothing yet: writers and samplers hold what they need, and close by themselves."""
@@ -221,8 +228,8 @@ def _check_checkpoint(path: pathlib.Path, expected: Sequence[TableDescription]) 
     """Reverb would begin empty, or with the checkpoint's own settings, without a word."""
     if not (path / _DONE_FILE).is_file():
         raise base.ReplayError(
-            f"`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got '{path}', "
-            f"where there is no file '{_DONE_FILE}'."
+            "`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got "
+            f"'{path}', where there is no file '{_DONE_FILE}'."
         )
     stored = {table.name: table for table in reverb_messages.read_checkpoint(path)}
     names = [table.name for table in expected]

@@ -1,0 +1,50 @@
+"""Keeping Reverb's running commentary off the terminal."""
+
+import contextlib
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Iterator
+
+_BAD, _GOOD = 1, 0  # of std::ios_base::iostate
+
+_lock = threading.Lock()
+_num_quiet = 0
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Drops what Reverb tells of a normal course meanwhile: thousands of lines for one restore.
+
+    Reverb writes it to C++'s `std::clog` and has no switch for it. A stream in a bad state drops what
+    it is given; errors go to another stream and still appear, and so does all that Python prints.
+    """
+    global _num_quiet
+    with _lock:
+        _num_quiet += 1
+        _set_clog_state()(_BAD)
+    try:
+        yield
+    finally:
+        with _lock:
+            _num_quiet -= 1
+            if not _num_quiet:
+                _set_clog_state()(_GOOD)
+
+
+@functools.cache
+def _set_clog_state() -> Callable[[int], None]:
+    """Finds `std::clog.clear(state)` in the C++ library; where it cannot, the commentary stays."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        clog = ctypes.addressof(ctypes.c_char.in_dll(library, "_ZSt4clog"))
+        clear = library["_ZNSt9basic_iosIcSt11char_traitsIcEE5clearESt12_Ios_Iostate"]
+    except (OSError, AttributeError, ValueError):
+        return lambda state: None
+    # The state belongs to a virtual base class, whose offset stands before the table that the
+    # object's first word points to.
+    virtual_table = ctypes.c_void_p.from_address(clog).value
+    assert virtual_table is not None
+    offset = ctypes.c_ssize_t.from_address(virtual_table - 3 * ctypes.sizeof(ctypes.c_void_p)).value
+    clear.argtypes, clear.restype = (ctypes.c_void_p, ctypes.c_int), None
+    return lambda state: clear(clog + offset, state)
