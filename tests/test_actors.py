@@ -1,0 +1,168 @@
+import dm_env
+import numpy as np
+import pytest
+import tree
+
+from minerva_acme import actors, core, specs, testing, variables
+
+NEST = {
+    "arm": specs.BoundedArray((2,), np.float32, [-1.0, 0.0], [1.0, 5.0], name="arm"),
+    "grip": specs.DiscreteArray(3, name="grip"),
+    "lights": (specs.BoundedArray((4,), np.int8, 0, 1),),
+}
+BOUNDED = specs.BoundedArray((2,), np.float32, -1.0, 1.0)
+
+
+class Adder(core.Adder):
+    """Writes the calls it gets on a tape."""
+
+    num_inserted = 0
+
+    def __init__(self):
+        self.tape = []
+
+    def add_first(self, timestep):
+        self.tape.append(("add_first", timestep))
+
+    def add(self, action, next_timestep, extras=()):
+        self.tape.append(("add", action, next_timestep, extras))
+
+    def flush(self):
+        pass
+
+    def reset(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def repeat_and_number():
+    """A policy that answers with what it saw, and numbers its answers."""
+    number = 0
+
+    def policy(observation):
+        nonlocal number
+        number += 1
+        return actors.PolicyOutput(action=observation[:2] * 0.0, extras={"number": number})
+
+    return policy
+
+
+def test_what_happened_goes_to_the_adder_with_the_extras_of_its_choice():
+    adder = Adder()
+    actor = actors.FeedForwardActor(policy=repeat_and_number(), adder=adder)
+    first, second, third = (
+        dm_env.restart(np.ones(3)),
+        dm_env.transition(1.0, np.ones(3)),
+        dm_env.termination(1.0, 0),
+    )
+    actor.observe_first(first)
+    one = actor.select_action(first.observation)
+    actor.observe(one, next_timestep=second)
+    two = actor.select_action(second.observation)
+    actor.observe(two, next_timestep=third)
+    expected = [("add_first", first), ("add", one, second, {"number": 1}), ("add", two, third, {"number": 2})]
+    assert [entry[0] for entry in adder.tape] == [entry[0] for entry in expected]
+    assert all(
+        a is b for x, y in zip(adder.tape, expected, strict=True) for a, b in zip(x[1:3], y[1:3], strict=True)
+    )
+    assert [entry[3] for entry in adder.tape[1:]] == [{"number": 1}, {"number": 2}]
+
+
+def test_extras_never_go_with_an_action_that_the_policy_did_not_select():
+    adder = Adder()
+    actor = actors.FeedForwardActor(policy=repeat_and_number(), adder=adder)
+    actor.select_action(np.ones(3))
+    for _ in range(2):
+        actor.observe(np.zeros(2), dm_env.transition(1.0, np.ones(3)))
+    assert [entry[3] for entry in adder.tape] == [{"number": 1}, ()]
+
+
+def test_update_is_handed_to_the_variable_client():
+    learner, got = testing.FakeLearner(), []
+    client = variables.VariableClient(learner, ["policy"], got.append, update_period=3)
+    actor = actors.FeedForwardActor(policy=repeat_and_number(), variable_client=client)
+    learner.step()
+    actor.update(wait=True)
+    learner.step()
+    for _ in range(2):
+        actor.update()
+    assert [values[0]["steps"][0] for values in got] == [1.0]
+    actor.update()
+    assert [values[0]["steps"][0] for values in got] == [1.0, 2.0]
+
+
+def test_without_adder_and_client_an_actor_only_acts():
+    actor = actors.FeedForwardActor(policy=repeat_and_number())
+    actor.observe_first(dm_env.restart(np.ones(3)))
+    actor.update(wait=True)
+    np.testing.assert_array_equal(actor.select_action(np.ones(3)), np.zeros(2))
+
+
+class TestFeedForwardActor(testing.ActorConformance):
+    def make_environment(self):
+        return testing.FakeEnvironment()
+
+    def make_actor(self):
+        return actors.FeedForwardActor(policy=repeat_and_number())
+
+
+class TestRandomActor(testing.ActorConformance):
+    def make_environment(self):
+        return testing.FakeEnvironment(action_spec=NEST)
+
+    def make_actor(self):
+        return actors.RandomActor(NEST, seed=0)
+
+
+def draw(spec, number, seed=0):
+    actor = actors.RandomActor(spec, seed=seed)
+    return tree.map_structure(
+        lambda *leaves: np.stack(leaves), *(actor.select_action(None) for _ in range(number))
+    )
+
+
+def test_random_actions_spread_evenly_to_both_bounds():
+    actions = draw(NEST, 3000)
+    np.testing.assert_allclose(actions["arm"].mean(axis=0), [0.0, 2.5], atol=0.1)
+    np.testing.assert_allclose(actions["arm"].std(axis=0), np.array([2.0, 5.0]) / np.sqrt(12.0), rtol=0.05)
+    np.testing.assert_allclose(np.bincount(actions["grip"]) / 3000, [1 / 3] * 3, atol=0.04)
+    np.testing.assert_allclose(actions["lights"][0].mean(axis=0), [0.5] * 4, atol=0.04)
+
+
+def test_a_seed_reproduces_the_actions_and_another_does_not():
+    testing.assert_nests_equal(draw(NEST, 5, seed=3), draw(NEST, 5, seed=3))
+    assert (draw(BOUNDED, 5, seed=3) != draw(BOUNDED, 5, seed=4)).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_widest_finite_bounds_do_not_overflow(dtype):
+    largest = np.finfo(dtype).max
+    spec = specs.BoundedArray((100,), dtype, -largest, largest)
+    for action in draw(spec, 10):
+        spec.validate(action)
+        assert np.isfinite(action).all()
+
+
+def test_whole_ranges_of_integers_can_be_drawn():
+    spec = specs.BoundedArray((100,), np.int64, np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+    actions = draw(spec, 10)
+    assert actions.dtype == np.int64
+    assert (actions < 0).any() and (actions > 0).any()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (specs.Array((2,), np.float32), r"RandomActor needs `action_spec` to be discrete .* got Array\(2,\)"),
+        (specs.BoundedArray((1,), np.float32, 0.0, np.inf), r"finite bounds, got BoundedArray\(1,\) .*inf"),
+        (
+            {"arm": BOUNDED, "word": specs.StringArray(())},
+            r"needs `action_spec\['word'\]` to be .* StringArray",
+        ),
+    ],
+)
+def test_an_action_without_bounds_is_refused_by_name(spec, message):
+    with pytest.raises(ValueError, match=message):
+        actors.RandomActor(spec, seed=0)
