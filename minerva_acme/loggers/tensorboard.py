@@ -38,8 +38,9 @@ class TensorBoardLogger(base.Logger):
         self._steps_key = steps_key
         folder = pathlib.Path(directory) / label
         folder.mkdir(parents=True, exist_ok=True)
-        number = f"{os.getpid()}.{next(_file_numbers)}"
-        self.path = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{number}"
+        # TensorBoard reads the files of a run in the order of their names: the time has to come first.
+        place = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
+        self.path = folder / f"events.out.tfevents.{time.time():.6f}.{place}"
         self._file = open(self.path, "xb")  # noqa: SIM115 -- held until `close`
         self._records = record_writer.RecordWriter(self._file)
         self._is_first = True

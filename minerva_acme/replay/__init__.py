@@ -1,7 +1,8 @@
 """Replay: where steps are stored as they come and sampled in batches.
 
 `base` is the contract, Reverb is what it is built on. Nothing here imports Reverb before a server or a
-client is made.
+client is made. `dataset` makes tensors of it and is imported on its own: a process that only holds or
+writes replay needs no torch.
 """
 
 from minerva_acme.replay.base import (
@@ -26,12 +27,10 @@ from minerva_acme.replay.base import (
     Window,
     Writer,
 )
-from minerva_acme.replay.dataset import Dataset, ReplaySample
 from minerva_acme.replay.reverb_store import ReverbClient, ReverbServer
 
 __all__ = [
     "ColumnSpec",
-    "Dataset",
     "FieldSpec",
     "Fifo",
     "ItemSignature",
@@ -41,7 +40,6 @@ __all__ = [
     "Queue",
     "ReplayClient",
     "ReplayError",
-    "ReplaySample",
     "ReplayServer",
     "ReplayTimeout",
     "ReverbClient",

@@ -141,7 +141,7 @@ def test_an_agent_that_cannot_play_says_so_before_anything_is_written(tmp_path):
     config = make_config(
         tmp_path / "run", 100, environment_factory=lambda seed: environments.make("CartPole-v1")
     )
-    with pytest.raises(ValueError, match="MPO needs observations"):
+    with pytest.raises(ValueError, match="MPO needs actions"):
         experiments.run_experiment(config)
     assert not (tmp_path / "run").exists()
 
