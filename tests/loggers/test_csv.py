@@ -1,0 +1,150 @@
+import csv
+import logging
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import loggers
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_row_is_with_the_system_when_write_returns(tmp_path):
+    with loggers.CSVLogger(tmp_path / "new" / "folder", "actor") as logger:
+        for step in range(3):
+            logger.write({"steps": step, "loss": step / 3})
+            expected = [{"steps": str(k), "loss": str(k / 3)} for k in range(step + 1)]
+            assert rows(tmp_path / "new/folder/actor.csv") == expected
+
+
+def test_the_rows_of_a_killed_process_are_all_there(tmp_path):
+    code = f"""
+import os, signal
+from minerva_acme import loggers
+logger = loggers.CSVLogger({str(tmp_path)!r}, "learner")
+for step in range(100):
+    logger.write({{"steps": step}})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    assert [row["steps"] for row in rows(tmp_path / "learner.csv")] == [str(k) for k in range(100)]
+
+
+def test_numbers_are_read_out_and_keep_their_precision(tmp_path):
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        logger.write(
+            {
+                "float": 0.1 + 0.2,
+                "numpy": np.float64(1.0) / 3.0,
+                "integer": np.int64(2**53 + 1),
+                "tensor": torch.tensor([0.5], requires_grad=True),
+                "infinite": float("inf"),
+            }
+        )
+    (row,) = rows(tmp_path / "log.csv")
+    assert list(row.values()) == [str(0.1 + 0.2), str(1 / 3), str(2**53 + 1), "0.5", "inf"]
+
+
+def test_a_continued_file_keeps_its_rows_and_its_columns(tmp_path):
+    for step in range(3):
+        with loggers.CSVLogger(tmp_path, "log") as logger:
+            logger.write({"loss": 0.5, "steps": step} if step else {"steps": step, "loss": 0.5})
+    assert (tmp_path / "log.csv").read_text() == "steps,loss\n0,0.5\n1,0.5\n2,0.5\n"
+
+
+def test_new_columns_widen_the_file_and_missing_ones_are_empty(tmp_path):
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        logger.write({"steps": 1})
+        logger.write({"steps": 2, "note": "two\nlines, quoted"})
+        logger.write({"loss": 0.5})
+    assert rows(tmp_path / "log.csv") == [
+        {"steps": "1", "note": "", "loss": ""},
+        {"steps": "2", "note": "two\nlines, quoted", "loss": ""},
+        {"steps": "", "note": "", "loss": "0.5"},
+    ]
+    assert os.listdir(tmp_path) == ["log.csv"]
+
+
+def test_a_file_that_cannot_be_widened_stays_as_it_is(tmp_path, monkeypatch):
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        logger.write({"steps": 1})
+
+        def fail(source, destination):
+            raise OSError("no space left")
+
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+            patch.setattr(os, "replace", fail)
+            logger.write({"steps": 2, "loss": 0.5})
+        logger.write({"steps": 3})
+        logger.write({"steps": 4, "loss": 0.5})
+    assert [row["steps"] for row in rows(tmp_path / "log.csv")] == ["1", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a,b", 'say "so"', "two\nlines", '"', '",\n"', "", " padded ", "1,\n2,\n", "é 🙂"]
+)
+def test_any_text_comes_back_as_it_was(tmp_path, text):
+    for _ in range(2):  # the second one reads what the first one wrote
+        with loggers.CSVLogger(tmp_path, "log") as logger:
+            logger.write({"steps": 1, text: text})
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        logger.write({"more": 2})
+    expected = {"steps": "1", text: text, "more": ""}
+    assert rows(tmp_path / "log.csv") == [expected, expected, {"steps": "", text: "", "more": "2"}]
+
+
+def test_carriage_returns_become_line_feeds(tmp_path):
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        logger.write({"note": "one\rtwo"})
+    assert rows(tmp_path / "log.csv") == [{"note": "one\ntwo"}]
+
+
+def test_wherever_a_kill_cut_the_file_the_whole_rows_stay(tmp_path, caplog):
+    path = tmp_path / "log.csv"
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        logger.write({"steps": 1, "note": "a"})
+        logger.write({"steps": 2, "note": 'b\n"c",'})
+    whole = path.read_bytes()
+    lengths = [len(b"steps,note\n"), len(b"steps,note\n1,a\n"), len(whole)]
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), loggers.CSVLogger(tmp_path, "log") as logger:
+            logger.write({"steps": 3, "note": "d"})
+        kept = sum(length <= cut for length in lengths[1:])
+        assert [row["steps"] for row in rows(path)] == [*["1", "2"][:kept], "3"]
+        lost = cut - max([0, *(length for length in lengths if length <= cut)])
+        assert [record.args[1] for record in caplog.records] == ([lost] if lost else [])
+
+
+def test_a_closed_logger_refuses_rows(tmp_path):
+    logger = loggers.CSVLogger(tmp_path, "log")
+    logger.close()
+    logger.close()
+    with pytest.raises(ValueError, match=r"The logger of .*log\.csv is closed"):
+        logger.write({"steps": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros(3), r"`loss` must be one number or a string to be logged, got ndarray of shape \(3,\)"),
+        (torch.zeros(2, 2), r"`loss` must be .*, got Tensor of shape \(2, 2\)"),
+        (None, "`loss` must be .*, got NoneType"),
+        ({"q": 1.0}, "`loss` must be .*, got dict"),
+        (1j, "`loss` must be .*, got complex"),
+    ],
+)
+def test_a_value_that_is_not_one_number_is_refused_by_name(tmp_path, value, message):
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        with pytest.raises(ValueError, match=message):
+            logger.write({"steps": 1, "loss": value})
+        logger.write({"steps": 2})
+    assert rows(tmp_path / "log.csv") == [{"steps": "2"}]

@@ -1,0 +1,110 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import loggers
+
+
+def events(folder):
+    """Every event of a run, read with its checksums, and without TensorFlow."""
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
+
+    for path in sorted(folder.iterdir()):
+        reader = pywrap_tensorflow.PyRecordReader_New(str(path))
+        while True:
+            try:
+                reader.GetNext()
+            except pywrap_tensorflow.errors.OutOfRangeError:
+                break
+            yield event_pb2.Event.FromString(reader.record())
+
+
+def scalars(folder):
+    return [
+        (value.tag, event.step, value.simple_value)
+        for event in events(folder)
+        for value in event.summary.value
+    ]
+
+
+def test_each_number_becomes_a_scalar_at_its_step(tmp_path):
+    with loggers.TensorBoardLogger(tmp_path, "learner", "learner_steps") as logger:
+        logger.write({"learner_steps": 10, "loss/q": torch.tensor(0.5), "note": "left out"})
+        logger.write({"learner_steps": np.int64(20), "loss/q": 0.25, "skipped": 1})
+    assert scalars(tmp_path / "learner") == [
+        ("learner_steps", 10, 10.0),
+        ("loss/q", 10, 0.5),
+        ("learner_steps", 20, 20.0),
+        ("loss/q", 20, 0.25),
+        ("skipped", 20, 1.0),
+    ]
+
+
+def test_each_row_is_with_the_system_when_write_returns(tmp_path):
+    with loggers.TensorBoardLogger(tmp_path, "actor", "steps") as logger:
+        for step in range(3):
+            logger.write({"steps": step})
+            assert [entry[1] for entry in scalars(tmp_path / "actor")] == list(range(step + 1))
+
+
+def test_a_continued_run_hides_what_was_written_at_later_steps(tmp_path):
+    for steps in ((1, 2, 3), (2, 4)):
+        with loggers.TensorBoardLogger(tmp_path, "actor", "steps") as logger:
+            for step in steps:
+                logger.write({"steps": step, "return": 10 * step + len(steps)})
+    # In a process of its own, where TensorBoard is made to do without TensorFlow: seconds less.
+    code = f"""
+import json, sys, types
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
+from tensorboard.backend.event_processing import event_accumulator
+accumulator = event_accumulator.EventAccumulator({str(tmp_path / "actor")!r}).Reload()
+print(json.dumps([(event.step, event.value) for event in accumulator.Scalars("return")]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[1, 13.0], [2, 22.0], [4, 42.0]]
+
+
+def test_loggers_of_one_run_never_share_a_file(tmp_path):
+    with (
+        loggers.TensorBoardLogger(tmp_path, "actor", "steps") as first,
+        loggers.TensorBoardLogger(tmp_path, "actor", "steps") as second,
+    ):
+        assert first.path != second.path
+
+
+def test_a_row_without_its_steps_is_refused(tmp_path):
+    message = r"must hold `actor_steps`, its `steps_key`, got \['loss'\]"
+    with (
+        loggers.TensorBoardLogger(tmp_path, "actor", "actor_steps") as logger,
+        pytest.raises(ValueError, match=message),
+    ):
+        logger.write({"loss": 0.5})
+    assert scalars(tmp_path / "actor") == []
+
+
+def test_a_closed_logger_refuses_rows(tmp_path):
+    logger = loggers.TensorBoardLogger(tmp_path, "actor", "steps")
+    logger.close()
+    logger.close()
+    with pytest.raises(ValueError, match="is closed"):
+        logger.write({"steps": 1})
+
+
+def test_neither_tensorflow_nor_a_word_of_it_is_brought_in(tmp_path):
+    code = f"""
+import json, sys
+from minerva_acme import loggers
+before = "tensorboard" in sys.modules
+with loggers.TensorBoardLogger({str(tmp_path)!r}, "actor", "steps") as logger:
+    logger.write({{"steps": 1}})
+print(json.dumps([before, "tensorboard" in sys.modules, "tensorflow" in sys.modules]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == [False, True, False]
