@@ -176,7 +176,7 @@ class ReverbClient(base.ReplayClient):
         try:
             with reverb_log.quiet():
                 return str(self._connection.call(self._connection.client.Checkpoint))
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             hint = " Start it with a `checkpoint_directory`." if "no Checkpointer" in str(error) else ""
             raise base.ReplayError(
                 f"The server at {self.address} wrote no checkpoint: {error}{hint}"
