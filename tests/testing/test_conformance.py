@@ -1,0 +1,301 @@
+"""The conformance classes pass on parts that keep their contract, and fail on each way to break it."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import actors, core, specs, testing
+
+ACTION_SPEC = specs.BoundedArray((2,), np.float32, -1.0, 1.0)
+
+
+class Actor(actors.RandomActor):
+    def __init__(self):
+        super().__init__(ACTION_SPEC, seed=0)
+
+
+class Adder(core.Adder):
+    """Counts transitions, those of a table limit and of a reset alike, once their episode has ended."""
+
+    def __init__(self):
+        self._inserted, self._open = 0, None
+
+    @property
+    def num_inserted(self):
+        return self._inserted
+
+    def add_first(self, timestep):
+        if not timestep.first() or self._open is not None:
+            raise ValueError("Not now.")
+        self._check(timestep.observation, 3)
+        self._open = 0
+
+    def add(self, action, next_timestep, extras=()):
+        if self._open is None:
+            raise ValueError("No episode is open.")
+        self._check(action, 2)
+        self._check(next_timestep.observation, 3)
+        self._open += 1
+        if next_timestep.last():
+            self.reset()
+
+    def reset(self):
+        self._inserted += self._open or 0
+        self._open = None
+
+    def flush(self):
+        pass
+
+    def close(self):
+        self.reset()
+
+    def _check(self, array, size):
+        if array.shape != (size,):
+            raise ValueError(f"Shape {array.shape}.")
+
+
+class ActorSuite(testing.ActorConformance):
+    part = Actor
+
+    def make_actor(self):
+        return self.part()
+
+    def make_environment(self):
+        return testing.FakeEnvironment(action_spec=ACTION_SPEC)
+
+
+class AdderSuite(testing.AdderConformance):
+    part = Adder
+
+    def make_adder(self):
+        return self.part()
+
+    def make_environment(self):
+        return testing.FakeEnvironment(action_spec=ACTION_SPEC)
+
+    def make_action(self):
+        return np.zeros(2, np.float32)
+
+
+class LearnerSuite(testing.LearnerConformance):
+    part = testing.FakeLearner
+
+    def make_learner(self):
+        return self.part()
+
+
+class TestActor(ActorSuite):
+    pass
+
+
+class TestAdder(AdderSuite):
+    pass
+
+
+class TestLearner(LearnerSuite):
+    pass
+
+
+class OutOfBounds(Actor):
+    def select_action(self, observation):
+        return np.full(2, 2.0, np.float32)
+
+
+class ChangesObservations(Actor):
+    def select_action(self, observation):
+        observation += 1.0
+        return super().select_action(observation)
+
+
+class ReusesItsAction(Actor):
+    buffer = np.zeros(2, np.float32)
+
+    def select_action(self, observation):
+        self.buffer[:] = super().select_action(observation)
+        return self.buffer
+
+
+class ForgetsItsRandomness(Actor):
+    def restore(self, state):
+        pass
+
+
+class SavesAnArray(Actor):
+    def save(self):
+        return {**super().save(), "array": np.zeros(2)}
+
+
+class CountsNothing(Adder):
+    num_inserted = 0
+
+
+class TakesAnyOrder(Adder):
+    def add(self, action, next_timestep, extras=()):
+        self._open = self._open or 0
+        super().add(action, next_timestep, extras)
+
+
+class TakesAnything(Adder):
+    def _check(self, array, size):
+        pass
+
+
+class BreaksWhenRefusing(Adder):
+    def _check(self, array, size):
+        if array.shape != (size,):
+            self._open = None
+        super()._check(array, size)
+
+
+class LosesTheOpenEpisode(Adder):
+    def add(self, action, next_timestep, extras=()):
+        super().add(action, next_timestep, extras)
+        if next_timestep.last():
+            self._inserted += 1
+
+    def reset(self):
+        self._open = None
+
+
+class CountsResets(Adder):
+    def reset(self):
+        super().reset()
+        self._inserted += 1
+
+
+class ClosesWithoutTheRest(Adder):
+    def close(self):
+        pass
+
+
+class SharesItsArrays(testing.FakeLearner):
+    def __init__(self):
+        super().__init__()
+        self.array = np.zeros(2)
+
+    def step(self):
+        super().step()
+        self.array += 1
+
+    def get_variables(self, names):
+        return [self.array if name == "policy" else super().get_variables([name]) for name in names]
+
+
+class GivesTensors(testing.FakeLearner):
+    def get_variables(self, names):
+        return [torch.zeros(2) for _ in super().get_variables(names)]
+
+
+class KnowsEveryName(testing.FakeLearner):
+    def get_variables(self, names):
+        return super().get_variables(["policy" for _ in names])
+
+
+class SendsInVain(testing.FakeLearner):
+    def poll_variables(self, names, newer_than=None):
+        return super().poll_variables(names)
+
+
+class StandsStill(testing.FakeLearner):
+    def step(self):
+        pass
+
+
+class StepsTooOften(testing.FakeLearner):
+    def run(self, num_steps=None):
+        super().run(num_steps + 1)
+
+
+class ForgetsItsSteps(testing.FakeLearner):
+    def restore(self, state):
+        pass
+
+
+class SharesItsState(testing.FakeLearner):
+    def __init__(self):
+        super().__init__()
+        self.state = {"num_steps": 0}
+
+    def step(self):
+        super().step()
+        self.state["num_steps"] += 1
+
+    def save(self):
+        return self.state
+
+
+@pytest.mark.parametrize(
+    ("suite", "part", "test", "error"),
+    [
+        (ActorSuite, OutOfBounds, "actions_conform_to_the_action_spec", ValueError),
+        (ActorSuite, ChangesObservations, "what_the_environment_gives_is_left_as_it_is", AssertionError),
+        (ActorSuite, ReusesItsAction, "an_action_given_out_is_not_changed_later", AssertionError),
+        (
+            ActorSuite,
+            ForgetsItsRandomness,
+            "a_state_that_can_be_saved_reproduces_the_actions",
+            AssertionError,
+        ),
+        (
+            ActorSuite,
+            SavesAnArray,
+            "a_state_that_can_be_saved_reproduces_the_actions",
+            pickle.UnpicklingError,
+        ),
+        (AdderSuite, CountsNothing, "every_episode_adds_items_and_the_count_never_falls", AssertionError),
+        (AdderSuite, TakesAnyOrder, "calls_out_of_order_are_refused_and_change_nothing", AssertionError),
+        (
+            AdderSuite,
+            TakesAnything,
+            "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
+            AssertionError,
+        ),
+        (
+            AdderSuite,
+            BreaksWhenRefusing,
+            "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
+            ValueError,
+        ),
+        (
+            AdderSuite,
+            LosesTheOpenEpisode,
+            "reset_ends_the_open_episode_and_loses_no_transition",
+            AssertionError,
+        ),
+        (AdderSuite, CountsResets, "reset_and_flush_may_come_at_any_time", AssertionError),
+        (AdderSuite, ClosesWithoutTheRest, "close_ends_the_open_episode", AssertionError),
+        (LearnerSuite, SharesItsArrays, "variables_given_out_are_copies", AssertionError),
+        (LearnerSuite, GivesTensors, "each_name_gives_one_nest_of_arrays", AssertionError),
+        (
+            LearnerSuite,
+            KnowsEveryName,
+            "an_unknown_name_is_refused_and_the_known_ones_are_listed",
+            AssertionError,
+        ),
+        (LearnerSuite, SendsInVain, "versions_grow_and_nothing_is_sent_twice", AssertionError),
+        (LearnerSuite, StandsStill, "a_step_changes_some_variable", AssertionError),
+        (LearnerSuite, StepsTooOften, "run_makes_as_many_steps_as_it_is_told", AssertionError),
+        (LearnerSuite, ForgetsItsSteps, "a_restored_learner_goes_on_as_the_saved_one", AssertionError),
+        (LearnerSuite, SharesItsState, "a_saved_state_is_a_copy", AssertionError),
+    ],
+)
+def test_a_broken_contract_is_found(suite, part, test, error):
+    broken = type("Broken", (suite,), {"part": part})()
+    with pytest.raises(error):
+        getattr(broken, f"test_{test}")()
+
+
+class Unversioned(core.VariableSource):
+    def get_variables(self, names):
+        if set(names) - {"policy", "critic"}:
+            raise KeyError("There are only policy and critic.")
+        return [np.full(2, len(name)) for name in names]
+
+
+class TestUnversionedSource(testing.VariableSourceConformance):
+    names = ("policy", "critic")
+
+    def make_source(self):
+        return Unversioned()
