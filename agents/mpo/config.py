@@ -21,6 +21,9 @@ class MPOConfig:
     critic_layer_sizes: tuple[int, ...] = (512, 512, 256)
     """Units of each layer of the critic's torso."""
 
+    init_stddev: float = 1.0
+    """Standard deviation of the untrained policy, in units of the action."""
+
     # Critic.
     critic_target: Literal["retrace", "n_step", "one_step"] = "retrace"
     """What the critic regresses to: Retrace [3], the return over the whole sequence, or one step."""
@@ -120,6 +123,7 @@ class MPOConfig:
         for name in ("discount", "retrace_lambda"):
             _check(name, getattr(self, name), 0.0 <= getattr(self, name) <= 1.0, "in [0, 1]")
         for name in (
+            "init_stddev",
             "epsilon",
             "epsilon_mean",
             "epsilon_stddev",

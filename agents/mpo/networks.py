@@ -41,7 +41,11 @@ def make_networks(
     low, high = specs.bounds(spec.actions)
     return MPONetworks(
         policy=networks.GaussianPolicy(
-            observation_size, low.size, config.policy_layer_sizes, generator=generator
+            observation_size,
+            low.size,
+            config.policy_layer_sizes,
+            generator=generator,
+            initial_stddev=config.init_stddev,
         ),
         critic=networks.Critic(
             observation_size,

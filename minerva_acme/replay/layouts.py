@@ -163,19 +163,18 @@ class TransitionLayout:
             )
         )
         self._images = [name for name, column in self._observation.columns.items() if len(column.shape) > 1]
-        self._transition_columns = [
-            name
-            for name in self._transition.columns
-            if name not in self._images and self._stored_in(name) == name
-        ]
+        # A field lies in the column of its name, but an image of the next observation in the observation's.
+        next_images = {f"next_{name}": name for name in self._images}
+        self._column_of = {field: next_images.get(field, field) for field in self._transition.columns}
+        self._row_columns = [name for name in self._column_of.values() if name not in self._images]
 
     @property
     def signature(self) -> base.ItemSignature:
         """What the table must be made for."""
         fields = self._transition.columns
         return base.ItemSignature(
-            columns={name: spec for name, spec in fields.items() if self._stored_in(name) == name},
-            fields={name: base.FieldSpec(self._stored_in(name), 1) for name in fields},
+            columns={name: fields[name] for name in self._column_of.values()},
+            fields={field: base.FieldSpec(column, 1) for field, column in self._column_of.items()},
         )
 
     def max_window(self, n_step: int) -> int:
@@ -234,26 +233,20 @@ class TransitionLayout:
         # In the order of `types.Transition`, whose packer reads them.
         parts = [observation, step.action, {"float32": folded}, next_observation, step.extras]
         return {
-            name: np.concatenate([part[name] for part in parts if name in part])
-            for name in self._transition_columns
+            name: np.concatenate([part[name] for part in parts if name in part]) for name in self._row_columns
         }
 
     def fields(self, start: int, end: int) -> dict[str, base.Window]:
         """Returns the item of the transition from time `start` to time `end` of the episode."""
         return {
-            name: base.Window(self._stored_in(name), start if self._stored_in(name) == name else end, 1)
-            for name in self._transition.columns
+            field: base.Window(column, start if column == field else end, 1)
+            for field, column in self._column_of.items()
         }
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Transition:
         """Returns B items [B, 1, *row shape] as contiguous tensors [B, ...]."""
         transition = self._transition.unpack({name: rows[:, 0] for name, rows in fields.items()})
         return tree.map_structure(torch.Tensor.contiguous, transition)
-
-    def _stored_in(self, field: str) -> str:
-        """The column of a field: its own, but that of the observation for an image of the next one."""
-        column = field.removeprefix("next_")
-        return column if column in self._images else field
 
 
 class PackedStep(NamedTuple):

@@ -167,9 +167,13 @@ class ReverbClient(base.ReplayClient):
             )
         updates = list(zip(keys.tolist(), priorities.tolist(), strict=True))
         connection = self._connection
-        connection.call(
-            lambda: connection.client.MutatePriorities(table, updates, []), connection.answer_seconds
-        )
+        try:
+            connection.call(
+                lambda: connection.client.MutatePriorities(table, updates, []), connection.answer_seconds
+            )
+        except (RuntimeError, ValueError) as error:
+            connection.table(table)  # Says itself that there is no such table, or no server.
+            raise base.ReplayError(f"Table '{table}' did not take the priorities: {error}") from error
 
     def checkpoint(self) -> str:
         self._connection.tables()

@@ -3,6 +3,7 @@
 import collections
 import logging
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,16 +32,16 @@ class ReverbWriter(base.Writer):
         self._max_window = max_window
         self._timeout_seconds = timeout_seconds
         chunk_rows = min(max_window, _MAX_CHUNK_ROWS)
-        # Fewer would force chunks out before they are full.
-        self._max_pending = 2 * chunk_rows
         connection.tables()  # Making a writer fetches the tables too, but waits for ever.
         options = connection.pybind.ConstantChunkerOptions(chunk_rows, max_window)
         self._writer: Any = connection.call(
             lambda: connection.client.NewTrajectoryWriter(options, True), connection.answer_seconds
         )
         self._columns: dict[str, _Column] = {}
-        self._tables: set[str] = set()  # written to since the last flush
-        self._created = 0  # items since the last flush
+        self._unsent = _Unsent(2 * chunk_rows)
+        # Left to itself, Reverb's writer waits for ever for its items to be taken, even when the
+        # interpreter exits: a writer that nobody closed is closed then.
+        self._finalizer = weakref.finalize(self, _close, self._writer, self._unsent)
 
     def append(self, rows: Mapping[str, np.ndarray]) -> None:
         for name in rows:
@@ -62,14 +63,14 @@ class ReverbWriter(base.Writer):
             raise base.ReplayError(
                 f"The item does not fit table '{table}', whose fields are {', '.join(signature)}: {error}"
             ) from error
-        self._created += 1
-        self._tables.add(table)
-        self._wait_for_pending(self._max_pending)
+        self._unsent.count += 1
+        self._unsent.tables.add(table)
+        self._wait_for_pending(self._unsent.limit)
 
     def flush(self) -> None:
         self._wait_for_pending(0)
-        self._created = 0
-        self._tables.clear()
+        self._unsent.count = 0
+        self._unsent.tables.clear()
 
     def end_episode(self) -> None:
         self.flush()
@@ -78,22 +79,10 @@ class ReverbWriter(base.Writer):
             column.clear()
 
     def close(self) -> None:
-        if self._writer is None:
-            return
-        writer, self._writer = self._writer, None
-        if self._created:
-            try:
-                writer.Flush(0, round(1000 * _CLOSE_SECONDS))
-            except RuntimeError:
-                _logger.warning(
-                    "closed a writer with up to %d items that %s did not take: they are lost",
-                    min(self._created, self._max_pending),
-                    ", ".join(f"table '{table}'" for table in sorted(self._tables)),
-                )
-        writer.Close()
+        self._finalizer()
 
     def _open(self) -> Any:
-        if self._writer is None:
+        if not self._finalizer.alive:
             raise base.ReplayError("The writer is closed. Make a new one with `client.writer`.")
         return self._writer
 
@@ -128,7 +117,7 @@ class ReverbWriter(base.Writer):
 
     def _explain_wait(self) -> str:
         tables = self._connection.tables(timeout_seconds=1.0)  # Says itself that nobody answers.
-        for name in sorted(self._tables & tables.keys()):
+        for name in sorted(self._unsent.tables & tables.keys()):
             table = tables[name]
             if not table.allows_inserting():
                 return (
@@ -136,9 +125,33 @@ class ReverbWriter(base.Writer):
                     f"{table.size} stored. Sample from it, or let its rate limiter allow more."
                 )
         return (
-            f"The replay server at {self._connection.address} answers, but did not take up to "
-            f"{self._created} items within {self._timeout_seconds:g} s. See what slows it down."
+            f"The replay server at {self._connection.address} answers, but did not take "
+            f"{self._unsent} items within {self._timeout_seconds:g} s. See what slows it down."
         )
+
+
+class _Unsent:
+    """What may be on its way to the server still."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit  # items; fewer would force chunks out before they are full
+        self.count = 0  # items created since the last flush
+        self.tables: set[str] = set()
+
+    def __str__(self) -> str:
+        return f"up to {min(self.count, self.limit + 1)}"
+
+
+def _close(writer: Any, unsent: _Unsent) -> None:
+    if unsent.count:
+        try:
+            writer.Flush(0, round(1000 * _CLOSE_SECONDS))
+        except RuntimeError:
+            tables = ", ".join(f"table '{table}'" for table in sorted(unsent.tables))
+            _logger.warning(
+                "closed a writer with %s items that %s did not take: they are lost", unsent, tables
+            )
+    writer.Close()
 
 
 class _Column:
