@@ -123,3 +123,7 @@ def _choose(what: str, name: str, choices: Any) -> str:
     near = difflib.get_close_matches(name, choices, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise ValueError(f"There is no {what} '{name}'; there are {', '.join(choices)}.{hint}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,6 +10,7 @@ from rich import table as rich_table
 
 from minerva_acme import environments, experiments, specs
 from minerva_acme.cli import progress, runs
+from minerva_acme.experiments import checkpointing
 
 
 def run(
@@ -39,6 +40,9 @@ def run(
     console.print(
         f"{agent} on {environment_id}, {options.num_env_steps:,} steps, in {directory}", highlight=False
     )
+    checkpoint = checkpointing.Checkpointer(directory / "checkpoints").latest()
+    if checkpoint is not None:
+        console.print(f"Going on at {int(checkpoint.name):,} steps; remove the folder to begin anew.")
     config = experiments.ExperimentConfig(
         builder=builder,
         environment_factory=lambda seed: make_environment(environment_id, seed=seed),
