@@ -8,7 +8,6 @@ from minerva_acme.agents.mpo.networks import MPONetworks, make_networks
 from minerva_acme.agents.mpo.targets import CriticTarget
 
 __all__ = [
-    "PRESETS",
     "BehaviourExtras",
     "BehaviourPolicy",
     "CriticTarget",
@@ -17,5 +16,6 @@ __all__ = [
     "MPOConfig",
     "MPOLearner",
     "MPONetworks",
+    "PRESETS",
     "make_networks",
 ]

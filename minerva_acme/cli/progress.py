@@ -69,9 +69,10 @@ class ProgressDisplay:
         )
         if not self._console.is_terminal and now >= self._next_line:
             self._next_line = now + _SECONDS_BETWEEN_LINES
+            speed = self._steps_per_second(progress, now)
             self._console.print(
-                f"{progress.env_steps:>9,}/{progress.num_env_steps:,} steps, "
-                f"{progress.learner_steps:,} learner steps, {self._steps_per_second(progress, now):.0f} steps/s {self._state(progress)}",
+                f"{progress.env_steps:>9,}/{progress.num_env_steps:,} steps, {speed:.0f} steps/s, "
+                f"{progress.learner_steps:,} learner steps, {self._state(progress)}",
                 highlight=False,
             )
 
