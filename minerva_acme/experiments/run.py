@@ -324,7 +324,8 @@ class _Run:
             steps_key=steps_key,
             terminal=False,
             tensorboard=self._config.tensorboard,
-            time_delta=0.0 if label == "evaluator" else self._config.log_period_seconds,
+            # Every episode and evaluation is a row; of learner steps there are too many.
+            time_delta=self._config.log_period_seconds if label == "learner" else 0.0,
         )
 
 
