@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-DEMO_COMMAND ?= minerva demo
+DEMO_COMMAND ?= minerva train mpo --env dm_control/cartpole/swingup --preset control --num-env-steps 20000 --directory runs/demo
 LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 --capture no
 # More for pytest, such as: make test ARGS="-k retrace"
 ARGS ?=

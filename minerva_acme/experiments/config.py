@@ -33,7 +33,7 @@ class RunOptions:
     checkpoint_replay: bool = True
     """Whether checkpoints hold the replay; without it a resumed run fills a new one first."""
     log_period_seconds: float = 5.0
-    """Seconds between rows of the learner's log, whose last row is always written; episodes are all logged."""
+    """Seconds between rows of the learner's log, whose last row is always written."""
     tensorboard: bool = True
     """Whether logs are written as TensorBoard events beside the CSV files."""
 

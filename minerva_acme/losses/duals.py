@@ -27,7 +27,7 @@ class DualVariable(nn.Module):
 
     def forward(self) -> torch.Tensor:
         """The positive value, with the shape of the parameter."""
-        raw: torch.Tensor = _LowerBound.apply(self.raw, _MIN_RAW)  # type: ignore[no-untyped-call]
+        raw: torch.Tensor = _LowerBound.apply(self.raw, _MIN_RAW)
         return nn.functional.softplus(raw) + _MIN_VALUE
 
 

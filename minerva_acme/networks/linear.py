@@ -69,7 +69,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     if not (_USE_ONEDNN and _suits_onednn(x, weight)):
         return nn.functional.linear(x, weight, bias)
     rows_RI = x.reshape(-1, x.shape[-1])
-    output_RO: torch.Tensor = _OneDNNLinear.apply(rows_RI, weight, bias)  # type: ignore[no-untyped-call]
+    output_RO: torch.Tensor = _OneDNNLinear.apply(rows_RI, weight, bias)
     # As torch's own does: activations in place would be slow to differentiate behind a plain view.
     output: torch.Tensor = torch.ops.aten._unsafe_view(output_RO, [*x.shape[:-1], weight.shape[0]])
     return output
@@ -124,7 +124,7 @@ def _onednn_works() -> bool:
 
 def _mkl_is_slow() -> bool:
     """Whether torch multiplies by MKL on an x86 CPU of another maker. Known on Linux alone."""
-    has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    has_mkl: bool = torch.backends.mkl.is_available()
     if platform.machine() != "x86_64" or not has_mkl:
         return False
     try:

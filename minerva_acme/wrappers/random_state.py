@@ -38,7 +38,8 @@ class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
         self._reset_next_step = True
 
     def _random(self) -> np.random.RandomState:
-        random: np.random.RandomState = self._environment.task.random
+        # dm_env knows no task; dm_control's environments have one.
+        random: np.random.RandomState = self._environment.task.random  # type: ignore[attr-defined]
         return random
 
 
