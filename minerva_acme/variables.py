@@ -118,13 +118,15 @@ class VariableClient:
             raise ValueError("The variable client is closed.")
         self._calls += 1
         if self._in_flight is not None and (wait or self._in_flight.answer.done()):
-            self._finish(self._in_flight, tolerant=not wait)
+            request, self._in_flight = self._in_flight, None
+            self._take(request.asked_at, request.answer.result, tolerant=not wait)
         if wait:
-            self._finish(self._ask(in_background=False), tolerant=False)
+            self._take(self._start_period(), self._poll, tolerant=False)
         elif self._in_flight is None and self._is_due():
-            request = self._ask(in_background=self._asynchronous)
-            if not self._asynchronous:
-                self._finish(request, tolerant=True)
+            if self._asynchronous:
+                self._in_flight = self._ask(self._start_period())
+            else:
+                self._take(self._start_period(), self._poll, tolerant=True)
 
     def close(self) -> None:
         """Ends the updates, without waiting: an answer that is still to come is dropped."""
@@ -134,21 +136,31 @@ class VariableClient:
     def _is_due(self) -> bool:
         return self._calls >= self._period or time.monotonic() - self._asked_at >= self._period_seconds
 
-    def _ask(self, in_background: bool) -> _Request:
+    def _start_period(self) -> float:
         self._calls, self._asked_at = 0, time.monotonic()
-        request = self._in_flight = _Request(self._asked_at, futures.Future())
-        arguments = (self._source, self._names, self._version, request.answer)
-        if in_background:
-            # A daemon: a source that never answers must not keep the process from ending.
-            threading.Thread(target=_fetch, args=arguments, name="variables", daemon=True).start()
-        else:
-            _fetch(*arguments)
+        return self._asked_at
+
+    def _poll(self) -> core.VersionedVariables | None:
+        return self._source.poll_variables(self._names, self._version)
+
+    def _ask(self, asked_at: float) -> _Request:
+        request = _Request(asked_at, futures.Future())
+
+        def answer() -> None:
+            try:
+                request.answer.set_result(self._poll())
+            except BaseException as error:
+                request.answer.set_exception(error)
+
+        # A daemon: a source that never answers must not keep the process from ending.
+        threading.Thread(target=answer, name="variables", daemon=True).start()
         return request
 
-    def _finish(self, request: _Request, tolerant: bool) -> None:
-        self._in_flight = None
+    def _take(
+        self, asked_at: float, get: Callable[[], core.VersionedVariables | None], tolerant: bool
+    ) -> None:
         try:
-            answer = request.answer.result()
+            answer = get()
         except Exception as error:
             self._num_failures += 1
             self._num_failures_in_a_row += 1
@@ -167,28 +179,12 @@ class VariableClient:
             )
             return
         self._num_failures_in_a_row = 0
-        if answer is not None and not self._is_newer(answer.version):
-            if answer.version != self._version:
-                self._num_ignored += 1
-                _logger.warning("ignored variables of version %s, %s are here", answer.version, self._version)
-                return
-            answer = None
-        if answer is not None:
+        version = None if answer is None else answer.version
+        if version is not None and self._version is not None and version < self._version:
+            self._num_ignored += 1
+            _logger.warning("ignored variables of version %s, %s are here", version, self._version)
+            return
+        if answer is not None and (version is None or version != self._version):
             self._on_update(answer.values)
-            self._version = answer.version
-        self._current_at = request.asked_at
-
-    def _is_newer(self, version: int | None) -> bool:
-        return version is None or self._version is None or version > self._version
-
-
-def _fetch(
-    source: core.VariableSource,
-    names: Sequence[str],
-    newer_than: int | None,
-    answer: "futures.Future[core.VersionedVariables | None]",
-) -> None:
-    try:
-        answer.set_result(source.poll_variables(names, newer_than))
-    except Exception as error:
-        answer.set_exception(error)
+            self._version = version
+        self._current_at = asked_at

@@ -55,6 +55,7 @@ def test_restoring_root_and_children_counts_nothing_twice():
     restored[1].increment(steps=100, mistakes=1)
     for old, new in zip(saved, restored, strict=True):
         new.restore(testing.through_a_file(old.save()))
+    assert saved[1].save() == {}
     assert restored[0].get_counts() == restored[1].get_counts() == {"actor_steps": 3}
     assert restored[1].increment(steps=1) == {"actor_steps": 4}
 

@@ -167,6 +167,17 @@ def test_waiting_tolerates_no_failure():
         client.update(wait=True)
 
 
+def test_an_interrupted_update_is_not_the_last():
+    source = Source()
+    source.error = KeyboardInterrupt()
+    client, got = make_client(source)
+    with pytest.raises(KeyboardInterrupt):
+        client.update()
+    source.error = None
+    client.update()
+    assert len(got) == 1 and client.num_failures == 0
+
+
 def test_in_the_background_nothing_waits_and_one_request_is_under_way():
     source = Source(threading.Event())
     client, got = make_client(source, asynchronous=True)
@@ -243,3 +254,11 @@ def test_closing_does_not_wait_for_an_answer_and_drops_it():
 def test_periods_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         make_client(Source(), **options)
+
+
+def test_variables_that_are_here_already_are_not_handed_on_again():
+    source = Source()
+    client, got = make_client(source)
+    client.update()
+    client.update()
+    assert len(source.requests) == 2 and len(got) == 1 and client.num_ignored == 0

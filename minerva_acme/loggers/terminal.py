@@ -41,7 +41,7 @@ class TerminalLogger(base.Logger):
 def format_value(value: int | float | str) -> str:
     """A number with three significant digits, of integers all, right-aligned to a fixed width."""
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
-    if isinstance(value, float) and 1000 <= abs(value) < 1e6:
+    if isinstance(value, float) and 999.5 <= abs(value) < 999_999.5:
         text = f"{value:.0f}"
     return text.rjust(_NUMBER_COLUMNS)
 
