@@ -27,11 +27,14 @@ def run(directory: pathlib.Path, *, episodes: int, seed: int, explore: bool) -> 
     assert result is not None  # Nothing stops it.
     for index, (episode_return, length) in enumerate(zip(result.returns, result.lengths, strict=True)):
         console.print(
-            f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}", highlight=False, soft_wrap=True
+            f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}",
+            highlight=False,
+            soft_wrap=True,
         )
     console.print(
         f"{description.agent} on {description.environment}, {int(checkpoint.name):,} environment steps: "
         f"return {result.mean:.2f} +- {result.std:.2f} over {episodes} episodes",
-        highlight=False, soft_wrap=True,
+        highlight=False,
+        soft_wrap=True,
     )
     return 0

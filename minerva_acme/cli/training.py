@@ -38,11 +38,15 @@ def run(
         builder.check_spec(specs.make_environment_spec(environment))
     description.write(directory)
     console.print(
-        f"{agent} on {environment_id}, {options.num_env_steps:,} steps, in {directory}", highlight=False, soft_wrap=True
+        f"{agent} on {environment_id}, {options.num_env_steps:,} steps, in {directory}",
+        highlight=False,
+        soft_wrap=True,
     )
     checkpoint = checkpointing.Checkpointer(directory / "checkpoints").latest()
     if checkpoint is not None:
-        console.print(f"Going on at {int(checkpoint.name):,} steps; remove the folder to begin anew.", soft_wrap=True)
+        console.print(
+            f"Going on at {int(checkpoint.name):,} steps; remove the folder to begin anew.", soft_wrap=True
+        )
     config = experiments.ExperimentConfig(
         builder=builder,
         environment_factory=lambda seed: make_environment(environment_id, seed=seed),
@@ -68,7 +72,13 @@ def _show(console: rich_console.Console, result: experiments.ExperimentResult) -
         table.add_row(name, f"{evaluation.mean:.1f} +- {evaluation.std:.1f}" if evaluation else "-")
     console.print(table)
     files = result.directory
-    console.print(f"Files: {files}/ (run.json, *.csv, tensorboard/, checkpoints/)", highlight=False, soft_wrap=True)
+    console.print(
+        f"Files: {files}/ (run.json, *.csv, tensorboard/, checkpoints/)", highlight=False, soft_wrap=True
+    )
     if result.interrupted_by:
-        console.print(f"Stopped by {result.interrupted_by}; the same command resumes it.", highlight=False, soft_wrap=True)
+        console.print(
+            f"Stopped by {result.interrupted_by}; the same command resumes it.",
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(f"Play it again: minerva eval {files}", highlight=False, soft_wrap=True)
