@@ -235,6 +235,7 @@ class _Run:
         if result is not None:
             self._latest = (self._env_steps, result)
             self._log_evaluation(result)
+            self._report("evaluate")
 
     def _greedy_actor(self) -> core.Actor:
         actor = self._config.builder.make_actor(self._greedy_policy, self._learner)
