@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
+import shutil
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -104,10 +105,14 @@ class _Run:
         self._checkpointer = checkpointing.Checkpointer(self._directory / "checkpoints")
         checkpoint = self._checkpointer.latest()
         replay_files = checkpointing.replay_folder(checkpoint) if checkpoint else None
+        # Where the server writes its part of a checkpoint, which is then moved into it.
+        scratch = self._directory / ".replay"
+        shutil.rmtree(scratch, ignore_errors=True)
+        resources.callback(shutil.rmtree, scratch, ignore_errors=True)
         server = resources.enter_context(
             reverb_store.ReverbServer(
                 builder.make_replay_tables(spec),
-                checkpoint_directory=str(self._directory / "replay"),
+                checkpoint_directory=str(scratch),
                 restore_from=str(replay_files) if replay_files else None,
             )
         )

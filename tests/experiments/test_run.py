@@ -101,6 +101,12 @@ def test_without_its_replay_a_resumed_run_fills_a_new_one_first(tmp_path):
 
 def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
     first = experiments.run_experiment(make_config(tmp_path, 100))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "actor.csv",
+        "checkpoints",
+        "evaluator.csv",
+        "learner.csv",
+    }
     again = experiments.run_experiment(make_config(tmp_path, 100))
     assert first == again
 
