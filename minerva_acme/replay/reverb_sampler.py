@@ -16,6 +16,8 @@ _MAX_IN_FLIGHT = 512  # items that Reverb fetches ahead
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 2.0  # without a batch, the server is asked whether it lives and what it waits for
 
+_blocked_samplers: list[Any] = []  # see `_let_go`
+
 _NUM_INFO = len(base.SampleInfo._fields)
 _INFO_DTYPES = base.SampleInfo(np.uint64, np.float64, np.int64, np.float64, np.int32)  # type: ignore[arg-type]
 
@@ -127,24 +129,19 @@ class ReverbSampler(base.Sampler):
     def _run(self) -> None:
         """Fetches items while some are wanted, until the sampler is closed."""
         sampler = None
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or len(self._items) < self._wanted)
-                if self._closed:
-                    return
-                missing = self._wanted - len(self._items)
+        while missing := self._wait_until_wanted():
             try:
-                if self._exact:
-                    # No more than there is: Reverb's sampler never blocks then, so that nothing is taken
-                    # from the table for a sampler that was closed meanwhile.
-                    missing = min(missing, self._wait_until_allowed())
-                    sampler = self._new_sampler(missing, missing)
-                elif sampler is None:
-                    self._wait_until_allowed()
-                    sampler = self._new_sampler(-1, _MAX_IN_FLIGHT)
+                if sampler is None or self._exact:
+                    allowed = self._wait_until_allowed()
+                    if not allowed:
+                        break
+                    # No more than there is: an exact sampler never blocks inside Reverb, and takes nothing
+                    # from the table after it was closed.
+                    missing = min(missing, allowed) if self._exact else missing
+                    sampler = self._new_sampler(missing)
                 for _ in range(missing):
                     if self._closed:
-                        return
+                        break
                     self._items.append(sampler.GetNextTrajectory())
             except Exception as error:
                 sampler = None
@@ -153,10 +150,33 @@ class ReverbSampler(base.Sampler):
                     self._wanted = 0
             with self._changed:
                 self._changed.notify_all()
+        self._let_go(sampler)
 
-    def _new_sampler(self, max_samples: int, max_in_flight: int) -> Any:
+    def _wait_until_wanted(self) -> int:
+        """Waits until items are wanted; returns how many, 0 if closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._items) < self._wanted)
+            return 0 if self._closed else self._wanted - len(self._items)
+
+    def _new_sampler(self, missing: int) -> Any:
+        max_samples, max_in_flight = (missing, missing) if self._exact else (-1, _MAX_IN_FLIGHT)
         with reverb_log.quiet():
             return self._connection.client.NewSampler(self._table, max_samples, max_in_flight)
+
+    def _let_go(self, sampler: Any) -> None:
+        """Keeps Reverb's sampler from being destroyed while it is blocked.
+
+        Its destructor waits, up to three seconds and with the interpreter's lock held, for what it is
+        fetching ahead.
+        """
+        if sampler is None:
+            return
+        try:
+            blocked = not self._connection.table(self._table, timeout_seconds=1.0).samples_allowed()
+        except base.ReplayError:
+            blocked = True
+        if blocked:
+            _blocked_samplers.append(sampler)
 
     def _wait_until_allowed(self) -> int:
         """Waits until the table can be sampled; returns how many samples it then allows, 0 if closed."""
