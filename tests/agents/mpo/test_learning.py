@@ -7,7 +7,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import counting, losses, types
+from minerva_acme import counting, losses, specs, testing, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import learning, targets
 
@@ -379,3 +379,12 @@ def test_discount_of_the_config_multiplies_the_environments(spec):
     )
     learner.step()
     torch.testing.assert_close(seen[0], discount * 0.9)
+
+
+class TestContract(testing.LearnerConformance):
+    names = ("policy", "critic", "target_policy", "target_critic")
+
+    def make_learner(self):
+        environment_spec = specs.make_environment_spec(testing.FakeEnvironment())
+        learner, _ = make_learner(environment_spec, repeat(make_trajectory()))
+        return learner
