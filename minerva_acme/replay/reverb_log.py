@@ -18,6 +18,7 @@ def quiet() -> Iterator[None]:
 
     Reverb writes it to C++'s `std::clog` and has no switch for it. A stream in a bad state drops what
     it is given; errors go to another stream and still appear, and so does all that Python prints.
+    Reverb must be loaded before.
     """
     global _num_quiet
     with _lock:
@@ -44,7 +45,8 @@ def _set_clog_state() -> Callable[[int], None]:
     # The state belongs to a virtual base class, whose offset stands before the table that the
     # object's first word points to.
     virtual_table = ctypes.c_void_p.from_address(clog).value
-    assert virtual_table is not None
+    if virtual_table is None:  # not yet constructed: no library that writes to it is loaded
+        return lambda state: None
     offset = ctypes.c_ssize_t.from_address(virtual_table - 3 * ctypes.sizeof(ctypes.c_void_p)).value
     clear.argtypes, clear.restype = (ctypes.c_void_p, ctypes.c_int), None
     return lambda state: clear(clog + offset, state)

@@ -104,6 +104,19 @@ def encode_signature(signature: base.ItemSignature) -> bytes:
     return _field(53, entries)
 
 
+def decode_signature(message: bytes) -> dict[str, base.ColumnSpec]:
+    """Reads the shape and dtype of each field of an item from a `tensorflow.StructuredValue`."""
+    specs = {}
+    for entry in _read(_last(_read(message), 53, b"")).get(1, []):
+        pair = _read(entry)
+        tensor_spec = _read(_last(_read(_last(pair, 2, b"")), 33, b""))
+        dimensions = _read(_last(tensor_spec, 2, b"")).get(2, [])
+        shape = tuple(_last(_read(dimension), 1, 0) for dimension in dimensions)
+        dtype = _DTYPES[_last(tensor_spec, 3, 0)]
+        specs[_last(pair, 1, b"").decode()] = base.ColumnSpec(shape, dtype)
+    return dict(sorted(specs.items()))
+
+
 def decode_table_info(message: bytes) -> TableDescription:
     """Reads a `deepmind.reverb.TableInfo`."""
     fields = _read(message)
@@ -118,7 +131,7 @@ def decode_table_info(message: bytes) -> TableDescription:
         min_diff=_double(_last(limiter, 2, 0)),
         max_diff=_double(_last(limiter, 3, 0)),
         min_size=_last(limiter, 4, 0),
-        fields=_decode_signature(_last(fields, 6, b"")),
+        fields=decode_signature(_last(fields, 6, b"")),
         size=_last(fields, 7, 0),
         inserted=_last(_read(_last(limiter, 5, b"")), 2, 0),
         sampled=_last(_read(_last(limiter, 6, b"")), 2, 0),
@@ -151,7 +164,7 @@ def _decode_table_checkpoint(message: bytes) -> TableDescription:
         min_diff=_double(_last(limiter, 3, 0)),
         max_diff=_double(_last(limiter, 4, 0)),
         min_size=_last(limiter, 5, 0),
-        fields=_decode_signature(_last(fields, 9, b"")),
+        fields=decode_signature(_last(fields, 9, b"")),
         size=inserted - deleted,
         inserted=inserted,
         sampled=_last(limiter, 6, 0),
@@ -168,18 +181,6 @@ def _decode_selector(message: bytes) -> str:
         exponent = _double(_last(_read(_last(fields, 3, b"")), 1, 0))
         return f"Prioritized(exponent={exponent})"
     return "other"
-
-
-def _decode_signature(message: bytes) -> dict[str, base.ColumnSpec]:
-    specs = {}
-    for entry in _read(_last(_read(message), 53, b"")).get(1, []):
-        pair = _read(entry)
-        tensor_spec = _read(_last(_read(_last(pair, 2, b"")), 33, b""))
-        dimensions = _read(_last(tensor_spec, 2, b"")).get(2, [])
-        shape = tuple(_last(_read(dimension), 1, 0) for dimension in dimensions)
-        dtype = _DTYPES[_last(tensor_spec, 3, 0)]
-        specs[_last(pair, 1, b"").decode()] = base.ColumnSpec(shape, dtype)
-    return dict(sorted(specs.items()))
 
 
 def _field(number: int, value: int | bytes) -> bytes:
