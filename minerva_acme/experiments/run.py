@@ -145,9 +145,10 @@ class _Run:
             networks, spec, self._seeds.generator("evaluation"), evaluation=True
         )
         self._adder = resources.enter_context(builder.make_adder(self._client, spec))
+        self._actor = builder.make_actor(self._policy, self._learner, self._adder)
         self._loop = environment_loop.EnvironmentLoop(
             environment=self._environment,
-            actor=builder.make_actor(self._policy, self._learner, self._adder),
+            actor=self._actor,
             counter=counting.Counter(self._counter, "actor"),
             logger=self._loggers["actor"],
         )
@@ -286,6 +287,8 @@ class _Run:
             # The resumed run begins a new episode, so the open one ends here: its transitions stay.
             self._adder.reset()
         self._adder.flush()
+        # A resumed run starts with the newest weights, so this one goes on with them.
+        self._actor.update(wait=True)
         state = {
             "counter": self._counter.save(),
             "learner": self._learner.save(),
@@ -321,6 +324,7 @@ class _Run:
         if state["latest"]:
             env_steps, (returns, lengths) = state["latest"]
             self._latest = env_steps, evaluation.Evaluation(tuple(returns), tuple(lengths))
+        self._actor.update(wait=True)
         _logger.info("resumed %s at %d environment steps", checkpoint, self._env_steps)
 
     def _make_logger(self, label: str, steps_key: str) -> loggers.Logger:
