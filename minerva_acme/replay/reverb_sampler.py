@@ -1,5 +1,6 @@
 """Sampling from Reverb, in a thread of the sampler's own."""
 
+import collections
 import logging
 import threading
 import time
@@ -18,8 +19,7 @@ _ASK_SECONDS = 2.0  # without a batch, the server is asked whether it lives and 
 
 _blocked_samplers: list[Any] = []  # see `_let_go`
 
-_NUM_INFO = len(base.SampleInfo._fields)
-_INFO_DTYPES = base.SampleInfo(np.uint64, np.float64, np.int64, np.float64, np.int32)  # type: ignore[arg-type]
+_INFO_DTYPES = (np.uint64, np.float64, np.int64, np.float64, np.int32)  # of base.SampleInfo
 
 
 class ReverbSampler(base.Sampler):
@@ -46,10 +46,10 @@ class ReverbSampler(base.Sampler):
         self._exact = exact
         self._report_seconds = report_seconds
 
-        # Shared with the thread, under the condition's lock.
+        # Shared with the thread.
         self._changed = threading.Condition()
         self._wanted = 0  # items that `_items` should hold
-        self._items: list[Any] = []
+        self._items: collections.deque[Any] = collections.deque()
         self._error: Exception | None = None
         self._closed = False
 
@@ -70,7 +70,7 @@ class ReverbSampler(base.Sampler):
             )
         )
         fields = {
-            name: np.stack([item[_NUM_INFO + index] for item in items])
+            name: np.stack([item[len(_INFO_DTYPES) + index] for item in items])
             for index, name in enumerate(self._fields)
         }
         return info, fields
@@ -103,10 +103,9 @@ class ReverbSampler(base.Sampler):
                     error, self._error = self._error, None
                     raise base.ReplayError(f"Sampling from table '{self._table}' failed: {error}") from error
                 if len(self._items) >= batch_size:
-                    items, self._items = self._items[:batch_size], self._items[batch_size:]
                     self._wanted = 0
                     self._waiting_since = None
-                    return items
+                    return [self._items.popleft() for _ in range(batch_size)]
             now = time.monotonic()
             if self._waiting_since is None:
                 self._waiting_since = self._asked_at = self._reported_at = start

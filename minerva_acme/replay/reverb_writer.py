@@ -38,7 +38,9 @@ class ReverbWriter(base.Writer):
             lambda: connection.client.NewTrajectoryWriter(options, True), connection.answer_seconds
         )
         self._columns: dict[str, _Column] = {}
-        self._unsent = _Unsent(2 * chunk_rows)
+        # Fewer would force chunks out before they are full.
+        self._max_pending = 2 * chunk_rows
+        self._unsent = _Unsent()
         # Left to itself, Reverb's writer waits for ever for its items to be taken, even when the
         # interpreter exits: a writer that nobody closed is closed then.
         self._finalizer = weakref.finalize(self, _close, self._writer, self._unsent)
@@ -65,12 +67,10 @@ class ReverbWriter(base.Writer):
             ) from error
         self._unsent.count += 1
         self._unsent.tables.add(table)
-        self._wait_for_pending(self._unsent.limit)
+        self._wait_for_pending(self._max_pending)
 
     def flush(self) -> None:
         self._wait_for_pending(0)
-        self._unsent.count = 0
-        self._unsent.tables.clear()
 
     def end_episode(self) -> None:
         self.flush()
@@ -97,6 +97,9 @@ class ReverbWriter(base.Writer):
 
     def _wait_for_pending(self, max_pending: int) -> None:
         self._in_slices(lambda milliseconds: self._open().Flush(max_pending, milliseconds))
+        self._unsent.count = min(self._unsent.count, max_pending)
+        if not self._unsent.count:
+            self._unsent.tables.clear()
 
     def _in_slices(self, call: Any) -> None:
         """Repeats a call with a time limit until it succeeds or the writer's own limit is over."""
@@ -126,20 +129,16 @@ class ReverbWriter(base.Writer):
                 )
         return (
             f"The replay server at {self._connection.address} answers, but did not take "
-            f"{self._unsent} items within {self._timeout_seconds:g} s. See what slows it down."
+            f"up to {self._unsent.count} items within {self._timeout_seconds:g} s. See what slows it down."
         )
 
 
 class _Unsent:
-    """What may be on its way to the server still."""
+    """What may still be on its way to the server."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit  # items; fewer would force chunks out before they are full
-        self.count = 0  # items created since the last flush
+    def __init__(self) -> None:
+        self.count = 0  # items at most
         self.tables: set[str] = set()
-
-    def __str__(self) -> str:
-        return f"up to {min(self.count, self.limit + 1)}"
 
 
 def _close(writer: Any, unsent: _Unsent) -> None:
@@ -149,7 +148,9 @@ def _close(writer: Any, unsent: _Unsent) -> None:
         except RuntimeError:
             tables = ", ".join(f"table '{table}'" for table in sorted(unsent.tables))
             _logger.warning(
-                "closed a writer with %s items that %s did not take: they are lost", unsent, tables
+                "closed a writer with up to %d items that %s did not take: they are lost",
+                unsent.count,
+                tables,
             )
     writer.Close()
 
@@ -178,5 +179,4 @@ class _Column:
                 f"'{window.column}', which are kept, got {window.length} rows from {window.start} on. "
                 "Ask for a writer with a larger `max_window`, or create items sooner."
             )
-        # islice walks from the left; slicing a list copy is as quick for windows this short.
         return list(self._references)[start : start + window.length]

@@ -196,6 +196,20 @@ def test_what_came_before_a_timeout_is_in_the_next_batch(serve, table, write):
     assert fields["step"][:, 0, 0].tolist() == list(range(6))
 
 
+def test_what_came_for_a_larger_batch_is_in_the_smaller_ones_after_it(serve, table, write):
+    queue = table(rate_limiter=replay.Queue(100), sampler=replay.Fifo(), max_times_sampled=1)
+    client = serve(queue).client()
+    taken = []
+    with client.sampler("replay") as sampler:
+        write(client, first=0, num_items=4)
+        with pytest.raises(replay.ReplayTimeout):
+            sampler.sample_batch(10, timeout_seconds=0.3)
+        write(client, first=4, num_items=8)
+        for batch_size in (1, 2, 9):
+            taken += sampler.sample_batch(batch_size)[1]["step"][:, 0, 0].tolist()
+    assert taken == list(range(12))
+
+
 def test_an_exact_sampler_counts_what_was_asked_for_alone(serve, table, write):
     client = serve(table()).client()
     write(client, num_items=5)
