@@ -111,6 +111,17 @@ def test_a_sampler_blocked_inside_reverb_closes_at_once(serve, table, write):
         sampler.sample_batch(1)
 
 
+def test_a_sampler_that_is_blocked_fetching_ahead_stops_nobody_when_it_closes(serve, table, write):
+    limiter = replay.SampleToInsertRatio(samples_per_insert=1.0, min_size=1, error_buffer=20.0)
+    client = serve(table(rate_limiter=limiter)).client()
+    write(client, num_items=5)
+    sampler = client.sampler("replay")
+    sampler.sample_batch(4)
+    with within(CLOSE_SECONDS):
+        sampler.close()
+        time.sleep(0.1)
+
+
 def test_a_blocked_writer_closes_at_once_and_says_what_is_lost(serve, table, write_with, caplog):
     queue = table(rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
     client = replay.ReverbClient(serve(queue).address, timeout_seconds=0.2)

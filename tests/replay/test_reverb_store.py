@@ -174,14 +174,15 @@ def test_each_item_of_a_queue_comes_once_and_in_order(serve, table, write):
     assert client.table_info("replay").size == 0
 
 
-def test_a_closed_sampler_takes_nothing_from_a_queue(serve, table, write):
+def test_a_closed_sampler_takes_nothing_more_from_a_queue(serve, table, write):
     queue = table(rate_limiter=replay.Queue(100), sampler=replay.Fifo(), max_times_sampled=1)
     client = serve(queue).client()
+    write(client, first=0, num_items=2)
     with client.sampler("replay") as sampler, pytest.raises(replay.ReplayTimeout):
-        sampler.sample_batch(10, timeout_seconds=0.1)
-    write(client, num_items=10)
+        sampler.sample_batch(10, timeout_seconds=0.2)
+    write(client, first=2, num_items=10)
     _, fields = sample_all(client, 10)
-    assert fields["step"][:, 0, 0].tolist() == list(range(10))
+    assert fields["step"][:, 0, 0].tolist() == list(range(2, 12))
 
 
 def test_what_came_before_a_timeout_is_in_the_next_batch(serve, table, write):
