@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import pathlib
 import signal
 import socket
 import subprocess
@@ -251,8 +252,6 @@ def test_a_port_can_be_used_again_at_once(serve, table, write):
 
 def test_other_machines_are_kept_out_unless_invited(serve, table):
     def devices(port):
-        import pathlib
-
         found = set()
         for descriptor in pathlib.Path("/proc/self/fd").iterdir():
             try:

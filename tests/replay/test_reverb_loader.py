@@ -1,5 +1,6 @@
 """Reverb's bindings load without TensorFlow, next to everything else, and can be shared."""
 
+import os
 import subprocess
 import sys
 
@@ -30,8 +31,6 @@ def use():
 
 
 def run(script, **environment):
-    import os
-
     # A crash in C++ would take the tests with it.
     command = [sys.executable, "-W", "ignore", "-c", _USE + script]
     done = subprocess.run(
@@ -51,7 +50,7 @@ def test_torch_works_before_and_after(order):
     assert run(f"{order}; {backward}; print('done')") == ["done"]
 
 
-def test_reverb_can_be_imported_afterwards_and_shares_the_bindings():
+def test_reverb_can_be_imported_afterwards_and_shares_the_bindings(tmp_path):
     script = """
 use()
 import reverb
@@ -63,7 +62,8 @@ client.insert([1.0], {"queue": 1.0})
 print(next(iter(client.sample("queue", 1)))[0].data[0])
 use()
 """
-    assert run(script) == ["True", "1.0"]
+    # Reverb's own server makes a temporary folder and leaves it.
+    assert run(script, TMPDIR=str(tmp_path)) == ["True", "1.0"]
 
 
 def test_the_plain_import_can_be_asked_for():
