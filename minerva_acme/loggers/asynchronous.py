@@ -1,0 +1,81 @@
+"""Writing rows without waiting for the disk."""
+
+import atexit
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from minerva_acme.loggers import base
+
+
+class AsyncLogger(base.Logger):
+    """Hands rows to another logger in a thread of its own, in order, and loses none.
+
+        write    leaves the row to the thread; waits only while `max_pending` rows are on their way
+        close    returns once every row is written and the logger closed
+
+    What the other logger raises is raised by the next `write`, whose own row is taken all the same, or
+    by `close`. A program that ends without `close` delivers what is on its way, too.
+    """
+
+    def __init__(self, logger: base.Logger, *, max_pending: int = 1000) -> None:
+        """Starts the thread.
+
+        Args:
+            logger: owned from here on, and called by the thread alone.
+            max_pending: rows on their way at most, >= 1.
+        """
+        if max_pending < 1:
+            raise ValueError(f"`max_pending` must be >= 1 row, got {max_pending}.")
+        self._logger = logger
+        self._pending: queue.Queue[dict[str, Any] | None] = queue.Queue(max_pending)  # None: the end
+        self._errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+        self._is_closed = False
+        self._lock = threading.Lock()  # no row comes after the end
+        self._thread = threading.Thread(target=self._run, name="async_logger", daemon=True)
+        self._thread.start()
+        # Daemon threads still run when these are called, and are stopped anywhere after that.
+        atexit.register(self.close)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Leaves a row to the thread, then raises what the logger raised since the last call.
+
+        Raises:
+            ValueError: the logger is closed.
+            Exception: as the other logger; several of them as a group.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ValueError("The asynchronous logger is closed. Make a new one.")
+            self._pending.put(dict(values))
+        self._raise_errors("writing rows")
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._pending.put(None)
+        self._thread.join()
+        atexit.unregister(self.close)
+        self._raise_errors("writing rows and closing")
+
+    def _run(self) -> None:
+        while (row := self._pending.get()) is not None:
+            self._keep_error(self._logger.write, row)
+        self._keep_error(self._logger.close)
+
+    def _keep_error(self, do: Callable[..., None], *arguments: Any) -> None:
+        try:
+            do(*arguments)
+        except Exception as error:
+            self._errors.put(error)
+
+    def _raise_errors(self, doing: str) -> None:
+        errors = []
+        while not self._errors.empty():
+            errors.append(self._errors.get())
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise ExceptionGroup(f"The logger failed {len(errors)} times {doing}", errors)

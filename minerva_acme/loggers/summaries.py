@@ -1,0 +1,63 @@
+"""Many rows of numbers in a few numbers."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class SeriesSummary(NamedTuple):
+    """What a series of n numbers comes to."""
+
+    mean: float
+    stddev: float  # of these n numbers, divided by n
+    min: float
+    max: float
+    last: float
+
+
+class Summary:
+    """Summarises each name of the rows added to it, in memory that does not grow with their number.
+
+    A name need not be in every row. The mean and the sum of squared deviations are updated number by
+    number, which loses no digits where the deviations are small beside the mean:
+
+        mean_n = mean_{n-1} + (x_n - mean_{n-1}) / n
+        squares_n = squares_{n-1} + (x_n - mean_{n-1}) (x_n - mean_n)
+
+    Source: Welford, "Note on a method for calculating corrected sums of squares and products", 1962.
+    """
+
+    def __init__(self) -> None:
+        self._series: dict[str, _Series] = {}
+
+    def add(self, row: Mapping[str, float]) -> None:
+        """Adds one row."""
+        for name, value in row.items():
+            if name not in self._series:
+                self._series[name] = _Series()
+            self._series[name].add(float(value))
+
+    def result(self) -> dict[str, SeriesSummary]:
+        """Returns what each name's numbers come to, in the order in which the names came."""
+        return {name: series.summary() for name, series in self._series.items()}
+
+
+class _Series:
+    def __init__(self) -> None:
+        self._count = 0
+        self._mean = self._squares = 0.0
+        self._min, self._max, self._last = math.inf, -math.inf, math.nan
+
+    def add(self, value: float) -> None:
+        self._count += 1
+        deviation = value - self._mean
+        self._mean += deviation / self._count
+        self._squares += deviation * (value - self._mean)
+        # In this order a nan stays: a diverged number is not to be hidden by the ones around it.
+        self._min = self._min if self._min <= value or math.isnan(self._min) else value
+        self._max = self._max if self._max >= value or math.isnan(self._max) else value
+        self._last = value
+
+    def summary(self) -> SeriesSummary:
+        stddev = math.sqrt(self._squares / self._count)
+        return SeriesSummary(self._mean, stddev, self._min, self._max, self._last)

@@ -1,0 +1,17 @@
+"""Observers: what an `EnvironmentLoop` adds to the result of an episode."""
+
+from minerva_acme.observers.base import SummarisingObserver
+from minerva_acme.observers.environment_info import EnvironmentInfo
+from minerva_acme.observers.measurement import Measure, Measurement
+from minerva_acme.observers.norms import ActionNorm, ObservationNorm
+from minerva_acme.observers.statistics import ActionStatistics
+
+__all__ = [
+    "ActionNorm",
+    "ActionStatistics",
+    "EnvironmentInfo",
+    "Measure",
+    "Measurement",
+    "ObservationNorm",
+    "SummarisingObserver",
+]

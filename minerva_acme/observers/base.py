@@ -1,0 +1,53 @@
+"""What observers share: a row of numbers at every step, summarised at the end of the episode."""
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dm_env
+import tree
+
+from minerva_acme import loggers, types
+
+
+class SummarisingObserver(abc.ABC):
+    """Adds to an episode what the numbers of its steps come to, as `<name>/<statistic>`.
+
+    An `environment_loop.Observer`. A subclass says in `measure` which numbers there are, and in
+    `statistics` which fields of `loggers.SeriesSummary` are reported.
+    """
+
+    statistics: tuple[str, ...] = ("mean", "min", "max")
+
+    def __init__(self) -> None:
+        self._summary = loggers.Summary()
+
+    @abc.abstractmethod
+    def measure(
+        self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
+    ) -> Mapping[str, float]:
+        """Returns numbers by name, after a step by `action` that led to `timestep`."""
+
+    def observe_first(self, environment: dm_env.Environment, timestep: dm_env.TimeStep) -> None:
+        """Begins an episode. Its first timestep, to which no action led, is not measured."""
+        del environment, timestep
+        self._summary = loggers.Summary()
+
+    def observe(
+        self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
+    ) -> None:
+        """Measures a step."""
+        self._summary.add(self.measure(environment, timestep, action))
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Returns the statistics of each series of the episode; none before its first step."""
+        return {
+            f"{name}/{statistic}": getattr(series, statistic)
+            for name, series in self._summary.result().items()
+            for statistic in self.statistics
+        }
+
+
+def by_path(name: str, nest: types.NestedArray, function: Callable[[Any], Any]) -> dict[str, Any]:
+    """Applies a function to the leaves: `<name>` of a single array, `<name>/<path>` of each in a nest."""
+    return {"/".join(map(str, (name, *path))): function(leaf) for path, leaf in tree.flatten_with_path(nest)}

@@ -1,0 +1,61 @@
+"""Numbers of your own, measured at every step."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import dm_env
+
+from minerva_acme import types
+from minerva_acme.loggers import base as loggers
+from minerva_acme.observers import base
+
+Measure: TypeAlias = Callable[[dm_env.Environment, dm_env.TimeStep, types.NestedArray], Any]
+"""Measures after a step: takes the environment, the timestep and the action that led to it.
+
+Returns one number, or a mapping of names to numbers.
+"""
+
+
+class Measurement(base.SummarisingObserver):
+    """Calls a function at every step and adds to the episode what its numbers come to.
+
+        def head_height(environment, timestep, action):
+            return environment.physics.head_height()
+
+        Measurement("height", head_height)       height/mean  /min  /max  /last
+
+    A function that returns a mapping gives one series a key, `height/<key>/mean` and so on. The first
+    timestep, to which no action led, is not measured.
+    """
+
+    statistics = ("mean", "min", "max", "last")
+
+    def __init__(self, name: str, function: Measure) -> None:
+        """Args: name: what the metrics begin with. function: called after every step."""
+        super().__init__()
+        self._name = name
+        self._function = function
+
+    def measure(
+        self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
+    ) -> dict[str, float]:
+        """Calls the function.
+
+        Raises:
+            ValueError: it returned something else than numbers; the message names it.
+        """
+        measured = self._function(environment, timestep, action)
+        if isinstance(measured, Mapping):
+            row = {f"{self._name}/{key}": value for key, value in measured.items()}
+        else:
+            row = {self._name: measured}
+        return {name: _to_number(name, value) for name, value in row.items()}
+
+
+def _to_number(name: str, value: Any) -> float:
+    number = loggers.to_plain({name: value})[name]
+    if isinstance(number, str):
+        raise ValueError(
+            f"`{name}` must be a number to be summarised, got {number!r}. Log strings elsewhere."
+        )
+    return float(number)
