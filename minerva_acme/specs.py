@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
+import tree
 from dm_env import specs
 
 from minerva_acme import types
@@ -49,3 +50,39 @@ def describe(spec: Any) -> str:
     if isinstance(spec, specs.Array):
         return f"{type(spec).__name__}{spec.shape} {spec.dtype}"
     return repr(spec)
+
+
+def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) -> None:
+    """Checks a nest of arrays or numbers against its spec; floats must be finite besides.
+
+    Raises:
+        ValueError: it does not conform; the message names the leaf and both sides.
+    """
+    try:
+        tree.assert_same_structure(spec, value)
+    except (TypeError, ValueError) as error:
+        leaves, found = (
+            {_leaf_name(name, path) for path, _ in tree.flatten_with_path(n)} for n in (spec, value)
+        )
+        differences = [f"without `{leaf}`" for leaf in sorted(leaves - found)]
+        differences += [f"with `{leaf}`, which has no spec" for leaf in sorted(found - leaves)]
+        expected = tree.map_structure(describe, spec)
+        raise ValueError(
+            f"`{name}` must have the structure {expected}, got {value!r}"
+            + (f", {' and '.join(differences)}." if differences else f": {error}")
+        ) from error
+    for (path, leaf_spec), leaf in zip(tree.flatten_with_path(spec), tree.flatten(value), strict=True):
+        try:
+            leaf_spec.validate(leaf)
+        except ValueError as error:
+            raise ValueError(
+                f"`{_leaf_name(name, path)}` must be {describe(leaf_spec)}, got {leaf!r}: {error}"
+            ) from error
+        if np.issubdtype(leaf_spec.dtype, np.floating) and not np.isfinite(leaf).all():
+            raise ValueError(
+                f"`{_leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}."
+            )
+
+
+def _leaf_name(name: str, path: tuple[Any, ...]) -> str:
+    return name + "".join(f"[{key!r}]" for key in path)

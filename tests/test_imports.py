@@ -11,7 +11,11 @@ import pytest
 
 HEAVY = ["dm_control", "gymnasium", "matplotlib", "mujoco", "ray", "reverb", "tensorboard", "tensorflow"]
 # A module about a library may import it.
-ABOUT = {"minerva_acme.wrappers.gymnasium_adapter": "gymnasium"}
+ABOUT = {
+    "minerva_acme.wrappers.gymnasium_adapter": "gymnasium",
+    "minerva_acme.wrappers.gymnasium_from_dm_env": "gymnasium",
+    "minerva_acme.wrappers.gymnasium_spaces": "gymnasium",
+}
 
 
 def run_python(code: str, folder: pathlib.Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,12 @@ MATHS = ("minerva_acme.losses", "minerva_acme.networks")
 # Where a library that is slow or hard to install may be named, be it lazily.
 ONLY_IN = {
     "dm_control": ("minerva_acme.environments",),
-    "gymnasium": ("minerva_acme.environments", "minerva_acme.wrappers.gymnasium_adapter"),
+    "gymnasium": (
+        "minerva_acme.environments",
+        "minerva_acme.wrappers.gymnasium_adapter",
+        "minerva_acme.wrappers.gymnasium_from_dm_env",
+        "minerva_acme.wrappers.gymnasium_spaces",
+    ),
     "matplotlib": ("minerva_acme.cli",),
     "ray": (),
     "reverb": ("minerva_acme.replay.reverb_loader",),

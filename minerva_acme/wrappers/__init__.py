@@ -1,23 +1,48 @@
-"""Wrappers around `dm_env` environments, and the adapter for Gymnasium's."""
+"""Wrappers around `dm_env` environments, and the adapters from and to Gymnasium's."""
 
 from typing import TYPE_CHECKING, Any
 
+from minerva_acme.wrappers.action_repeat import ActionRepeatWrapper
 from minerva_acme.wrappers.base import EnvironmentWrapper, wrap_all
 from minerva_acme.wrappers.canonical_action import CanonicalActionWrapper
 from minerva_acme.wrappers.concat_observation import ConcatObservationWrapper
+from minerva_acme.wrappers.delayed_reward import DelayedRewardWrapper
+from minerva_acme.wrappers.episode_statistics import EpisodeStatistics, EpisodeStatisticsWrapper
+from minerva_acme.wrappers.frame_stack import FrameStackWrapper
+from minerva_acme.wrappers.noop_starts import NoopStartsWrapper
 from minerva_acme.wrappers.random_state import DmControlRandomState
+from minerva_acme.wrappers.rendering import frames_per_second, render_frame
 from minerva_acme.wrappers.single_precision import SinglePrecisionWrapper
+from minerva_acme.wrappers.spec_check import SpecCheckWrapper
+from minerva_acme.wrappers.step_limit import StepLimitWrapper
+from minerva_acme.wrappers.transforms import ActionTransformWrapper, ObservationTransformWrapper
+from minerva_acme.wrappers.video_frames import VideoFramesWrapper
 
 if TYPE_CHECKING:
     from minerva_acme.wrappers.gymnasium_adapter import GymnasiumEnvironment
+    from minerva_acme.wrappers.gymnasium_from_dm_env import GymnasiumFromDmEnv
 
 __all__ = [
+    "ActionRepeatWrapper",
+    "ActionTransformWrapper",
     "CanonicalActionWrapper",
     "ConcatObservationWrapper",
+    "DelayedRewardWrapper",
     "DmControlRandomState",
     "EnvironmentWrapper",
+    "EpisodeStatistics",
+    "EpisodeStatisticsWrapper",
+    "FrameStackWrapper",
     "GymnasiumEnvironment",
+    "GymnasiumFromDmEnv",
+    "NoopStartsWrapper",
+    "ObservationTransformWrapper",
     "SinglePrecisionWrapper",
+    "SpecCheckWrapper",
+    "StepLimitWrapper",
+    "VideoFramesWrapper",
+    "frames_per_second",
+    "render_frame",
     "wrap_all",
 ]
 
@@ -28,4 +53,8 @@ def __getattr__(name: str) -> Any:
         from minerva_acme.wrappers.gymnasium_adapter import GymnasiumEnvironment
 
         return GymnasiumEnvironment
+    if name == "GymnasiumFromDmEnv":
+        from minerva_acme.wrappers.gymnasium_from_dm_env import GymnasiumFromDmEnv
+
+        return GymnasiumFromDmEnv
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -5,10 +5,9 @@ from typing import Any
 import dm_env
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from minerva_acme import core, specs, types
-from minerva_acme.wrappers import random_state
+from minerva_acme.wrappers import gymnasium_spaces, random_state
 
 
 class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
@@ -23,7 +22,7 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
 
     Spaces become specs: Box a bounded array (an array where no bound is finite), Discrete a discrete
     array counted from 0 whatever its start, MultiDiscrete and MultiBinary bounded integer arrays,
-    Dict and Tuple nests of these.
+    Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back.
     """
 
     def __init__(
@@ -48,8 +47,8 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
                 f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."
             )
         self._environment = environment
-        self._observation_spec = _spec(environment.observation_space, "observation")
-        self._action_spec = _spec(environment.action_space, "action")
+        self._observation_spec = gymnasium_spaces.to_spec(environment.observation_space, "observation")
+        self._action_spec = gymnasium_spaces.to_spec(environment.action_space, "action")
         self._next_seed = seed
         self._reset_next_step = True
         self._info: dict[str, Any] = {}
@@ -68,7 +67,7 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if self._reset_next_step:
             return self.reset()
-        gymnasium_action = _to_gymnasium(self._environment.action_space, action)
+        gymnasium_action = gymnasium_spaces.to_gymnasium(self._environment.action_space, action)
         observation, reward, terminated, truncated, self._info = self._environment.step(gymnasium_action)
         self._reset_next_step = bool(terminated or truncated)
         reward = np.float64(reward)
@@ -95,6 +94,18 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
         """Returns what Gymnasium renders; the environment must have been made with a `render_mode`."""
         return self._environment.render()
 
+    def control_timestep(self) -> float:
+        """Returns the seconds from one frame to the next: 1 / `render_fps` of Gymnasium's metadata.
+
+        Where that is missing it counts as 30 frames a second, as in Gymnasium's own recorder.
+        """
+        return 1.0 / float(self._environment.metadata.get("render_fps") or 30)
+
+    def seed(self, seed: int) -> None:
+        """Makes the next episode, and those after it, the ones that follow from this seed."""
+        self._next_seed = seed
+        self._reset_next_step = True
+
     def close(self) -> None:
         self._environment.close()
 
@@ -114,51 +125,4 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
         self._reset_next_step = True
 
     def _observation(self, observation: Any) -> types.NestedArray:
-        return _from_gymnasium(self._environment.observation_space, observation)
-
-
-def _spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
-    match space:
-        case spaces.Box():
-            if np.isinf(space.low).all() and np.isinf(space.high).all():
-                return specs.Array(space.shape, space.dtype, name=name)
-            return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name=name)
-        case spaces.Discrete():
-            return specs.DiscreteArray(int(space.n), dtype=space.dtype, name=name)
-        case spaces.MultiDiscrete():
-            return specs.BoundedArray(
-                space.shape, space.dtype, space.start, space.start + space.nvec - 1, name=name
-            )
-        case spaces.MultiBinary():
-            return specs.BoundedArray(space.shape, space.dtype, 0, 1, name=name)
-        case spaces.Dict():
-            return {key: _spec(part, f"{name}/{key}") for key, part in space.spaces.items()}
-        case spaces.Tuple():
-            return tuple(_spec(part, f"{name}/{i}") for i, part in enumerate(space.spaces))
-    raise ValueError(
-        f"`{name}` space must be made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple, "
-        f"got {space}. Convert it with a Gymnasium wrapper first."
-    )
-
-
-def _from_gymnasium(space: spaces.Space[Any], value: Any) -> types.NestedArray:
-    match space:
-        case spaces.Dict():
-            return {key: _from_gymnasium(part, value[key]) for key, part in space.spaces.items()}
-        case spaces.Tuple():
-            return tuple(_from_gymnasium(part, v) for part, v in zip(space.spaces, value, strict=True))
-        case spaces.Discrete():
-            return np.asarray(value - space.start, dtype=space.dtype)
-    # A copy: some environments write their next observation into the same array.
-    return np.array(value, dtype=space.dtype)
-
-
-def _to_gymnasium(space: spaces.Space[Any], value: types.NestedArray) -> Any:
-    match space:
-        case spaces.Dict():
-            return {key: _to_gymnasium(part, value[key]) for key, part in space.spaces.items()}
-        case spaces.Tuple():
-            return tuple(_to_gymnasium(part, v) for part, v in zip(space.spaces, value, strict=True))
-        case spaces.Discrete():
-            return space.dtype.type(value) + space.start
-    return np.asarray(value, dtype=space.dtype)
+        return gymnasium_spaces.from_gymnasium(self._environment.observation_space, observation)

@@ -30,6 +30,15 @@ class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
             return self.reset()
         return self._environment.step(action)
 
+    def seed(self, seed: int) -> None:
+        """Makes the next episode, and those after it, the ones that follow from this seed.
+
+        Args:
+            seed: in [0, 2**32). What a task draws when it is made stays as it is.
+        """
+        self._random().seed(seed)
+        self._reset_next_step = True
+
     def save(self) -> core.State:
         return to_plain(self._random().get_state(legacy=False))
 

@@ -1,0 +1,56 @@
+"""One action for several steps of the environment."""
+
+import operator
+
+import dm_env
+import tree
+
+from minerva_acme import types
+from minerva_acme.wrappers import base, reward_sum
+
+
+class ActionRepeatWrapper(base.EnvironmentWrapper):
+    """Repeats each action `num_repeats` times, or until the episode ends.
+
+        environment        r1, d1   r2, d2   r3, d3
+        this wrapper                                  r1 + r2 + r3, d1 * d2 * d3
+
+    The observation and the step type are those of the last repeat. Nests of rewards and of discounts are
+    combined leaf by leaf. The rewards are summed as they are (Acme's wrapper weights each with the
+    discounts before it): the same wherever only the last discount of an episode is not 1.
+    """
+
+    def __init__(self, environment: dm_env.Environment, *, num_repeats: int) -> None:
+        """Initialises the wrapper.
+
+        Args:
+            environment: what to wrap.
+            num_repeats: steps of the environment for one of the wrapper, >= 1.
+
+        Raises:
+            ValueError: `num_repeats` is below 1.
+        """
+        if num_repeats < 1:
+            raise ValueError(f"`num_repeats` must be >= 1, got {num_repeats}. 1 changes nothing.")
+        super().__init__(environment)
+        self._num_repeats = num_repeats
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        timestep = self._environment.step(action)
+        if timestep.first():  # a new episode; the action was ignored
+            return timestep
+        reward, discount = timestep.reward, timestep.discount
+        for _ in range(self._num_repeats - 1):
+            if timestep.last():
+                break
+            timestep = self._environment.step(action)
+            reward = reward_sum.add(reward, timestep.reward)
+            discount = tree.map_structure(operator.mul, discount, timestep.discount)
+        return timestep._replace(reward=reward, discount=discount)
+
+    def reward_spec(self) -> types.NestedSpec:
+        return reward_sum.summed_spec(self._environment.reward_spec())
+
+    def control_timestep(self) -> float:
+        """Returns the seconds of one step of the wrapper; for environments that have the method."""
+        return self._num_repeats * self._environment.control_timestep()  # type: ignore[attr-defined]

@@ -1,0 +1,59 @@
+"""What became of the last episode, at one place in a stack of wrappers."""
+
+import time
+from typing import NamedTuple
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import types
+from minerva_acme.wrappers import base, reward_sum
+
+
+class EpisodeStatistics(NamedTuple):
+    """An episode that is over."""
+
+    episode_return: types.NestedArray  # undiscounted sum by reward leaf, float64
+    episode_length: int  # steps
+    seconds: float  # from its first timestep to its last
+
+
+class EpisodeStatisticsWrapper(base.EnvironmentWrapper):
+    """Keeps the return, the length and the duration of the last complete episode.
+
+    They are those of the layer it stands at: inside an action repeat or a change of rewards it tells
+    what the environment itself gave, which is what results are compared by. `last_episode` reaches
+    through the wrappers around it.
+    """
+
+    def __init__(self, environment: dm_env.Environment) -> None:
+        super().__init__(environment)
+        self._last_episode: EpisodeStatistics | None = None
+        self._return: types.NestedArray = None
+        self._length = 0
+        self._started_at = 0.0  # seconds
+
+    @property
+    def last_episode(self) -> EpisodeStatistics | None:
+        """The last episode that came to its end; None: there was none yet."""
+        return self._last_episode
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._count(self._environment.reset())
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        return self._count(self._environment.step(action))
+
+    def _count(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        if timestep.first():
+            self._length, self._started_at = 0, time.perf_counter()
+            return timestep
+        # A long sum in single precision loses digits.
+        reward = tree.map_structure(np.float64, timestep.reward)
+        self._return = reward if self._length == 0 else reward_sum.add(self._return, reward)
+        self._length += 1
+        if timestep.last():
+            seconds = time.perf_counter() - self._started_at
+            self._last_episode = EpisodeStatistics(self._return, self._length, seconds)
+        return timestep

@@ -1,0 +1,115 @@
+"""Gymnasium's spaces and dm_env's specs, each from the other, and the values that go with them.
+
+    Box                      Array where nothing bounds it, else BoundedArray
+    Discrete                 DiscreteArray, counted from 0 whatever the space's start
+    MultiDiscrete            BoundedArray of integers
+    MultiBinary              BoundedArray of int8 in [0, 1]
+    Dict, Tuple              dict, tuple of these
+
+Back again, integers between bounds become MultiDiscrete, or MultiBinary where they are int8 in [0, 1];
+unsigned ones (images) and scalars become a Box. The set of values is the same in both directions.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from minerva_acme import specs, types
+
+
+def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
+    """Returns the spec, or nest of specs, of a space.
+
+    Raises:
+        ValueError: a space has no spec; the message names the part.
+    """
+    match space:
+        case spaces.Box():
+            if np.isinf(space.low).all() and np.isinf(space.high).all():
+                return specs.Array(space.shape, space.dtype, name=name)
+            return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name=name)
+        case spaces.Discrete():
+            return specs.DiscreteArray(int(space.n), dtype=space.dtype, name=name)
+        case spaces.MultiDiscrete():
+            return specs.BoundedArray(
+                space.shape, space.dtype, space.start, space.start + space.nvec - 1, name=name
+            )
+        case spaces.MultiBinary():
+            return specs.BoundedArray(space.shape, space.dtype, 0, 1, name=name)
+        case spaces.Dict():
+            return {key: to_spec(part, f"{name}/{key}") for key, part in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(to_spec(part, f"{name}/{i}") for i, part in enumerate(space.spaces))
+    raise ValueError(
+        f"`{name}` space must be made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple, "
+        f"got {space}. Convert it with a Gymnasium wrapper first."
+    )
+
+
+def to_space(spec: types.NestedSpec, name: str) -> spaces.Space[Any]:
+    """Returns the space of a spec, or of a nest of specs.
+
+    Raises:
+        ValueError: a spec has no space; the message names the leaf.
+    """
+    match spec:
+        case Mapping():
+            return spaces.Dict({key: to_space(part, f"{name}/{key}") for key, part in spec.items()})
+        case specs.DiscreteArray():
+            return spaces.Discrete(spec.num_values, dtype=spec.dtype)
+        case specs.BoundedArray():
+            return _bounded_space(spec)
+        case specs.Array() if spec.dtype.kind in "iub":
+            limits = (0, 1) if spec.dtype.kind == "b" else _limits(spec.dtype)
+            return spaces.Box(*limits, spec.shape, spec.dtype.type)
+        case specs.Array() if spec.dtype.kind == "f":
+            return spaces.Box(-np.inf, np.inf, spec.shape, spec.dtype.type)
+        case Sequence():
+            return spaces.Tuple([to_space(part, f"{name}/{i}") for i, part in enumerate(spec)])
+    raise ValueError(
+        f"`{name}` spec must be made of arrays of numbers, dicts and tuples, got {specs.describe(spec)}. "
+        "Leave it out, or encode it, in a wrapper around the dm_env environment."
+    )
+
+
+def from_gymnasium(space: spaces.Space[Any], value: Any) -> types.NestedArray:
+    """Returns a value of a space as one of its spec, in memory of its own."""
+    match space:
+        case spaces.Dict():
+            return {key: from_gymnasium(part, value[key]) for key, part in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(from_gymnasium(part, v) for part, v in zip(space.spaces, value, strict=True))
+        case spaces.Discrete():
+            return np.asarray(value - space.start, dtype=space.dtype)
+    # A copy: some environments write their next observation into the same array.
+    return np.array(value, dtype=space.dtype)
+
+
+def to_gymnasium(space: spaces.Space[Any], value: types.NestedArray) -> Any:
+    """Returns a value of a spec as one of its space, in memory of its own."""
+    match space:
+        case spaces.Dict():
+            return {key: to_gymnasium(part, value[key]) for key, part in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(to_gymnasium(part, v) for part, v in zip(space.spaces, value, strict=True))
+        case spaces.Discrete():
+            return space.dtype.type(value) + space.start
+    return np.array(value, dtype=space.dtype)
+
+
+def _bounded_space(spec: specs.BoundedArray) -> spaces.Space[Any]:
+    low, high = specs.bounds(spec)
+    if spec.dtype.kind == "i" and spec.shape:
+        if spec.dtype == np.int8 and (low == 0).all() and (high == 1).all():
+            return spaces.MultiBinary(spec.shape[0] if len(spec.shape) == 1 else spec.shape)
+        num_values = high.astype(object) - low.astype(object) + 1  # Python's integers do not overflow
+        if (num_values <= _limits(spec.dtype)[1]).all():
+            return spaces.MultiDiscrete(num_values.astype(spec.dtype), dtype=spec.dtype.type, start=low)
+    return spaces.Box(low, high, spec.shape, spec.dtype.type)
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)

@@ -1,0 +1,87 @@
+"""Episodes that start at different moments."""
+
+from typing import Any
+
+import dm_env
+import numpy as np
+
+from minerva_acme import core, specs, types
+from minerva_acme.wrappers import base, random_state
+
+
+class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
+    """Begins each episode with a random number of no-ops, from 0 to `max_noops`, that nobody sees.
+
+        environment     FIRST   MID r1   MID r2   MID r3   ..
+        2 no-ops drawn                   FIRST    MID r3   ..
+
+    The rewards of the no-ops are dropped. An episode that ends among them is followed by a new one, in
+    which the rest of the no-ops is made.
+    """
+
+    def __init__(
+        self,
+        environment: dm_env.Environment,
+        *,
+        noop_action: types.NestedArray,
+        max_noops: int,
+        random: np.random.Generator,
+    ) -> None:
+        """Initialises the wrapper.
+
+        Args:
+            environment: what to wrap.
+            noop_action: the action that does nothing, conforming to the action spec.
+            max_noops: the most that are made, >= 0.
+            random: draws how many.
+
+        Raises:
+            ValueError: `max_noops` is negative, or the action does not conform.
+        """
+        if max_noops < 0:
+            raise ValueError(f"`max_noops` must be >= 0, got {max_noops}. Leave the wrapper out for none.")
+        specs.check_conforms("noop_action", noop_action, environment.action_spec())
+        super().__init__(environment)
+        self._noop_action = noop_action
+        self._max_noops = max_noops
+        self._random = random
+        self._reset_next_step = True
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._start(self._environment.reset())
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        if self._reset_next_step:
+            return self.reset()
+        timestep = self._environment.step(action)
+        self._reset_next_step = timestep.last()
+        return self._start(timestep) if timestep.first() else timestep
+
+    def seed(self, seed: int) -> None:
+        """Seeds the environment, which must have the method too, and the number of no-ops."""
+        self._environment.seed(seed)  # type: ignore[attr-defined]
+        self._random = np.random.default_rng(seed)
+        self._reset_next_step = True
+
+    def save(self) -> core.State:
+        """Returns the state of the generator, and that of the environment if it can be saved."""
+        inner: Any = self._environment
+        return {
+            "random": random_state.to_plain(self._random.bit_generator.state),
+            "environment": inner.save() if hasattr(inner, "save") else None,
+        }
+
+    def restore(self, state: core.State) -> None:
+        """Takes over a saved state and drops the episode in progress."""
+        self._random.bit_generator.state = random_state.to_numpy(state["random"])
+        if state["environment"] is not None:
+            self._environment.restore(state["environment"])  # type: ignore[attr-defined]
+        self._reset_next_step = True
+
+    def _start(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        for _ in range(self._random.integers(self._max_noops, endpoint=True)):
+            timestep = self._environment.step(self._noop_action)
+            if timestep.last():
+                timestep = self._environment.reset()
+        self._reset_next_step = False
+        return dm_env.restart(timestep.observation)

@@ -1,0 +1,17 @@
+"""Rewards that are sums of the environment's."""
+
+import operator
+
+import tree
+
+from minerva_acme import specs, types
+
+
+def add(total: types.NestedArray, reward: types.NestedArray) -> types.NestedArray:
+    """Adds two nests of rewards, leaf by leaf."""
+    return tree.map_structure(operator.add, total, reward)
+
+
+def summed_spec(reward_spec: types.NestedSpec) -> types.NestedSpec:
+    """The spec of such a sum: that of the rewards without their bounds, which a sum can leave."""
+    return tree.map_structure(lambda spec: specs.Array(spec.shape, spec.dtype, spec.name), reward_spec)
