@@ -6,7 +6,33 @@ if __name__ != "minerva_acme.adders":
         f"`{__name__}` is installed as `minerva_acme.adders`: write `from minerva_acme.adders import ...`."
     )
 
+from minerva_acme.adders.base import Priority
+from minerva_acme.adders.continuing import ContinuingSequenceAdder
+from minerva_acme.adders.episode import EpisodeAdder
+from minerva_acme.adders.forking import ExtrasFilter, ForkingAdder
 from minerva_acme.adders.n_step import NStepTransitionAdder
-from minerva_acme.adders.sequence import SequenceAdder
+from minerva_acme.adders.sequence import (
+    AtEnd,
+    EndedEpisode,
+    SequenceAdder,
+    drop_short,
+    pad_every_start,
+    shift_back,
+    write_short,
+)
 
-__all__ = ["NStepTransitionAdder", "SequenceAdder"]
+__all__ = [
+    "AtEnd",
+    "ContinuingSequenceAdder",
+    "EndedEpisode",
+    "EpisodeAdder",
+    "ExtrasFilter",
+    "ForkingAdder",
+    "NStepTransitionAdder",
+    "Priority",
+    "SequenceAdder",
+    "drop_short",
+    "pad_every_start",
+    "shift_back",
+    "write_short",
+]

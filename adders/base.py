@@ -1,30 +1,55 @@
 """What adders have in common: one episode at a time, a writer made when it is first needed."""
 
 import abc
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import dm_env
 
 from minerva_acme import core, types
 from minerva_acme.replay import base as replay
 
+Priority: TypeAlias = float | Callable[[Any], float]
+"""An item's priority, or a function that is given the item and returns it.
 
-class EpisodeAdder(core.Adder):
+The item is a `Transition` or a `Trajectory` of arrays as a learner gets it, without the batch axis.
+"""
+
+
+class BaseAdder(core.Adder):
     """Keeps the order of calls; subclasses say what is written at each of them."""
 
-    def __init__(self, *, client: replay.ReplayClient, table: str, max_window: int, priority: float) -> None:
-        if not 0.0 <= priority < float("inf"):
-            raise ValueError(f"`priority` must be finite and >= 0, got {priority}.")
+    def __init__(
+        self,
+        *,
+        client: replay.ReplayClient,
+        table: str | Mapping[str, Priority],
+        priority: Priority,
+        signature: replay.ItemSignature,
+        max_window: int,
+    ) -> None:
+        priorities = {table: priority} if isinstance(table, str) else dict(table)
+        if not priorities:
+            raise ValueError("`table` must be a table's name, or names and priorities, got none.")
+        for name, value in priorities.items():
+            if not callable(value):
+                _check_priority(name, value)
         self._client = client
-        self._table = table
+        self._priorities = priorities
+        self._signature = signature
         self._max_window = max_window
-        self._priority = priority
         self._writer: replay.Writer | None = None
         self._num_inserted = 0
         self._is_open = False
         self._is_closed = False
 
+    def signature(self) -> replay.ItemSignature:
+        """Returns what the tables must be made for: the columns and fields of what is written."""
+        return self._signature
+
     @property
     def num_inserted(self) -> int:
+        """Items created since construction; one that goes into two tables counts twice."""
         return self._num_inserted
 
     def add_first(self, timestep: dm_env.TimeStep) -> None:
@@ -67,7 +92,6 @@ class EpisodeAdder(core.Adder):
     def reset(self) -> None:
         if self._is_open and self._writer is not None:
             self._write_end(self._writer)
-            self._writer.end_episode()
             self._is_open = False
 
     def close(self) -> None:
@@ -76,15 +100,41 @@ class EpisodeAdder(core.Adder):
             return
         try:
             self.reset()
+            self._write_rest(self._writer)
             self._writer.flush()
         finally:
             self._writer.close()
             self._writer, self._is_open = None, False
 
-    def _create_item(self, writer: replay.Writer, fields: dict[str, replay.Window]) -> None:
-        # Counted first: an item that the writer had to give up waiting for is sent later.
-        self._num_inserted += 1
-        writer.create_item(self._table, self._priority, fields)
+    def _evaluate(self, make_item: Callable[[], Any]) -> dict[str, float]:
+        """The priority of an item in each table; the item is made only where a function asks for it.
+
+        Raises:
+            ValueError: a function returned what is not a priority.
+        """
+        priorities, item = {}, None
+        for name, priority in self._priorities.items():
+            if callable(priority):
+                item = make_item() if item is None else item
+                priority = float(priority(item))
+                _check_priority(name, priority)
+            priorities[name] = priority
+        return priorities
+
+    def _create_items(
+        self, writer: replay.Writer, fields: dict[str, replay.Window], priorities: Mapping[str, float]
+    ) -> None:
+        """Creates an item in every table; a table that held it back holds nothing back from the others."""
+        timeout = None
+        for table, priority in priorities.items():
+            # Counted first: an item that the writer had to give up waiting for is sent later.
+            self._num_inserted += 1
+            try:
+                writer.create_item(table, priority, fields)
+            except replay.ReplayTimeout as error:
+                timeout = timeout or error
+        if timeout is not None:
+            raise timeout
 
     @abc.abstractmethod
     def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
@@ -102,4 +152,16 @@ class EpisodeAdder(core.Adder):
 
     @abc.abstractmethod
     def _write_end(self, writer: replay.Writer) -> None:
-        """Writes the items that end with the episode; called again if it raised."""
+        """Writes the items that end with the episode and ends it; called again if it raised."""
+
+    def _write_rest(self, writer: replay.Writer) -> None:
+        """Writes what waits for an episode that will not come, before the adder is closed."""
+        del writer
+
+
+def _check_priority(table: str, priority: float) -> None:
+    if not 0.0 <= priority < float("inf"):
+        raise ValueError(
+            f"`priority` must be finite and >= 0, got {priority} for table '{table}'. Correct the number or "
+            "the function."
+        )

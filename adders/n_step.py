@@ -1,10 +1,9 @@
 """Transitions folded over n steps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import dm_env
-import numpy as np
 
 from minerva_acme import types
 from minerva_acme.adders import base
@@ -12,13 +11,15 @@ from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts, packing
 
 
-class NStepTransitionAdder(base.EpisodeAdder):
+class NStepTransitionAdder(base.BaseAdder):
     """Writes one transition for every step of an episode, over the n steps that start there.
 
     An episode of 4 steps, with n = 3. A line is an item: from its first observation to its last.
 
         FIRST  MID  MID  MID  LAST
         o_0    o_1  o_2  o_3  o_4
+        [======]                    only with `shorter_at_start`, written when o_1 arrives
+        [===========]               likewise, written when o_2 arrives
         [=================]         written when o_3 arrives
                [================]   written when o_4 arrives
                     [===========]   over 2 steps, written because the episode ends
@@ -31,34 +32,42 @@ class NStepTransitionAdder(base.EpisodeAdder):
 
     so that `reward + discount * value(next_observation)` is the target whatever m is, and gamma is
     not applied again. (In Acme the discount holds gamma^(m-1), and the learner multiplies by the
-    last gamma.)
+    last gamma.) Reward and discount broadcast against each other: a vector of rewards with one
+    discount is folded element by element, as is one reward with a discount per objective, of which
+    the folded reward has one element each.
 
     Termination: d of the last step is 0, so the discount of every item that ends there is 0.
     Truncation, by the environment or by `reset`: the last step keeps the discount that came with it,
     and the last three items bootstrap from o_4, the true last observation.
 
-    Every step is the first of exactly one item. No item reaches into another episode.
+    Every step is the first of exactly one item; with `shorter_at_start`, as in Acme, the first step
+    of an episode is that of up to n. An item's action and extras are those of its first step. No item
+    reaches into another episode.
     """
 
     def __init__(
         self,
         *,
         client: replay.ReplayClient,
-        table: str,
+        table: str | Mapping[str, base.Priority],
         layout: layouts.TransitionLayout,
         n_step: int,
         discount: float,
-        priority: float = 1.0,
+        shorter_at_start: bool = False,
+        priority: base.Priority = 1.0,
     ) -> None:
         """Initialises; nothing is asked of the client before the first episode.
 
         Args:
-            client: of the store that holds the table.
-            table: the table's name; its signature is the layout's.
+            client: of the store that holds the tables.
+            table: the table's name, or the names of several with the priority in each; their
+                signature is the layout's.
             layout: how transitions lie in replay.
             n_step: steps that a transition is folded over, fewer at the end of an episode.
             discount: gamma, per step, in [0, 1].
-            priority: of each new item.
+            shorter_at_start: whether an episode begins with the transitions from its first step over
+                1, 2, ..., n - 1 steps, as Acme writes them.
+            priority: of each new item, where `table` is one name.
 
         Raises:
             ValueError: a number is out of its range.
@@ -67,17 +76,27 @@ class NStepTransitionAdder(base.EpisodeAdder):
             raise ValueError(f"`n_step` must be >= 1, got {n_step}.")
         if not 0.0 <= discount <= 1.0:
             raise ValueError(f"`discount` must be in [0, 1], got {discount}.")
-        super().__init__(client=client, table=table, max_window=layout.max_window(n_step), priority=priority)
+        super().__init__(
+            client=client,
+            table=table,
+            priority=priority,
+            signature=layout.signature,
+            max_window=layout.max_window(n_step),
+        )
         self._layout = layout
         self._n_step = n_step
         self._gamma = discount
+        self._shorter_at_start = shorter_at_start
         self._num_steps = 0  # of this episode
+        self._num_transitions = 0  # written of it
         self._observation: packing.Rows = {}  # the newest
-        self._started: list[_Started] = []  # steps whose items are not written yet, oldest first
+        self._started: list[_Started] = []  # steps that transitions may yet start at, oldest first
+        self._is_oldest_written = False  # over all steps so far
 
     def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         observation = self._layout.first(timestep.observation)
-        self._num_steps, self._started = 0, []
+        self._num_steps, self._num_transitions = 0, 0
+        self._started, self._is_oldest_written = [], False
         self._append_observation(writer, observation)
 
     def _write_step(
@@ -89,34 +108,42 @@ class NStepTransitionAdder(base.EpisodeAdder):
     ) -> None:
         step = self._layout.step(action, next_timestep, extras)
         started = [*self._started, _Started(self._observation, step)]
+        is_full = len(started) == self._n_step
         if next_timestep.last():
-            num_due = len(started)
+            due = self._fold_each(started, range(len(started)))
+        elif is_full or self._shorter_at_start:
+            due = self._fold_each(started, [0])
         else:
-            num_due = 1 if len(started) == self._n_step else 0
-        due = [self._fold(started[first:]) for first in range(num_due)]
+            due = []
         # Nothing is refused from here on.
-        self._started = started
+        self._started, self._is_oldest_written = started, False
         self._num_steps += 1
         self._append_observation(writer, step.next_observation)
-        self._write_transitions(writer, due)
+        self._write_transitions(writer, due, is_full=is_full or next_timestep.last())
 
     def _write_end(self, writer: replay.Writer) -> None:
-        due = [self._fold(self._started[first:]) for first in range(len(self._started))]
-        self._write_transitions(writer, due)
+        if self._is_oldest_written:
+            del self._started[0]
+            self._is_oldest_written = False
+        due = self._fold_each(self._started, range(len(self._started)))
+        self._write_transitions(writer, due, is_full=True)
+        writer.end_episode()
 
-    def _fold(self, steps: "Sequence[_Started]") -> packing.Rows:
-        """The transition over all of `steps`."""
-        reward, discount = np.zeros(1), np.ones(1)  # [R] and [D], broadcast by the first step
-        for _, step in steps:
-            reward = reward + discount * step.rewards
-            discount = discount * self._gamma * step.discounts
-        return self._layout.transition(
-            observation=steps[0].observation,
+    def _fold_each(self, started: "Sequence[_Started]", firsts: Iterable[int]) -> "list[_Due]":
+        """The transitions from each of `firsts` over all later steps."""
+        return [self._fold(started[first:]) for first in firsts]
+
+    def _fold(self, steps: "Sequence[_Started]") -> "_Due":
+        reward, discount = self._layout.fold([step for _, step in steps], self._gamma)
+        observation, next_observation = steps[0].observation, steps[-1].step.next_observation
+        rows = self._layout.transition(
+            observation=observation,
             step=steps[0].step,
             reward=reward,
             discount=discount,
-            next_observation=steps[-1].step.next_observation,
+            next_observation=next_observation,
         )
+        return _Due(rows, self._evaluate(lambda: self._layout.item(rows, observation, next_observation)))
 
     def _append_observation(self, writer: replay.Writer, observation: packing.Rows) -> None:
         self._observation = observation
@@ -124,12 +151,18 @@ class NStepTransitionAdder(base.EpisodeAdder):
         if images:
             writer.append(images)
 
-    def _write_transitions(self, writer: replay.Writer, due: Sequence[packing.Rows]) -> None:
-        for rows in due:
+    def _write_transitions(self, writer: replay.Writer, due: "Sequence[_Due]", is_full: bool) -> None:
+        """Writes transitions from the oldest steps on; `is_full`: no more are to start at them."""
+        for rows, priorities in due:
             start = self._num_steps - len(self._started)
-            del self._started[0]
+            fields = self._layout.fields(row=self._num_transitions, start=start, end=self._num_steps)
+            if is_full:
+                del self._started[0]
+            else:
+                self._is_oldest_written = True
             writer.append(rows)
-            self._create_item(writer, self._layout.fields(start, end=self._num_steps))
+            self._num_transitions += 1
+            self._create_items(writer, fields, priorities)
 
 
 class _Started(NamedTuple):
@@ -137,3 +170,10 @@ class _Started(NamedTuple):
 
     observation: packing.Rows
     step: layouts.PackedStep
+
+
+class _Due(NamedTuple):
+    """A transition to be written, and its priority in each table."""
+
+    rows: packing.Rows
+    priorities: dict[str, float]

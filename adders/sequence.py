@@ -1,5 +1,9 @@
 """Trajectories of fixed length."""
 
+import collections
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
 import dm_env
 
 from minerva_acme import types
@@ -8,7 +12,59 @@ from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts, packing
 
 
-class SequenceAdder(base.EpisodeAdder):
+class EndedEpisode(NamedTuple):
+    """Where an episode of `SequenceAdder` stands when it ends."""
+
+    num_steps: int  # transitions in it
+    next_start: int  # the step at which the next sequence would start; all that start before are written
+    sequence_length: int  # T
+    period: int
+
+    @property
+    def num_covered(self) -> int:
+        """How many of its steps, from the first on, are part of a sequence already."""
+        return self.next_start - self.period + self.sequence_length if self.next_start else 0
+
+
+AtEnd: TypeAlias = Callable[[EndedEpisode], Iterable[int]]
+"""Says at which steps the sequences start that are still to be written when an episode ends."""
+
+
+def pad_every_start(episode: EndedEpisode) -> Iterable[int]:
+    """Starts a sequence at every `period`-th step that is left, padded behind the episode's end.
+
+    With period 1 every transition is the first of exactly one sequence, so that a learner which uses
+    the first steps of sequences most sees all transitions alike.
+    """
+    return range(episode.next_start, episode.num_steps, episode.period)
+
+
+def write_short(episode: EndedEpisode) -> Iterable[int]:
+    """Writes what no sequence holds yet as one that is shorter than T, as Acme's TRUNCATE and ZERO_PAD.
+
+    All items of a table have one length: the sequence's own is told by its mask, the sum of which is
+    the number of its steps, and behind that is padding.
+    """
+    return [episode.next_start] if episode.num_covered < episode.num_steps else []
+
+
+def shift_back(episode: EndedEpisode) -> Iterable[int]:
+    """Writes what no sequence holds yet with the steps before it, T in all, as Acme's WRITE.
+
+    Nothing is padded but in an episode shorter than T.
+    """
+    if episode.num_covered >= episode.num_steps:
+        return []
+    return [max(0, episode.num_steps - episode.sequence_length)]
+
+
+def drop_short(episode: EndedEpisode) -> Iterable[int]:
+    """Writes nothing: steps that fill no sequence are lost, all of an episode shorter than T too."""
+    del episode
+    return []
+
+
+class SequenceAdder(base.BaseAdder):
     """Writes trajectories of T transitions, one starting at every `period`-th step of an episode.
 
     An episode of 4 steps, with T = 3 and period 1. `s_t` is a row: the observation at t and the
@@ -25,6 +81,16 @@ class SequenceAdder(base.EpisodeAdder):
     `reset`: s_4 keeps the discount that came with it, and its observation is the true last one, to
     bootstrap from. After both, `pad` repeats that observation and is 0 elsewhere, the mask included.
 
+    Which sequences are written because the episode ends is up to `at_end`. For 6 steps, T = 3 and
+    period 2, after sequences of the steps 1 2 3 and 3 4 5:
+
+        pad_every_start      5 6 0        and where period 1 leaves more starts, one for each
+        write_short          5 6 0        one at most, and none if every step is in a sequence
+        shift_back           4 5 6
+        drop_short           none
+
+    `ContinuingSequenceAdder` goes on with the next episode instead.
+
     Items start at steps 0, period, 2 * period, ...: with period 1 every transition is the first of
     exactly one item. No item reaches into another episode.
     """
@@ -33,39 +99,46 @@ class SequenceAdder(base.EpisodeAdder):
         self,
         *,
         client: replay.ReplayClient,
-        table: str,
+        table: str | Mapping[str, base.Priority],
         layout: layouts.TrajectoryLayout,
         period: int,
-        priority: float = 1.0,
+        at_end: AtEnd = pad_every_start,
+        priority: base.Priority = 1.0,
     ) -> None:
         """Initialises; nothing is asked of the client before the first episode.
 
         Args:
-            client: of the store that holds the table.
-            table: the table's name; its signature is the layout's.
+            client: of the store that holds the tables.
+            table: the table's name, or the names of several with the priority in each; their
+                signature is the layout's.
             layout: how trajectories lie in replay; it holds T.
             period: steps between the starts of items, in [1, T].
-            priority: of each new item.
+            at_end: which sequences are written because an episode ends.
+            priority: of each new item, where `table` is one name.
 
         Raises:
-            ValueError: the period is out of range, or the priority negative.
+            ValueError: the period is out of range, or a priority negative.
         """
-        if not 1 <= period <= layout.sequence_length:
-            raise ValueError(
-                f"`period` must be in [1, {layout.sequence_length}], the sequence length, got {period}. "
-                "Beyond it steps between two sequences would be lost. Lower it, or lengthen the sequences."
-            )
-        super().__init__(client=client, table=table, max_window=layout.sequence_length + 1, priority=priority)
+        check_period(period, layout.sequence_length)
+        super().__init__(
+            client=client,
+            table=table,
+            priority=priority,
+            signature=layout.signature,
+            max_window=layout.sequence_length + 1,
+        )
         self._layout = layout
+        self._length = layout.sequence_length
         self._period = period
-        self._last_rows: packing.Rows = {}
+        self._at_end = at_end
+        self._rows: collections.deque[packing.Rows] = collections.deque(maxlen=self._length + 1)  # newest
+        self._num_rows = 0  # written for this episode: its timesteps, then padding
         self._num_steps = 0  # of this episode
-        self._num_rows = 0  # written for it: its timesteps, then padding
         self._next_start = 0  # row at which the next item starts
 
     def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         rows = self._layout.first(timestep.observation)
-        self._num_steps, self._num_rows, self._next_start = 0, 0, 0
+        self._num_rows, self._num_steps, self._next_start = 0, 0, 0
         self._append(writer, rows)
 
     def _write_step(
@@ -76,18 +149,41 @@ class SequenceAdder(base.EpisodeAdder):
         extras: types.NestedArray,
     ) -> None:
         rows = self._layout.step(action, next_timestep, extras)
-        self._num_steps += 1
-        self._append(writer, rows)
+        if self._num_rows < self._next_start + self._length:
+            self._append(writer, rows)
+            self._num_steps += 1
+        else:
+            priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows][-self._length - 1 :]))
+            self._append(writer, rows)
+            self._num_steps += 1
+            self._write_item(writer, self._next_start, priorities)
 
     def _write_end(self, writer: replay.Writer) -> None:
-        while self._next_start < self._num_steps:
-            self._append(writer, self._layout.padding(self._last_rows))
+        episode = EndedEpisode(self._num_steps, self._next_start, self._length, self._period)
+        for start in self._at_end(episode):
+            while self._num_rows <= start + self._length:
+                self._append(writer, self._layout.padding(self._rows[-1]))
+            self._write_item(writer, start, self._evaluate(lambda: self._layout.item(self._rows)))
+        writer.end_episode()
 
     def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
         writer.append(rows)
-        self._last_rows = rows
+        self._rows.append(rows)
         self._num_rows += 1
-        if self._num_rows > self._next_start + self._layout.sequence_length:
-            start = self._next_start
-            self._next_start += self._period
-            self._create_item(writer, self._layout.fields(start))
+
+    def _write_item(self, writer: replay.Writer, start: int, priorities: dict[str, float]) -> None:
+        self._next_start = start + self._period
+        self._create_items(writer, self._layout.fields(start), priorities)
+
+
+def check_period(period: int, sequence_length: int) -> None:
+    """Refuses a period that would lose steps, or take none.
+
+    Raises:
+        ValueError: it is not in [1, sequence_length].
+    """
+    if not 1 <= period <= sequence_length:
+        raise ValueError(
+            f"`period` must be in [1, {sequence_length}], the sequence length, got {period}. "
+            "Beyond it steps between two sequences would be lost. Lower it, or lengthen the sequences."
+        )

@@ -1,7 +1,7 @@
 """How trajectories and transitions lie in replay: one object for who writes, who reads and the table."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import dm_env
 import numpy as np
@@ -106,6 +106,11 @@ class TrajectoryLayout:
         """Returns the item whose first transition leads from row `start` to the next."""
         return {name: base.Window(name, start, self._sequence_length + 1) for name in self._packer.columns}
 
+    def item(self, rows: Sequence[packing.Rows]) -> types.Trajectory:
+        """Returns the item of T + 1 rows as arrays, the first of what `unpack` gives of a batch of one."""
+        fields = {name: np.stack([row[name] for row in rows]) for name in self._packer.columns}
+        return _first_of(self.unpack, fields)
+
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Trajectory:
         """Returns B items [B, T + 1, *row shape] as contiguous tensors, rewards and discounts as float32."""
         step: _Step = self._packer.unpack(fields)
@@ -137,27 +142,26 @@ class TransitionLayout:
         """Plans the columns.
 
         Args:
-            environment_spec: of the environment as the actor sees it; rewards and discounts are
-                scalars or nests of them.
+            environment_spec: of the environment as the actor sees it. Rewards and discounts are
+                arrays that broadcast against each other, or nests of such; where only one of the two
+                is a nest, the other counts for each of its leaves.
             extras_spec: of what the policy records beside each action.
 
         Raises:
             ValueError: something cannot be stored, or rewards and discounts cannot be folded.
         """
-        _check_signal_specs(environment_spec)
+        self._signals = _plan_signals(environment_spec.rewards, environment_spec.discounts)
         self._observation = packing.RowPacker(environment_spec.observations, "observation")
         self._action = packing.RowPacker(environment_spec.actions, "action")
         self._extras = packing.RowPacker(extras_spec, "extras")
         signal = _Signal(environment_spec.rewards, environment_spec.discounts)
         self._signal = packing.RowPacker(signal)
-        # Sums of discounted rewards are floats, whatever the rewards are.
-        folded = tree.map_structure(lambda _: _FLOAT, signal)
         self._transition = packing.RowPacker(
             types.Transition(
                 observation=environment_spec.observations,
                 action=environment_spec.actions,
-                reward=folded.reward,
-                discount=folded.discount,
+                reward=self._signals.reward_spec,
+                discount=self._signals.discount_spec,
                 next_observation=environment_spec.observations,
                 extras=extras_spec,
             )
@@ -192,11 +196,34 @@ class TransitionLayout:
         self._signal.pack(_Signal(next_timestep.reward, next_timestep.discount))  # for its checks
         return PackedStep(
             action=self._action.pack(action),
-            rewards=np.array(tree.flatten(next_timestep.reward), np.float64),
-            discounts=np.array(tree.flatten(next_timestep.discount), np.float64),
+            rewards=_flat(next_timestep.reward, self._signals.reward_shapes),
+            discounts=_flat(next_timestep.discount, self._signals.discount_shapes),
             extras=self._extras.pack(extras),
             next_observation=self._observation.pack(next_timestep.observation),
         )
+
+    def fold(self, steps: "Sequence[PackedStep]", gamma: float) -> tuple[np.ndarray, np.ndarray]:
+        """Folds consecutive steps into one reward and one discount.
+
+        With m steps k = 0 .. m-1, for each element of the reward and the element of the discount that
+        it broadcasts against:
+
+            reward   = sum_k  gamma^k * d_0 * ... * d_{k-1} * r_k
+            discount = gamma^m * d_0 * ... * d_{m-1}
+
+        Args:
+            steps: at least one.
+            gamma: the algorithm's discount, per step.
+
+        Returns:
+            The reward [R] and the discount [D] in float64, to be handed to `transition`.
+        """
+        reward = steps[0].rewards
+        discount = gamma * steps[0].discounts
+        for step in steps[1:]:
+            reward = reward + discount[self._signals.discount_of_reward] * step.rewards
+            discount = discount * gamma * step.discounts
+        return reward, discount
 
     def images(self, observation: packing.Rows) -> packing.Rows:
         """Returns the rows to append for each observation of an episode; none if there are no images."""
@@ -216,8 +243,8 @@ class TransitionLayout:
         Args:
             observation: at t, packed.
             step: what was done at t.
-            reward: [R] folded over the steps, one for each leaf of the reward.
-            discount: [D] the same for the discount.
+            reward: [R] folded over the steps by `fold`.
+            discount: [D] likewise.
             next_observation: at the end of the last step, packed.
 
         Raises:
@@ -236,12 +263,29 @@ class TransitionLayout:
             name: np.concatenate([part[name] for part in parts if name in part]) for name in self._row_columns
         }
 
-    def fields(self, start: int, end: int) -> dict[str, base.Window]:
-        """Returns the item of the transition from time `start` to time `end` of the episode."""
-        return {
-            field: base.Window(column, start if column == field else end, 1)
-            for field, column in self._column_of.items()
-        }
+    def fields(self, row: int, start: int, end: int) -> dict[str, base.Window]:
+        """Returns the item of a transition.
+
+        Args:
+            row: how many transitions were appended in this episode before it.
+            start: time of its observation.
+            end: time of its next observation.
+        """
+        windows = {}
+        for field, column in self._column_of.items():
+            place = row
+            if column in self._images:
+                place = start if column == field else end
+            windows[field] = base.Window(column, place, 1)
+        return windows
+
+    def item(
+        self, rows: packing.Rows, observation: packing.Rows, next_observation: packing.Rows
+    ) -> types.Transition:
+        """Returns the item of a transition's rows as arrays, what `unpack` gives of a batch of one."""
+        next_images = {f"next_{name}": image for name, image in self.images(next_observation).items()}
+        fields = {**rows, **self.images(observation), **next_images}
+        return _first_of(self.unpack, {name: row[None] for name, row in fields.items()})
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Transition:
         """Returns B items [B, 1, *row shape] as contiguous tensors [B, ...]."""
@@ -253,8 +297,8 @@ class PackedStep(NamedTuple):
     """What an action led to, packed."""
 
     action: packing.Rows
-    rewards: np.ndarray  # [R] float64, the leaves of the reward
-    discounts: np.ndarray  # [D] float64, the leaves of the environment's discount; D is R or 1
+    rewards: np.ndarray  # [R] float64, the elements of the reward, broadcast against the discount
+    discounts: np.ndarray  # [D] float64, the elements of the environment's discount
     extras: packing.Rows
     next_observation: packing.Rows
 
@@ -273,20 +317,84 @@ class _Signal(NamedTuple):
     discount: types.NestedArray
 
 
-def _check_signal_specs(environment_spec: specs.EnvironmentSpec) -> None:
-    rewards, discounts = environment_spec.rewards, environment_spec.discounts
+class _Signals(NamedTuple):
+    """How rewards and discounts are folded: as two flat vectors, [R] and [D]."""
+
+    reward_spec: types.NestedSpec  # of the folded reward
+    discount_spec: types.NestedSpec
+    reward_shapes: list[tuple[int, ...]]  # of the leaves, broadcast against the discount
+    discount_shapes: list[tuple[int, ...]]
+    discount_of_reward: np.ndarray  # [R] index into [D]
+
+
+def _plan_signals(rewards: types.NestedSpec, discounts: types.NestedSpec) -> _Signals:
     for name, nest in (("rewards", rewards), ("discounts", discounts)):
         for spec in tree.flatten(nest):
-            if spec.shape:
+            if len(spec.shape) > 2:
                 raise ValueError(
-                    f"`{name}` must be scalars to be summed over steps, got {specs.describe(spec)}. Split "
-                    "them into a nest of scalars in a wrapper of the environment."
+                    f"`{name}` must have at most two axes to be folded over steps, got "
+                    f"{specs.describe(spec)}. Flatten them in a wrapper of the environment."
                 )
-    if not isinstance(discounts, specs.Array):
-        try:
-            tree.assert_same_structure(rewards, discounts, check_types=False)
-        except (TypeError, ValueError) as error:
+    if not isinstance(rewards, specs.Array) and not isinstance(discounts, specs.Array):
+        if _paths(rewards) != _paths(discounts):
             raise ValueError(
-                f"`discounts` must be one scalar or a nest like that of the rewards {rewards}, got "
+                f"`discounts` must be one array or a nest like that of the rewards {rewards}, got "
                 f"{discounts}. Change one of them in a wrapper of the environment."
+            )
+    # The reward gets the structure of the larger of the two nests, the discount keeps its own.
+    structure = discounts if isinstance(rewards, specs.Array) else rewards
+    reward_leaves, discount_leaves = tree.flatten(rewards), tree.flatten(discounts)
+    num_leaves = len(tree.flatten(structure))
+    sizes = [int(np.prod(leaf.shape)) for leaf in discount_leaves]
+    # Where each element of the discount lies in [D].
+    places = [
+        np.arange(stop - size, stop).reshape(leaf.shape)
+        for leaf, size, stop in zip(discount_leaves, sizes, np.cumsum(sizes), strict=True)
+    ]
+    shapes, indices = [], []
+    for i in range(num_leaves):
+        reward, place = reward_leaves[i % len(reward_leaves)], places[i % len(places)]
+        try:
+            shape = np.broadcast_shapes(reward.shape, place.shape)
+        except ValueError as error:
+            raise ValueError(
+                f"`rewards` and `discounts` must broadcast against each other, got shapes {reward.shape} and "
+                f"{place.shape}. Change one of them in a wrapper of the environment."
             ) from error
+        shapes.append(shape)
+        indices.append(np.broadcast_to(place, shape).ravel())
+    # Sums of discounted rewards are floats, whatever the rewards are.
+    return _Signals(
+        reward_spec=tree.unflatten_as(structure, [specs.Array(shape, np.float32) for shape in shapes]),
+        discount_spec=tree.map_structure(lambda leaf: specs.Array(leaf.shape, np.float32), discounts),
+        reward_shapes=shapes,
+        discount_shapes=[leaf.shape for leaf in discount_leaves],
+        discount_of_reward=np.concatenate(indices),
+    )
+
+
+def _paths(nest: types.NestedSpec) -> list[tuple[Any, ...]]:
+    return [path for path, _ in tree.flatten_with_path(nest)]
+
+
+def _flat(nest: types.NestedArray, shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """The elements of a nest's leaves, each leaf broadcast to its shape; one leaf counts for all."""
+    leaves = tree.flatten(nest)
+    if len(leaves) < len(shapes):
+        leaves = leaves * len(shapes)
+    if not any(shapes):  # the usual case, and the quickest
+        return np.array(leaves, np.float64)
+    broadcast = [np.broadcast_to(leaf, shape).ravel() for leaf, shape in zip(leaves, shapes, strict=True)]
+    return np.concatenate(broadcast, dtype=np.float64)
+
+
+_Item = TypeVar("_Item")
+
+
+def _first_of(
+    unpack: Callable[[Mapping[str, torch.Tensor]], _Item], fields: Mapping[str, np.ndarray]
+) -> _Item:
+    """Unpacks a batch of one item and returns the item, as arrays."""
+    batch = unpack({name: torch.from_numpy(rows[None]) for name, rows in fields.items()})
+    item: _Item = tree.map_structure(lambda leaf: leaf[0].numpy(), batch)
+    return item

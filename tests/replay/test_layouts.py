@@ -50,7 +50,7 @@ def test_a_transition_shares_its_images_with_others():
             "next_observation/pixels": base.FieldSpec("observation/pixels", 1),
         },
     )
-    assert layout.fields(start=4, end=6) == {
+    assert layout.fields(row=4, start=4, end=6) == {
         "float32": base.Window("float32", 4, 1),
         "int32": base.Window("int32", 4, 1),
         "observation/pixels": base.Window("observation/pixels", 4, 1),
@@ -128,13 +128,56 @@ def test_a_length_below_one_is_refused():
     ("changes", "message"),
     [
         (
-            {"rewards": specs.Array((2,), np.float32)},
-            "`rewards` must be scalars to be summed over steps, got Array",
+            {"rewards": specs.Array((2, 2, 2), np.float32)},
+            "`rewards` must have at most two axes to be folded",
         ),
-        ({"discounts": {"a": specs.Array((2,), np.float32)}}, "`discounts` must be scalars"),
-        ({"discounts": {"a": FLOAT}}, "`discounts` must be one scalar or a nest like that of the rewards"),
+        ({"discounts": {"a": specs.Array((1, 1, 1), np.float32)}}, "`discounts` must have at most two axes"),
+        (
+            {"rewards": {"a": FLOAT}, "discounts": {"b": FLOAT}},
+            "`discounts` must be one array or a nest like that of the rewards",
+        ),
+        (
+            {"rewards": specs.Array((2,), np.float32), "discounts": specs.Array((3,), np.float32)},
+            r"`rewards` and `discounts` must broadcast against each other, got shapes \(2,\) and \(3,\)",
+        ),
     ],
 )
 def test_rewards_and_discounts_that_cannot_be_folded_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         layouts.TransitionLayout(SPEC._replace(**changes))
+
+
+@pytest.mark.parametrize(
+    ("reward_shape", "discount_shape", "folded_shape"),
+    [
+        ((3,), (), (3,)),
+        ((), (3,), (3,)),
+        ((3,), (3,), (3,)),
+        ((2, 3), (3,), (2, 3)),
+        ((2, 1), (3,), (2, 3)),
+        ((1,), (2, 2), (2, 2)),
+    ],
+)
+def test_a_folded_reward_has_the_shape_that_reward_and_discount_broadcast_to(
+    reward_shape, discount_shape, folded_shape
+):
+    random = np.random.default_rng(0)
+    rewards = random.normal(size=(2, *reward_shape)).astype(np.float32)
+    discounts = random.uniform(size=(2, *discount_shape)).astype(np.float32)
+    layout = layouts.TransitionLayout(
+        SPEC._replace(
+            rewards=specs.Array(reward_shape, np.float32), discounts=specs.Array(discount_shape, np.float32)
+        )
+    )
+    steps = [
+        layout.step(
+            np.int32(0),
+            dm_env.TimeStep(dm_env.StepType.MID, np.asarray(r), np.asarray(d), observation(0)),
+        )
+        for r, d in zip(rewards, discounts, strict=True)
+    ]
+    reward, discount = layout.fold(steps, gamma=0.5)
+    expected = rewards[0] + np.float64(0.5) * discounts[0] * rewards[1]
+    assert expected.shape == folded_shape
+    np.testing.assert_allclose(reward, expected.ravel(), rtol=1e-6)
+    np.testing.assert_allclose(discount, (0.25 * discounts[0] * discounts[1]).ravel(), rtol=1e-6)

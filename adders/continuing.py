@@ -1,0 +1,112 @@
+"""Trajectories of fixed length that go on across the ends of episodes."""
+
+import collections
+from collections.abc import Mapping
+
+import dm_env
+
+from minerva_acme import types
+from minerva_acme.adders import base
+from minerva_acme.adders.sequence import check_period
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import layouts, packing
+
+
+class ContinuingSequenceAdder(base.BaseAdder):
+    """Writes trajectories of T transitions from one endless stream of timesteps.
+
+    An episode of 2 steps and the next, with T = 4 and period 2. `s_t` is a row: the observation at t
+    and the action, reward and discount that led to it; `z_t` are the rows of the second episode. A
+    line is an item, and what its mask says.
+
+        FIRST  MID  LAST  FIRST  MID  MID  ...
+        s_0    s_1  s_2   z_0    z_1  z_2  ...
+        [========================]           1 1 0 1    written when z_1 arrives
+                    [==================...   0 1 1 ...  written when it is full
+
+    **The boundary.** Between LAST and FIRST there is no transition: where `z_0` follows `s_2` the mask
+    is 0, and so are action, reward, discount and extras. A learner cuts there by the mask alone, as at
+    padding: `losses.retrace_targets` and `losses.n_step_targets` let no trace and no reward pass a
+    masked step and bootstrap the step before it from `s_2`, the true last observation. A recurrent
+    learner starts from its initial state at the observation behind a masked step.
+
+    Termination: s_2 has discount 0. Truncation, by the environment or by `reset`: s_2 keeps the
+    discount that came with it. Neither writes anything: what fills no sequence yet waits for the next
+    episode, and `close` pads it as `pad_every_start` does. An item in which no step happened at all
+    is not written.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: replay.ReplayClient,
+        table: str | Mapping[str, base.Priority],
+        layout: layouts.TrajectoryLayout,
+        period: int,
+        priority: base.Priority = 1.0,
+    ) -> None:
+        """Initialises; nothing is asked of the client before the first episode.
+
+        Args:
+            client: of the store that holds the tables.
+            table: the table's name, or the names of several with the priority in each; their
+                signature is the layout's.
+            layout: how trajectories lie in replay; it holds T.
+            period: rows between the starts of items, in [1, T].
+            priority: of each new item, where `table` is one name.
+
+        Raises:
+            ValueError: the period is out of range, or a priority negative.
+        """
+        check_period(period, layout.sequence_length)
+        super().__init__(
+            client=client,
+            table=table,
+            priority=priority,
+            signature=layout.signature,
+            max_window=layout.sequence_length + 1,
+        )
+        self._layout = layout
+        self._length = layout.sequence_length
+        self._period = period
+        self._rows: collections.deque[packing.Rows] = collections.deque(maxlen=self._length + 1)  # newest
+        self._num_rows = 0  # written since the beginning, of all episodes
+        self._next_start = 0  # row at which the next item starts
+        self._last_step = 0  # row of the newest step that happened
+
+    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+        self._append(writer, self._layout.first(timestep.observation), happened=False)
+
+    def _write_step(
+        self,
+        writer: replay.Writer,
+        action: types.NestedArray,
+        next_timestep: dm_env.TimeStep,
+        extras: types.NestedArray,
+    ) -> None:
+        self._append(writer, self._layout.step(action, next_timestep, extras), happened=True)
+
+    def _write_end(self, writer: replay.Writer) -> None:
+        writer.flush()  # What is due; to the store the stream goes on.
+
+    def _write_rest(self, writer: replay.Writer) -> None:
+        while self._next_start < self._last_step:
+            self._append(writer, self._layout.padding(self._rows[-1]), happened=False)
+
+    def _append(self, writer: replay.Writer, rows: packing.Rows, happened: bool) -> None:
+        """Appends a row and writes the item that it completes, or raises and changes nothing."""
+        last_step = self._num_rows if happened else self._last_step
+        start = self._next_start
+        is_full = self._num_rows == start + self._length
+        is_due = is_full and last_step > start  # else no step of it happened
+        priorities = {}
+        if is_due:
+            priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows][-self._length - 1 :]))
+        writer.append(rows)
+        self._rows.append(rows)
+        self._num_rows += 1
+        self._last_step = last_step
+        if is_full:
+            self._next_start += self._period
+        if is_due:
+            self._create_items(writer, self._layout.fields(start), priorities)
