@@ -3,40 +3,51 @@
 import io
 from typing import Any
 
+import dm_env
 import numpy as np
 import torch
 import tree
 
-from minerva_acme import core, specs, types
+from minerva_acme import core, specs
 
 
-def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) -> None:
-    """Checks a nest against its spec.
+def check_timestep(timestep: dm_env.TimeStep, environment_spec: specs.EnvironmentSpec) -> None:
+    """Checks a timestep against the specs.
 
     Raises:
-        ValueError: it does not conform; the message names the leaf and both sides.
+        ValueError: a leaf does not conform, or the first timestep has a reward or a discount.
+    """
+    specs.check_conforms("observation", timestep.observation, environment_spec.observations)
+    if timestep.first():
+        for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
+            if value is not None:
+                raise ValueError(f"`{name}` of a FIRST timestep must be None, got {value!r}.")
+        return
+    specs.check_conforms("reward", timestep.reward, environment_spec.rewards)
+    specs.check_conforms("discount", timestep.discount, environment_spec.discounts)
+
+
+def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
+    """Asserts that two nests of arrays, tensors, numbers and strings are equal to the last bit.
+
+    Args:
+        actual: what was found.
+        expected: what it must be equal to.
+        what: what the message says first, such as "`select_action` must not change its observation."
+
+    Raises:
+        AssertionError: they differ; the message names the leaf and gives both sides.
     """
     try:
-        tree.assert_same_structure(spec, value)
+        tree.assert_same_structure(actual, expected)
     except (TypeError, ValueError) as error:
-        expected = tree.map_structure(specs.describe, spec)
-        raise ValueError(f"`{name}` must have the structure {expected}, got {value!r}.") from error
-    for (path, leaf_spec), leaf in zip(tree.flatten_with_path(spec), tree.flatten(value), strict=True):
-        leaf_name = name + "".join(f"[{key!r}]" for key in path)
-        expected = specs.describe(leaf_spec)
-        try:
-            leaf_spec.validate(leaf)
-        except ValueError as error:
-            raise ValueError(f"`{leaf_name}` must be {expected}, got {leaf!r}: {error}") from error
-        if np.issubdtype(leaf_spec.dtype, np.floating) and not np.isfinite(leaf).all():
-            raise ValueError(f"`{leaf_name}` must be {expected} and finite, got {leaf!r}.")
-
-
-def assert_nests_equal(actual: Any, expected: Any) -> None:
-    """Asserts that two nests of arrays, tensors, numbers and strings are equal to the last bit."""
-    tree.assert_same_structure(actual, expected)
+        raise AssertionError(f"{what} Expected the structure of {expected!r}, got {actual!r}.") from error
     for (path, left), right in zip(tree.flatten_with_path(actual), tree.flatten(expected), strict=True):
-        np.testing.assert_array_equal(_to_array(left), _to_array(right), err_msg=f"at {path}")
+        found, wanted = _to_array(left), _to_array(right)
+        if found.shape != wanted.shape or not _same(found, wanted):
+            leaf = "".join(f"[{key!r}]" for key in path)
+            at = f" at {leaf}" if leaf else ""
+            raise AssertionError(f"{what} Expected {wanted!r}{at}, got {found!r}.".lstrip())
 
 
 def through_a_file(state: core.State) -> core.State:
@@ -49,3 +60,8 @@ def through_a_file(state: core.State) -> core.State:
 
 def _to_array(leaf: Any) -> np.ndarray:
     return np.asarray(leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def _same(found: np.ndarray, wanted: np.ndarray) -> bool:
+    may_hold_nan = found.dtype.kind in "fc" and wanted.dtype.kind in "fc"
+    return bool(np.array_equal(found, wanted, equal_nan=may_hold_nan))

@@ -15,7 +15,7 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import core, environment_loop, types
+from minerva_acme import core, environment_loop, specs, types
 from minerva_acme.testing import checks
 
 
@@ -37,7 +37,7 @@ class ActorConformance(abc.ABC):
             actor.observe_first(timestep)
             while not timestep.last():
                 action = actor.select_action(timestep.observation)
-                checks.check_conforms("action", action, environment.action_spec())
+                specs.check_conforms("action", action, environment.action_spec())
                 timestep = environment.step(action)
                 actor.observe(action, next_timestep=timestep)
                 actor.update()

@@ -1,6 +1,6 @@
 """Parts that do as little as their contract allows, and remember what was done with them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -15,8 +15,14 @@ class FakeEnvironment(dm_env.Environment):
     """Episodes of a fixed length with random observations, which refuse an action that breaks its spec.
 
     The reward of a step is its number in the episode, from 1, so that no two transitions of an episode
-    are alike and an episode of n steps returns n * (n + 1) / 2. `timesteps` holds all that was given
-    out, `actions` all that was taken.
+    are alike and an episode of n steps returns n * (n + 1) / 2; every leaf of a nest or an array of
+    rewards is that number. `timesteps` holds all that was given out, each checked against the specs,
+    `actions` all that was taken.
+
+        FakeEnvironment.continuous()    vectors without bounds
+        FakeEnvironment.bounded()       vectors with bounds that differ from one element to the next
+        FakeEnvironment.discrete()      an action out of five, an integer as observation
+        FakeEnvironment.nested()        a dict with an image, an integer and a tuple; a two-leaf action
     """
 
     def __init__(
@@ -25,6 +31,8 @@ class FakeEnvironment(dm_env.Environment):
         episode_length: int = 5,
         observation_spec: types.NestedSpec = None,
         action_spec: types.NestedSpec = None,
+        reward_spec: types.NestedSpec = None,
+        discount_spec: types.NestedSpec = None,
         truncates: bool = False,
         seed: int = 0,
     ) -> None:
@@ -34,6 +42,8 @@ class FakeEnvironment(dm_env.Environment):
             episode_length: steps until LAST, >= 1.
             observation_spec: a spec or a nest of them; by default a float32 vector of 3.
             action_spec: likewise; by default a float32 vector of 2 in [-1, 1].
+            reward_spec: likewise; by default a float32 scalar.
+            discount_spec: likewise; by default a float32 scalar in [0, 1].
             truncates: whether episodes end by a time limit (discount 1) rather than truly (discount 0).
             seed: of the observations.
         """
@@ -43,14 +53,77 @@ class FakeEnvironment(dm_env.Environment):
             observation_spec = specs.Array((3,), np.float32, name="observation")
         if action_spec is None:
             action_spec = specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action")
+        if reward_spec is None:
+            reward_spec = specs.Array((), np.float32, name="reward")
+        if discount_spec is None:
+            discount_spec = specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
         self.timesteps: list[dm_env.TimeStep] = []
         self.actions: list[types.NestedArray] = []
         self._episode_length = episode_length
         self._observation_spec = observation_spec
         self._action_spec = action_spec
-        self._last_discount = np.float32(1.0 if truncates else 0.0)
+        self._reward_spec = reward_spec
+        self._discount_spec = discount_spec
+        self._last_discount = 1 if truncates else 0
         self._random = np.random.default_rng(seed)
         self._step_number: int | None = None  # None: no episode is open
+
+    @classmethod
+    def continuous(
+        cls, *, observation_size: int = 3, action_size: int = 2, **settings: Any
+    ) -> "FakeEnvironment":
+        """Makes one whose observations and actions are float32 vectors without bounds."""
+        return cls(
+            observation_spec=specs.Array((observation_size,), np.float32, name="observation"),
+            action_spec=specs.Array((action_size,), np.float32, name="action"),
+            **settings,
+        )
+
+    @classmethod
+    def bounded(
+        cls, *, observation_size: int = 3, action_size: int = 2, **settings: Any
+    ) -> "FakeEnvironment":
+        """Makes one whose observations and actions are float32 vectors, element i in [-i - 1, 2 i + 1]."""
+
+        def vector(size: int, name: str) -> specs.BoundedArray:
+            element = np.arange(size, dtype=np.float32)
+            return specs.BoundedArray((size,), np.float32, -element - 1, 2 * element + 1, name=name)
+
+        return cls(
+            observation_spec=vector(observation_size, "observation"),
+            action_spec=vector(action_size, "action"),
+            **settings,
+        )
+
+    @classmethod
+    def discrete(
+        cls, *, num_observations: int = 7, num_actions: int = 5, **settings: Any
+    ) -> "FakeEnvironment":
+        """Makes one with `num_actions` actions whose observation is an int32 in [0, num_observations)."""
+        return cls(
+            observation_spec=specs.DiscreteArray(num_observations, name="observation"),
+            action_spec=specs.DiscreteArray(num_actions, name="action"),
+            **settings,
+        )
+
+    @classmethod
+    def nested(cls, **settings: Any) -> "FakeEnvironment":
+        """Makes one whose observations are a dict and whose actions have two leaves."""
+        return cls(
+            observation_spec={
+                "camera": specs.BoundedArray((4, 4, 3), np.uint8, 0, 255, name="camera"),
+                "gear": specs.DiscreteArray(6, name="gear"),
+                "joints": (
+                    specs.Array((3,), np.float32, name="position"),
+                    specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="touch"),
+                ),
+            },
+            action_spec={
+                "arm": specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="arm"),
+                "grip": specs.DiscreteArray(3, name="grip"),
+            },
+            **settings,
+        )
 
     def reset(self) -> dm_env.TimeStep:
         self._step_number = 0
@@ -59,16 +132,19 @@ class FakeEnvironment(dm_env.Environment):
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if self._step_number is None:
             return self.reset()
-        checks.check_conforms("action", action, self._action_spec)
+        specs.check_conforms("action", action, self._action_spec)
         self.actions.append(tree.map_structure(np.copy, action))
         self._step_number += 1
-        reward = np.float32(self._step_number)
-        if self._step_number < self._episode_length:
-            return self._remember(dm_env.transition(reward, self._observation(), np.float32(1.0)))
-        self._step_number = None
-        return self._remember(
-            dm_env.TimeStep(dm_env.StepType.LAST, reward, self._last_discount, self._observation())
+        is_last = self._step_number == self._episode_length
+        timestep = dm_env.TimeStep(
+            step_type=dm_env.StepType.LAST if is_last else dm_env.StepType.MID,
+            reward=_fill(self._reward_spec, self._step_number),
+            discount=_fill(self._discount_spec, self._last_discount if is_last else 1),
+            observation=self._observation(),
         )
+        if is_last:
+            self._step_number = None
+        return self._remember(timestep)
 
     def observation_spec(self) -> types.NestedSpec:
         return self._observation_spec
@@ -76,11 +152,11 @@ class FakeEnvironment(dm_env.Environment):
     def action_spec(self) -> types.NestedSpec:
         return self._action_spec
 
-    def reward_spec(self) -> specs.Array:
-        return specs.Array((), np.float32, name="reward")
+    def reward_spec(self) -> types.NestedSpec:
+        return self._reward_spec
 
-    def discount_spec(self) -> specs.BoundedArray:
-        return specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
+    def discount_spec(self) -> types.NestedSpec:
+        return self._discount_spec
 
     def _observation(self) -> types.NestedArray:
         return tree.map_structure(self._draw, self._observation_spec)
@@ -94,6 +170,7 @@ class FakeEnvironment(dm_env.Environment):
         return np.asarray(values, spec.dtype)
 
     def _remember(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        checks.check_timestep(timestep, specs.make_environment_spec(self))
         self.timesteps.append(timestep)
         return timestep
 
@@ -101,20 +178,36 @@ class FakeEnvironment(dm_env.Environment):
 class FakeActor(core.Actor):
     """Always selects the same action. `timesteps` and `actions` hold what it observed."""
 
-    def __init__(self, action: types.NestedArray) -> None:
-        """Args: action: what it selects."""
+    def __init__(
+        self, action: types.NestedArray, environment_spec: specs.EnvironmentSpec | None = None
+    ) -> None:
+        """Makes an actor.
+
+        Args:
+            action: what it selects.
+            environment_spec: what every observation, timestep and action must conform to; a ValueError
+                names the leaf that does not. None: nothing is checked.
+        """
         self.timesteps: list[dm_env.TimeStep] = []
         self.actions: list[types.NestedArray] = []
         self.num_updates = 0
         self._action = action
+        self._environment_spec = environment_spec
 
     def select_action(self, observation: types.NestedArray) -> types.NestedArray:
+        if self._environment_spec is not None:
+            specs.check_conforms("observation", observation, self._environment_spec.observations)
         return self._action
 
     def observe_first(self, timestep: dm_env.TimeStep) -> None:
+        if self._environment_spec is not None:
+            checks.check_timestep(timestep, self._environment_spec)
         self.timesteps.append(timestep)
 
     def observe(self, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
+        if self._environment_spec is not None:
+            specs.check_conforms("action", action, self._environment_spec.actions)
+            checks.check_timestep(next_timestep, self._environment_spec)
         self.actions.append(action)
         self.timesteps.append(next_timestep)
 
@@ -125,10 +218,25 @@ class FakeActor(core.Actor):
 class FakeLearner(core.Learner):
     """Learns to count: its only variable, `policy`, is a dict with an array of its steps."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, dataset: Iterator[types.NestedTensor] | None = None, batch_spec: types.NestedSpec = None
+    ) -> None:
+        """Makes a learner.
+
+        Args:
+            dataset: of which each step takes a batch; None: it learns without.
+            batch_spec: what every batch must conform to, its leading axis included; a ValueError names
+                the leaf that does not. None: nothing is checked.
+        """
+        self._dataset = dataset
+        self._batch_spec = batch_spec
         self._num_steps = 0
 
     def step(self) -> None:
+        if self._dataset is not None:
+            batch = next(self._dataset)
+            if self._batch_spec is not None:
+                specs.check_conforms("batch", tree.map_structure(np.asarray, batch), self._batch_spec)
         self._num_steps += 1
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
@@ -165,3 +273,8 @@ class FakeLogger(loggers.Logger):
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def _fill(nested_spec: types.NestedSpec, value: float) -> types.NestedArray:
+    # Scalars as numpy's scalars, as environments give them.
+    return tree.map_structure(lambda spec: np.full(spec.shape, value, spec.dtype)[()], nested_spec)
