@@ -91,7 +91,16 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
         return self._info
 
     def render(self) -> Any:
-        """Returns what Gymnasium renders; the environment must have been made with a `render_mode`."""
+        """Returns what Gymnasium renders.
+
+        Raises:
+            ValueError: the environment was made without a `render_mode`.
+        """
+        if self._environment.render_mode is None:
+            raise ValueError(
+                "`render_mode` must be set for `render`, got None. Make the environment with "
+                "render_mode='rgb_array'."
+            )
         return self._environment.render()
 
     def control_timestep(self) -> float:

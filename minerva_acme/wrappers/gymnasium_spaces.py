@@ -7,7 +7,8 @@
     Dict, Tuple              dict, tuple of these
 
 Back again, integers between bounds become MultiDiscrete, or MultiBinary where they are int8 in [0, 1];
-unsigned ones (images) and scalars become a Box. The set of values is the same in both directions.
+unsigned ones (images) and scalars become a Box; DiscreteArray becomes a Discrete of int64, which is what
+Gymnasium's checker asks for. The set of values is the same in both directions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,7 @@ def to_space(spec: types.NestedSpec, name: str) -> spaces.Space[Any]:
         case Mapping():
             return spaces.Dict({key: to_space(part, f"{name}/{key}") for key, part in spec.items()})
         case specs.DiscreteArray():
-            return spaces.Discrete(spec.num_values, dtype=spec.dtype)
+            return spaces.Discrete(spec.num_values)
         case specs.BoundedArray():
             return _bounded_space(spec)
         case specs.Array() if spec.dtype.kind in "iub":

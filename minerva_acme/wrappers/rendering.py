@@ -28,8 +28,7 @@ def render_frame(
     if frame is None:
         raise ValueError(
             "`environment` must have `physics` or a `render` method that returns a picture, got "
-            f"{environment!r}. Make a Gymnasium environment with render_mode='rgb_array', or give a function "
-            "that draws yours."
+            f"{environment!r}. Use a function of your own that draws it."
         )
     return np.asarray(frame)
 

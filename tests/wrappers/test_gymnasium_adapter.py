@@ -3,8 +3,7 @@ import gymnasium
 import numpy as np
 import pytest
 import tree
-from absl.testing import absltest
-from dm_env import specs, test_utils
+from dm_env import specs
 from gymnasium import spaces
 
 from minerva_acme.wrappers import GymnasiumEnvironment
@@ -110,10 +109,17 @@ def test_info_close_and_the_environment_are_reachable():
 
 def test_render_returns_what_gymnasium_renders():
     class Rendered(Tape):
+        render_mode = "rgb_array"
+
         def render(self):
             return np.full((2, 2, 3), 9, np.uint8)
 
     assert GymnasiumEnvironment(Rendered()).render().shape == (2, 2, 3)
+
+
+def test_render_without_a_render_mode_says_how_to_get_one():
+    with pytest.raises(ValueError, match="`render_mode` must be set .*got None. Make the environment with"):
+        GymnasiumEnvironment("Pendulum-v1").render()
 
 
 def test_rewards_are_float64_scalars_whatever_the_environment_returns():
@@ -208,18 +214,17 @@ def test_settings_for_make_are_refused_with_a_made_environment():
         GymnasiumEnvironment(Tape(), max_episode_steps=3)
 
 
-class PendulumConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-    def make_object_under_test(self):
-        return GymnasiumEnvironment("Pendulum-v1", seed=0, max_episode_steps=7)
+@pytest.mark.parametrize(("metadata", "seconds"), [({"render_fps": 50}, 0.02), ({}, 1 / 30)])
+def test_the_control_timestep_is_that_of_the_frames(metadata, seconds):
+    inner = Tape()
+    inner.metadata = metadata
+    assert GymnasiumEnvironment(inner).control_timestep() == pytest.approx(seconds)
 
 
-class CartPoleConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-    def make_object_under_test(self):
-        return GymnasiumEnvironment("CartPole-v1", seed=0)
-
-
-class BlackjackConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-    """Tuples of discrete observations, and plain integers from the environment."""
-
-    def make_object_under_test(self):
-        return GymnasiumEnvironment("Blackjack-v1", seed=0)
+def test_a_seed_given_later_is_for_the_next_episode_which_comes_at_once():
+    inner = Tape([(np.float32([0]), 0.0, False, False)])
+    environment = GymnasiumEnvironment(inner, seed=5)
+    environment.reset()
+    environment.seed(6)
+    assert environment.step(np.zeros(1)).first()
+    assert inner.seeds == [5, 6] and inner.actions == []

@@ -83,3 +83,19 @@ def test_a_restored_dm_control_environment_starts_an_episode():
     environment.step(np.zeros(1))
     environment.restore(environment.save())
     assert environment.step(np.zeros(1)).first()
+
+
+@pytest.mark.parametrize("environment_id", ["dm_control/cartpole/swingup", "Pendulum-v1"])
+def test_a_seed_given_later_gives_the_episodes_of_an_environment_made_with_it(environment_id):
+    expected = environments.make(environment_id, 7)
+    reseeded = environments.make(environment_id, 3)
+    reseeded.reset()
+    reseeded.seed(7)
+    spec = reseeded.action_spec()
+    action = np.zeros(spec.shape, spec.dtype)
+    for _ in range(2):
+        found = reseeded.step(action)
+        assert found.first()
+        np.testing.assert_equal(found.observation, expected.reset().observation)
+        reseeded.seed(7)
+        expected.seed(7)
