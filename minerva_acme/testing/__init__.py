@@ -8,17 +8,22 @@ from minerva_acme.testing.conformance import (
     LearnerConformance,
     VariableSourceConformance,
 )
+from minerva_acme.testing.environment_conformance import EnvironmentConformance, WrapperConformance
 from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger
+from minerva_acme.testing.replay_conformance import ReplayConformance
 
 __all__ = [
     "ActorConformance",
     "AdderConformance",
+    "EnvironmentConformance",
     "FakeActor",
     "FakeEnvironment",
     "FakeLearner",
     "FakeLogger",
     "LearnerConformance",
+    "ReplayConformance",
     "VariableSourceConformance",
+    "WrapperConformance",
     "assert_nests_equal",
     "check_conforms",
     "check_timestep",

@@ -8,7 +8,9 @@ pytest collects the subclass; the classes here stand for no part and are not col
 """
 
 import abc
-from collections.abc import Sequence
+import copy
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
@@ -37,7 +39,7 @@ class ActorConformance(abc.ABC):
             actor.observe_first(timestep)
             while not timestep.last():
                 action = actor.select_action(timestep.observation)
-                specs.check_conforms("action", action, environment.action_spec())
+                _check_action(action, environment.action_spec())
                 timestep = environment.step(action)
                 actor.observe(action, next_timestep=timestep)
                 actor.update()
@@ -47,7 +49,10 @@ class ActorConformance(abc.ABC):
         loop = environment_loop.EnvironmentLoop(environment=self.make_environment(), actor=actor)
         for episode in range(1, 3):
             actor.update(wait=True)
-            assert loop.run_episode()["episodes"] == episode
+            found = loop.run_episode()["episodes"]
+            assert found == episode, (
+                f"`update` must let the loop go on, expected {episode} episodes, got {found}."
+            )
 
     def test_what_the_environment_gives_is_left_as_it_is(self) -> None:
         environment, actor = self.make_environment(), self.make_actor()
@@ -55,7 +60,8 @@ class ActorConformance(abc.ABC):
         before = tree.map_structure(np.copy, timestep.observation)
         actor.observe_first(timestep)
         actor.select_action(timestep.observation)
-        checks.assert_nests_equal(timestep.observation, before)
+        what = "`select_action` must leave the observation that it is given as it is."
+        checks.assert_nests_equal(timestep.observation, before, what)
 
     def test_an_action_given_out_is_not_changed_later(self) -> None:
         environment, actor = self.make_environment(), self.make_actor()
@@ -66,7 +72,10 @@ class ActorConformance(abc.ABC):
         timestep = environment.step(action)
         actor.observe(action, next_timestep=timestep)
         actor.select_action(timestep.observation)
-        checks.assert_nests_equal(action, before)
+        what = (
+            "`select_action` must return fresh arrays, but a later call changed the action of an earlier one."
+        )
+        checks.assert_nests_equal(action, before, what)
 
     def test_a_state_that_can_be_saved_reproduces_the_actions(self) -> None:
         first, second = self.make_actor(), self.make_actor()
@@ -74,9 +83,11 @@ class ActorConformance(abc.ABC):
             return
         observation = self.make_environment().reset().observation
         first.select_action(observation)
-        second.restore(checks.through_a_file(first.save()))
+        second.restore(_through_a_file(first))
         for _ in range(3):
-            checks.assert_nests_equal(second.select_action(observation), first.select_action(observation))
+            expected = first.select_action(observation)
+            what = "`restore` must let an actor act as the saved one goes on to act."
+            checks.assert_nests_equal(second.select_action(observation), expected, what)
 
 
 class AdderConformance(abc.ABC):
@@ -102,45 +113,57 @@ class AdderConformance(abc.ABC):
         environment = self.make_environment()
         with self.make_adder() as adder:
             counts = [adder.num_inserted]
-            assert counts == [0]
+            assert counts == [0], f"`num_inserted` of a new adder must be 0, got {counts[0]}."
             for _ in range(3):
                 before = counts[-1]
                 for _ in self._play(adder, environment):
                     counts.append(adder.num_inserted)
-                assert counts[-1] > before, "an episode added no item"
-            assert counts == sorted(counts)
+                assert counts[-1] > before, (
+                    f"`num_inserted` must grow with every episode, expected > {before}, got {counts[-1]}."
+                )
+            assert counts == sorted(counts), f"`num_inserted` must never fall, got {counts} step by step."
 
     def test_calls_out_of_order_are_refused_and_change_nothing(self) -> None:
         environment = self.make_environment()
         first = environment.reset()
         second = environment.step(self.make_action())
         with self.make_adder() as adder:
-            _assert_refused(adder.add, self.make_action(), second, self.make_extras())
-            _assert_refused(adder.add_first, second)
+            extras = self.make_extras()
+            _assert_refused("where no episode is open", adder.add, self.make_action(), second, extras)
+            _assert_refused("with a MID timestep", adder.add_first, second)
             adder.add_first(first)
-            _assert_refused(adder.add_first, first)
+            _assert_refused("while an episode is open", adder.add_first, first)
             adder.add(self.make_action(), second, self.make_extras())
             adder.reset()
-            assert adder.num_inserted > 0, "the transition of the open episode is lost"
+            _assert_nothing_lost("reset", adder)
 
     def test_a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable(self) -> None:
         environment = self.make_environment()
         with self.make_adder() as adder:
             first = environment.reset()
             broken = first._replace(observation=_break(first.observation))
-            _assert_refused(adder.add_first, broken)
+            wrong = "that breaks its spec by an axis too many"
+            _assert_refused(f"with an observation {wrong}", adder.add_first, broken)
             adder.add_first(first)
             second = environment.step(self.make_action())
             before = adder.num_inserted
             extras = self.make_extras()
-            _assert_refused(adder.add, _break(self.make_action()), second, extras)
-            _assert_refused(
-                adder.add, self.make_action(), second._replace(observation=broken.observation), extras
-            )
-            assert adder.num_inserted == before
-            adder.add(self.make_action(), second, extras)
+            action, broken_second = self.make_action(), second._replace(observation=broken.observation)
+            _assert_refused(f"with an action {wrong}", adder.add, _break(action), second, extras)
+            _assert_refused(f"with an observation {wrong}", adder.add, action, broken_second, extras)
+            found = adder.num_inserted
+            assert found == before, f"`add` must write nothing when it refuses, got {found - before} items."
+            try:
+                adder.add(action, second, extras)
+            except ValueError as error:
+                raise AssertionError(
+                    f"`add` must go on with the episode after it refused a step, got ValueError: {error}"
+                ) from error
             adder.reset()
-            assert adder.num_inserted > before
+            found = adder.num_inserted
+            assert found > before, (
+                f"`num_inserted` must grow once the step is right, expected > {before}, got {found}."
+            )
 
     def test_reset_ends_the_open_episode_and_loses_no_transition(self) -> None:
         with self.make_adder() as cut, self.make_adder() as truncated:
@@ -153,7 +176,11 @@ class AdderConformance(abc.ABC):
             cut.reset()
             as_by_time_limit = second._replace(step_type=dm_env.StepType.LAST)
             truncated.add(self.make_action(), as_by_time_limit, self.make_extras())
-            assert cut.num_inserted == truncated.num_inserted > 0
+            expected, found = truncated.num_inserted, cut.num_inserted
+            assert found == expected > 0, (
+                "`reset` must end an open episode as a time limit would, expected "
+                f"{expected} items, got {found}."
+            )
             cut.add_first(first)
 
     def test_reset_and_flush_may_come_at_any_time(self) -> None:
@@ -161,13 +188,19 @@ class AdderConformance(abc.ABC):
         with self.make_adder() as adder:
             adder.reset()
             adder.flush()
-            assert adder.num_inserted == 0
+            found = adder.num_inserted
+            assert found == 0, (
+                f"`reset` and `flush` must write nothing before the first episode, got {found} items."
+            )
             for _ in self._play(adder, environment):
                 adder.flush()
             count = adder.num_inserted
             adder.reset()
             adder.flush()
-            assert adder.num_inserted == count
+            found = adder.num_inserted
+            assert found == count, (
+                f"`reset` must write nothing where no episode is open, expected {count} items, got {found}."
+            )
 
     def test_close_ends_the_open_episode(self) -> None:
         environment = self.make_environment()
@@ -175,7 +208,7 @@ class AdderConformance(abc.ABC):
         adder.add_first(environment.reset())
         adder.add(self.make_action(), environment.step(self.make_action()), self.make_extras())
         adder.close()
-        assert adder.num_inserted > 0, "the transition of the open episode is lost"
+        _assert_nothing_lost("close", adder)
 
     def _play(self, adder: core.Adder, environment: dm_env.Environment) -> Any:
         """Adds one episode; yields after each step."""
@@ -203,31 +236,39 @@ class VariableSourceConformance(abc.ABC):
 
     def test_each_name_gives_one_nest_of_arrays(self) -> None:
         values = self.make_source().get_variables(self.names)
-        assert len(values) == len(self.names)
+        assert len(values) == len(self.names), (
+            f"`get_variables` must return one nest a name, expected {len(self.names)}, got {len(values)}."
+        )
         for name, value in zip(self.names, values, strict=True):
             leaves = tree.flatten(value)
-            assert leaves, f"variable '{name}' holds no array"
+            assert leaves, f"`get_variables` must return arrays, expected some in '{name}', got none."
             for leaf in leaves:
-                assert isinstance(leaf, np.ndarray | np.generic), f"variable '{name}' holds a {type(leaf)}"
+                assert isinstance(leaf, np.ndarray | np.generic), (
+                    f"`get_variables` must return numpy arrays, expected them in '{name}', got a "
+                    f"{type(leaf).__module__}.{type(leaf).__name__}."
+                )
 
     def test_variables_come_in_the_order_that_is_asked_for(self) -> None:
         source = self.make_source()
         forwards = source.get_variables(self.names)
         backwards = source.get_variables(self.names[::-1])
-        checks.assert_nests_equal(backwards[::-1], forwards)
-        assert source.get_variables([]) == []
+        what = "`get_variables` must return the variables in the order of the names."
+        checks.assert_nests_equal(backwards[::-1], forwards, what)
+        found = source.get_variables([])
+        assert found == [], f"`get_variables` of no names must return [], got {found!r}."
 
     def test_variables_given_out_are_copies(self) -> None:
         source = self.make_source()
         values = source.get_variables(self.names)
         before = tree.map_structure(np.copy, values)
         self.change(source)
-        checks.assert_nests_equal(values, before)
-        again = source.get_variables(self.names)
+        what = "`get_variables` must return copies."
+        checks.assert_nests_equal(self._named(values), self._named(before), what)
+        again = self._named(source.get_variables(self.names))
         for leaf in tree.flatten(values):
             if isinstance(leaf, np.ndarray):
                 leaf.fill(0)
-        checks.assert_nests_equal(source.get_variables(self.names), again)
+        checks.assert_nests_equal(self._named(source.get_variables(self.names)), again, what)
 
     def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(self) -> None:
         source = self.make_source()
@@ -236,22 +277,36 @@ class VariableSourceConformance(abc.ABC):
         except KeyError as error:
             message = str(error)
         else:
-            raise AssertionError("an unknown name was taken")
+            raise AssertionError("`get_variables` of an unknown name must raise KeyError, got no error.")
         for name in self.names:
-            assert name in message, f"'{name}' is missing in: {message}"
+            assert name in message, (
+                f"`get_variables` must list the names there are when it refuses one, expected '{name}' in: "
+                f"{message}"
+            )
 
     def test_versions_grow_and_nothing_is_sent_twice(self) -> None:
         source = self.make_source()
         first = source.poll_variables(self.names)
-        assert first is not None, "nothing was sent though nothing is held"
-        checks.assert_nests_equal(first.values, source.get_variables(self.names))
+        assert first is not None, "`poll_variables` without `newer_than` must return variables, got None."
+        what = "`poll_variables` must return what `get_variables` does."
+        expected = self._named(source.get_variables(self.names))
+        checks.assert_nests_equal(self._named(first.values), expected, what)
         if first.version is None:
             return
-        assert source.poll_variables(self.names, newer_than=first.version) is None
+        again = source.poll_variables(self.names, newer_than=first.version)
+        assert again is None, (
+            f"`poll_variables` with the newest version must return None, got version {again.version}."
+        )
         self.change(source)
         second = source.poll_variables(self.names, newer_than=first.version)
         if second is not None:
-            assert second.version is not None and second.version > first.version
+            assert second.version is not None and second.version > first.version, (
+                f"`poll_variables` must count versions up, expected > {first.version}, got {second.version}."
+            )
+
+    def _named(self, values: Sequence[types.NestedArray]) -> dict[str, types.NestedArray]:
+        """The variables by name, for messages."""
+        return dict(zip(self.names, values, strict=True))
 
 
 class LearnerConformance(VariableSourceConformance):
@@ -273,7 +328,10 @@ class LearnerConformance(VariableSourceConformance):
         before = tree.flatten(learner.get_variables(self.names))
         learner.run(num_steps=2)
         after = tree.flatten(learner.get_variables(self.names))
-        assert any((old != new).any() for old, new in zip(before, after, strict=True))
+        assert any((old != new).any() for old, new in zip(before, after, strict=True)), (
+            f"`step` must change some variable, expected a difference in {list(self.names)} after 2 steps, "
+            "got none."
+        )
 
     def test_run_makes_as_many_steps_as_it_is_told(self) -> None:
         stepped, run = self.make_learner(), self.make_learner()
@@ -281,14 +339,18 @@ class LearnerConformance(VariableSourceConformance):
             stepped.step()
         run.run(num_steps=0)
         run.run(num_steps=3)
-        checks.assert_nests_equal(run.get_variables(self.names), stepped.get_variables(self.names))
+        what = "`run(num_steps=3)` must do what 3 calls of `step` do."
+        expected = self._named(stepped.get_variables(self.names))
+        checks.assert_nests_equal(self._named(run.get_variables(self.names)), expected, what)
 
     def test_a_restored_learner_goes_on_as_the_saved_one(self) -> None:
         saved, restored = self.make_learner(), self.make_learner()
         saved.run(num_steps=2)
-        restored.restore(checks.through_a_file(saved.save()))
-        for _ in range(3):
-            checks.assert_nests_equal(restored.get_variables(self.names), saved.get_variables(self.names))
+        restored.restore(_through_a_file(saved))
+        for num_steps in range(3):
+            what = f"`restore` must let a learner go on as the saved one, {num_steps} steps later too."
+            expected = self._named(saved.get_variables(self.names))
+            checks.assert_nests_equal(self._named(restored.get_variables(self.names)), expected, what)
             saved.step()
             restored.step()
 
@@ -296,17 +358,41 @@ class LearnerConformance(VariableSourceConformance):
         learner = self.make_learner()
         learner.step()
         state = learner.save()
-        before = checks.through_a_file(state)
+        before = copy.deepcopy(state)
         learner.run(num_steps=2)
-        checks.assert_nests_equal(state, before)
+        checks.assert_nests_equal(state, before, "`save` must return a copy, but later steps changed it.")
 
 
-def _assert_refused(call: Any, *arguments: Any) -> None:
+def _check_action(action: types.NestedArray, spec: types.NestedSpec) -> None:
     try:
-        call(*arguments)
+        specs.check_conforms("action", action, spec)
+    except ValueError as error:
+        raise AssertionError(f"`select_action` must keep to the action spec: {error}") from error
+
+
+def _through_a_file(part: core.Saveable) -> core.State:
+    state = part.save()
+    try:
+        return checks.through_a_file(state)
+    except pickle.UnpicklingError as error:
+        raise AssertionError(
+            "`save` must return dicts, lists, tuples, tensors, numbers, strings, booleans and None alone, "
+            f"got {state!r}. Turn numpy's arrays into tensors or lists."
+        ) from error
+
+
+def _assert_refused(when: str, method: Callable[..., None], *arguments: Any) -> None:
+    try:
+        method(*arguments)
     except ValueError:
         return
-    raise AssertionError(f"{call} took {arguments}")
+    raise AssertionError(f"`{method.__name__}` {when} must raise ValueError, got no error.")
+
+
+def _assert_nothing_lost(method: str, adder: core.Adder) -> None:
+    assert adder.num_inserted > 0, (
+        f"`{method}` must write the transition of the open episode, expected > 0 items, got 0."
+    )
 
 
 def _break(nest: types.NestedArray) -> types.NestedArray:

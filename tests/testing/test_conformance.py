@@ -1,6 +1,4 @@
-"""The conformance classes pass on parts that keep their contract, and fail on each way to break it."""
-
-import pickle
+"""Conformance classes pass on parts that keep their contract, and say what is wrong with those that do not."""
 
 import numpy as np
 import pytest
@@ -227,64 +225,144 @@ class SharesItsState(testing.FakeLearner):
 
 
 @pytest.mark.parametrize(
-    ("suite", "part", "test", "error"),
+    ("suite", "part", "test", "message"),
     [
-        (ActorSuite, OutOfBounds, "actions_conform_to_the_action_spec", ValueError),
-        (ActorSuite, ChangesObservations, "what_the_environment_gives_is_left_as_it_is", AssertionError),
-        (ActorSuite, ReusesItsAction, "an_action_given_out_is_not_changed_later", AssertionError),
+        (
+            ActorSuite,
+            OutOfBounds,
+            "actions_conform_to_the_action_spec",
+            "`select_action` must keep to the action spec: `action` must be BoundedArray(2,) "
+            "float32 in [-1, 1], got array([2., 2.], dtype=float32): ",
+        ),
+        (
+            ActorSuite,
+            ChangesObservations,
+            "what_the_environment_gives_is_left_as_it_is",
+            "`select_action` must leave the observation that it is given as it is. Expected array(",
+        ),
+        (
+            ActorSuite,
+            ReusesItsAction,
+            "an_action_given_out_is_not_changed_later",
+            "`select_action` must return fresh arrays, but a later call changed the action of an "
+            "earlier one. Expected array(",
+        ),
         (
             ActorSuite,
             ForgetsItsRandomness,
             "a_state_that_can_be_saved_reproduces_the_actions",
-            AssertionError,
+            "`restore` must let an actor act as the saved one goes on to act. Expected array(",
         ),
         (
             ActorSuite,
             SavesAnArray,
             "a_state_that_can_be_saved_reproduces_the_actions",
-            pickle.UnpicklingError,
+            "`save` must return dicts, lists, tuples, tensors, numbers, strings, booleans and None "
+            "alone, got {",
         ),
-        (AdderSuite, CountsNothing, "every_episode_adds_items_and_the_count_never_falls", AssertionError),
-        (AdderSuite, TakesAnyOrder, "calls_out_of_order_are_refused_and_change_nothing", AssertionError),
+        (
+            AdderSuite,
+            CountsNothing,
+            "every_episode_adds_items_and_the_count_never_falls",
+            "`num_inserted` must grow with every episode, expected > 0, got 0.",
+        ),
+        (
+            AdderSuite,
+            TakesAnyOrder,
+            "calls_out_of_order_are_refused_and_change_nothing",
+            "`add` where no episode is open must raise ValueError, got no error.",
+        ),
         (
             AdderSuite,
             TakesAnything,
             "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
-            AssertionError,
+            "`add_first` with an observation that breaks its spec by an axis too many must raise "
+            "ValueError, got no error.",
         ),
         (
             AdderSuite,
             BreaksWhenRefusing,
             "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
-            ValueError,
+            "`add` must go on with the episode after it refused a step, got ValueError: No episode is open.",
         ),
         (
             AdderSuite,
             LosesTheOpenEpisode,
             "reset_ends_the_open_episode_and_loses_no_transition",
-            AssertionError,
+            "`reset` must end an open episode as a time limit would, expected 1 items, got 0.",
         ),
-        (AdderSuite, CountsResets, "reset_and_flush_may_come_at_any_time", AssertionError),
-        (AdderSuite, ClosesWithoutTheRest, "close_ends_the_open_episode", AssertionError),
-        (LearnerSuite, SharesItsArrays, "variables_given_out_are_copies", AssertionError),
-        (LearnerSuite, GivesTensors, "each_name_gives_one_nest_of_arrays", AssertionError),
+        (
+            AdderSuite,
+            CountsResets,
+            "reset_and_flush_may_come_at_any_time",
+            "`reset` and `flush` must write nothing before the first episode, got 1 items.",
+        ),
+        (
+            AdderSuite,
+            ClosesWithoutTheRest,
+            "close_ends_the_open_episode",
+            "`close` must write the transition of the open episode, expected > 0 items, got 0.",
+        ),
+        (
+            LearnerSuite,
+            SharesItsArrays,
+            "variables_given_out_are_copies",
+            "`get_variables` must return copies. Expected array([0., 0.]) at ['policy'], got "
+            "array([1., 1.]).",
+        ),
+        (
+            LearnerSuite,
+            GivesTensors,
+            "each_name_gives_one_nest_of_arrays",
+            "`get_variables` must return numpy arrays, expected them in 'policy', got a torch.Tensor.",
+        ),
         (
             LearnerSuite,
             KnowsEveryName,
             "an_unknown_name_is_refused_and_the_known_ones_are_listed",
-            AssertionError,
+            "`get_variables` of an unknown name must raise KeyError, got no error.",
         ),
-        (LearnerSuite, SendsInVain, "versions_grow_and_nothing_is_sent_twice", AssertionError),
-        (LearnerSuite, StandsStill, "a_step_changes_some_variable", AssertionError),
-        (LearnerSuite, StepsTooOften, "run_makes_as_many_steps_as_it_is_told", AssertionError),
-        (LearnerSuite, ForgetsItsSteps, "a_restored_learner_goes_on_as_the_saved_one", AssertionError),
-        (LearnerSuite, SharesItsState, "a_saved_state_is_a_copy", AssertionError),
+        (
+            LearnerSuite,
+            SendsInVain,
+            "versions_grow_and_nothing_is_sent_twice",
+            "`poll_variables` with the newest version must return None, got version 0.",
+        ),
+        (
+            LearnerSuite,
+            StandsStill,
+            "a_step_changes_some_variable",
+            "`step` must change some variable, expected a difference in ['policy'] after 2 steps, got none.",
+        ),
+        (
+            LearnerSuite,
+            StepsTooOften,
+            "run_makes_as_many_steps_as_it_is_told",
+            "`run(num_steps=3)` must do what 3 calls of `step` do. Expected array([3., 3.], "
+            "dtype=float32) at ['policy']['steps'], got array([5., 5.], dtype=float32).",
+        ),
+        (
+            LearnerSuite,
+            ForgetsItsSteps,
+            "a_restored_learner_goes_on_as_the_saved_one",
+            "`restore` must let a learner go on as the saved one, 0 steps later too. Expected "
+            "array([2., 2.], dtype=float32) at ['policy']['steps'], got array([0., 0.], "
+            "dtype=float32).",
+        ),
+        (
+            LearnerSuite,
+            SharesItsState,
+            "a_saved_state_is_a_copy",
+            "`save` must return a copy, but later steps changed it. Expected array(1) at "
+            "['num_steps'], got array(3).",
+        ),
     ],
 )
-def test_a_broken_contract_is_found(suite, part, test, error):
+def test_a_broken_contract_is_found_and_named(suite, part, test, message):
     broken = type("Broken", (suite,), {"part": part})()
-    with pytest.raises(error):
+    with pytest.raises(AssertionError) as caught:
         getattr(broken, f"test_{test}")()
+    assert str(caught.value).startswith(message)
 
 
 class Unversioned(core.VariableSource):

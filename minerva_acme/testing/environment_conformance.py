@@ -1,0 +1,228 @@
+"""What dm_env and a wrapper promise, as tests that your own environment or wrapper can inherit.
+
+class TestMyEnvironment(testing.EnvironmentConformance):
+    def make_environment(self):
+        return MyEnvironment(...)
+
+class TestMyWrapper(testing.WrapperConformance):
+    def wrap(self, environment):
+        return MyWrapper(environment)
+"""
+
+import abc
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import actors, core, specs, types
+from minerva_acme.testing import checks, fakes
+
+
+class EnvironmentConformance(abc.ABC):
+    """Plays episodes to their end and cuts some short."""
+
+    max_steps: int = 10_000
+    """An episode that is longer counts as one without end."""
+
+    @abc.abstractmethod
+    def make_environment(self) -> dm_env.Environment:
+        """Makes a new environment, with short episodes if it can."""
+
+    def make_actor(self, action_spec: types.NestedSpec) -> core.Actor:
+        """Makes who plays; override it where random actions do not reach the end of an episode."""
+        return actors.RandomActor(tree.map_structure(_bounded, action_spec), seed=0)
+
+    def test_the_four_specs_are_nests_of_specs_and_stay_the_same(self) -> None:
+        environment = self.make_environment()
+        before = specs.make_environment_spec(environment)
+        for name, nest in before._asdict().items():
+            leaves = tree.flatten(nest)
+            for leaf in leaves:
+                assert isinstance(leaf, specs.Array), (
+                    f"`{name.removesuffix('s')}_spec` must return a nest of dm_env specs, got {leaf!r}."
+                )
+        self._play(environment)
+        after = specs.make_environment_spec(environment)
+        for name, old, new in zip(before._fields, before, after, strict=True):
+            assert tree.flatten_with_path(old) == tree.flatten_with_path(new), (
+                f"`{name.removesuffix('s')}_spec` must return the same spec after an episode as before, "
+                f"expected {old!r}, got {new!r}."
+            )
+
+    def test_reset_returns_first_before_within_and_after_an_episode(self) -> None:
+        environment = self.make_environment()
+        for when in ("before the first episode", "twice in a row"):
+            _expect_first("reset", when, environment.reset())
+        environment.step(self._act(environment, environment.reset()))
+        _expect_first("reset", "within an episode", environment.reset())
+        self._play(environment)
+        _expect_first("reset", "after LAST", environment.reset())
+
+    def test_a_step_before_the_first_reset_and_after_last_begins_an_episode(self) -> None:
+        environment = self.make_environment()
+        action = self._act(environment, self.make_environment().reset())
+        _expect_first("step", "before the first reset", environment.step(action))
+        last = self._play(environment)[-1]
+        action = self._act(environment, last)
+        _expect_first("step", "after LAST", environment.step(action))
+        second = environment.step(self._act(environment, last))
+        assert not second.first(), (
+            "`step` must go on with the episode that it began, got FIRST twice in a row."
+        )
+
+    def test_every_timestep_conforms_to_the_specs(self) -> None:
+        environment = self.make_environment()
+        for _ in range(2):
+            for number, timestep in enumerate(self._play(environment)):
+                _check_timestep(environment, timestep, f"`step` number {number}" if number else "`reset`")
+
+    def test_discounts_lie_between_0_and_1(self) -> None:
+        for number, timestep in enumerate(self._play(self.make_environment())[1:], start=1):
+            for leaf in tree.flatten(timestep.discount):
+                assert np.all(np.asarray(leaf) >= 0) and np.all(np.asarray(leaf) <= 1), (
+                    f"`step` number {number} must return a discount in [0, 1], got {leaf!r}."
+                )
+
+    def test_an_episode_is_first_then_mid_then_last(self) -> None:
+        episode = self._play(self.make_environment())
+        for number, timestep in enumerate(episode[1:-1], start=1):
+            assert timestep.mid(), (
+                f"`step` number {number} must return MID before the end, got {timestep.step_type!r}."
+            )
+        assert episode[-1].last(), (
+            f"`step` must return LAST at some time, got {len(episode) - 1} steps without one. If the "
+            "episodes are longer, raise `max_steps`; if they have no end, wrap them in a step limit."
+        )
+
+    def test_what_was_given_out_is_not_changed_later(self) -> None:
+        environment = self.make_environment()
+        timestep = environment.reset()
+        for number in range(3):
+            before = copy.deepcopy(timestep)
+            following = environment.step(self._act(environment, timestep))
+            what = f"`step` must return fresh arrays, but call {number + 1} changed the timestep before it."
+            checks.assert_nests_equal(timestep.observation, before.observation, what)
+            if not timestep.first():
+                checks.assert_nests_equal(timestep.reward, before.reward, what)
+            timestep = following
+            if timestep.last():
+                timestep = environment.reset()
+
+    def test_an_action_is_left_as_it_is(self) -> None:
+        environment = self.make_environment()
+        action = self._act(environment, environment.reset())
+        before = copy.deepcopy(action)
+        environment.step(action)
+        checks.assert_nests_equal(action, before, "`step` must not change the action that it is given.")
+
+    def _act(self, environment: dm_env.Environment, timestep: dm_env.TimeStep) -> types.NestedArray:
+        return self.make_actor(environment.action_spec()).select_action(timestep.observation)
+
+    def _play(self, environment: dm_env.Environment) -> list[dm_env.TimeStep]:
+        """Plays an episode, of `max_steps` at most, and returns its timesteps."""
+        actor = self.make_actor(environment.action_spec())
+        episode = [environment.reset()]
+        while len(episode) <= self.max_steps and not episode[-1].last():
+            episode.append(environment.step(actor.select_action(episode[-1].observation)))
+        return episode
+
+
+class WrapperConformance(EnvironmentConformance):
+    """Wraps an environment, plays in it, copies it, and looks through it."""
+
+    @abc.abstractmethod
+    def wrap(self, environment: dm_env.Environment) -> dm_env.Environment:
+        """Wraps an environment that `make_wrapped` made."""
+
+    def make_wrapped(self) -> dm_env.Environment:
+        """Makes what is wrapped, equal to every other that this makes; override it if need be."""
+        return fakes.FakeEnvironment()
+
+    def make_environment(self) -> dm_env.Environment:
+        return self.wrap(self.make_wrapped())
+
+    def test_public_attributes_reach_through(self) -> None:
+        inner = self.make_wrapped()
+        wrapper = self.wrap(inner)
+        # Set later than the wrapper was made: it has to look rather than to copy.
+        inner.conformance_marker = marker = object()  # type: ignore[attr-defined]
+        assert getattr(wrapper, "conformance_marker", None) is marker, (
+            f"{type(wrapper).__name__} must forward public attributes: expected `conformance_marker` of the "
+            "wrapped environment, got none. Inherit from wrappers.EnvironmentWrapper."
+        )
+
+    def test_private_and_unknown_attributes_do_not(self) -> None:
+        inner = self.make_wrapped()
+        wrapper = self.wrap(inner)
+        inner._conformance_marker = object()  # type: ignore[attr-defined]
+        for name in ("_conformance_marker", "no_such_attribute"):
+            assert not hasattr(wrapper, name), (
+                f"{type(wrapper).__name__} must raise AttributeError for `{name}`, got "
+                f"{getattr(wrapper, name)!r}. Copying and unpickling ask for private names too early."
+            )
+
+    def test_close_closes_what_is_wrapped(self) -> None:
+        inner = self.make_wrapped()
+        closed: list[bool] = []
+        inner.close = lambda: closed.append(True)  # type: ignore[method-assign]
+        self.wrap(inner).close()
+        assert closed, "`close` must close the wrapped environment, expected one call of its `close`, got 0."
+
+    def test_a_deep_copy_goes_on_alike_and_on_its_own(self) -> None:
+        self._check_copy("copy.deepcopy", copy.deepcopy)
+
+    def test_a_pickled_copy_goes_on_alike_and_on_its_own(self) -> None:
+        self._check_copy("pickle", lambda wrapper: pickle.loads(pickle.dumps(wrapper)))
+
+    def _check_copy(self, how: str, make_copy: Callable[[Any], Any]) -> None:
+        wrapper = self.make_environment()
+        first = wrapper.reset()
+        action = self._act(wrapper, first)
+        wrapper.step(action)
+        name = type(wrapper).__name__
+        try:
+            copied = make_copy(wrapper)
+            undisturbed = make_copy(wrapper)
+        except Exception as error:
+            raise AssertionError(
+                f"{how} must copy {name}, got {type(error).__name__}: {error}. Keep nothing that cannot be "
+                "copied, such as a lambda or an open file, in an attribute."
+            ) from error
+        expected = wrapper.step(action)
+        for other, what in ((copied, "go on as the original"), (undisturbed, "not be moved by the original")):
+            found = other.step(action)
+            message = f"A {how} copy of {name} must {what}."
+            checks.assert_nests_equal(tuple(found), tuple(expected), message)
+
+
+def _bounded(spec: specs.Array) -> specs.Array:
+    """Bounds for the random actor where there are none."""
+    if isinstance(spec, specs.DiscreteArray):
+        return spec
+    low, high = specs.bounds(spec) if isinstance(spec, specs.BoundedArray) else (-np.inf, np.inf)
+    if np.issubdtype(spec.dtype, np.floating):
+        low, high = np.where(np.isinf(low), -1.0, low), np.where(np.isinf(high), 1.0, high)
+        return specs.BoundedArray(spec.shape, spec.dtype, np.minimum(low, high), np.maximum(low, high))
+    return spec
+
+
+def _expect_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:
+    assert isinstance(timestep, dm_env.TimeStep), (
+        f"`{method}` {when} must return a dm_env.TimeStep, got {timestep!r}."
+    )
+    assert timestep.first(), f"`{method}` {when} must return FIRST, got {timestep.step_type.name}."
+    for name in ("reward", "discount"):
+        value = getattr(timestep, name)
+        assert value is None, f"`{method}` {when} must return FIRST with {name} None, got {value!r}."
+
+
+def _check_timestep(environment: dm_env.Environment, timestep: dm_env.TimeStep, method: str) -> None:
+    try:
+        checks.check_timestep(timestep, specs.make_environment_spec(environment))
+    except ValueError as error:
+        raise AssertionError(f"{method} must return what the specs say: {error}") from error
