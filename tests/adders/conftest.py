@@ -18,18 +18,27 @@ from minerva_acme.replay import base as replay
 TABLE = "table"
 
 
+class Item(NamedTuple):
+    table: str
+    priority: float
+    fields: dict[str, np.ndarray]
+
+
 class MemoryWriter(replay.Writer):
     """Keeps everything, and asserts that rows, windows and their reach are as announced."""
 
-    def __init__(self, signature: replay.ItemSignature, max_window: int, items: list[Any]) -> None:
+    def __init__(self, signature: replay.ItemSignature, max_window: int, items: list[Item]) -> None:
         self.signature = signature
         self.max_window = max_window
         self.items = items
-        self.priorities: list[float] = []
         self.rows: dict[str, list[np.ndarray]] = {}
         self.flushed_items = 0
         self.num_episodes = 0
         self.closed = False
+
+    @property
+    def priorities(self) -> list[float]:
+        return [item.priority for item in self.items]
 
     def append(self, rows):
         assert rows, "an append without rows"
@@ -39,7 +48,6 @@ class MemoryWriter(replay.Writer):
             self.rows.setdefault(name, []).append(row)
 
     def create_item(self, table, priority, fields):
-        assert table == TABLE
         assert fields.keys() == self.signature.fields.keys()
         item = {}
         for name, window in fields.items():
@@ -48,8 +56,7 @@ class MemoryWriter(replay.Writer):
             assert 0 <= window.start <= window.start + window.length <= len(rows)
             assert len(rows) - window.start <= self.max_window, "a window reaches back too far"
             item[name] = np.stack(rows[window.start : window.start + window.length])
-        self.items.append(item)
-        self.priorities.append(priority)
+        self.items.append(Item(table, priority, item))
 
     def flush(self):
         self.flushed_items = len(self.items)
@@ -66,7 +73,7 @@ class MemoryWriter(replay.Writer):
 class MemoryClient(replay.ReplayClient):
     def __init__(self, signature: replay.ItemSignature) -> None:
         self.signature = signature
-        self.items: list[Any] = []
+        self.items: list[Item] = []
         self.writers: list[MemoryWriter] = []
 
     def writer(self, max_window):
@@ -89,36 +96,55 @@ class MemoryClient(replay.ReplayClient):
         pass
 
 
+class Contents(NamedTuple):
+    """What a table holds, oldest first."""
+
+    priorities: list[float]
+    fields: dict[str, np.ndarray]  # each [items, length, *row shape]; none without items
+
+
 @dataclasses.dataclass
 class Store:
-    """A table and its contents."""
+    """Tables and their contents; what is read from a table is gone."""
 
     client: replay.ReplayClient
-    read: Callable[[], dict[str, np.ndarray]]
+    read_table: Callable[[str], Contents]
 
-    def items(self, layout) -> list[Any]:
+    def read(self) -> dict[str, np.ndarray]:
+        return self.read_table(TABLE).fields
+
+    def items(self, layout, table: str = TABLE) -> list[Any]:
         """All items in the order in which they were written, each a Trajectory or Transition of arrays."""
-        fields = self.read()
+        return self.items_and_priorities(layout, table)[0]
+
+    def items_and_priorities(self, layout, table: str = TABLE) -> tuple[list[Any], list[float]]:
+        priorities, fields = self.read_table(table)
         if not fields:
-            return []
+            return [], []
         batch = layout.unpack({name: torch.from_numpy(rows) for name, rows in fields.items()})
         for leaf in tree.flatten(batch):
             assert leaf.is_contiguous()
-        size = tree.flatten(batch)[0].shape[0]
-        return [tree.map_structure(lambda leaf, i=i: leaf[i].numpy(), batch) for i in range(size)]
+        items = [tree.map_structure(lambda leaf, i=i: leaf[i].numpy(), batch) for i in range(len(priorities))]
+        return items, priorities
 
 
 class Memory(NamedTuple):
     """Makes stores in memory."""
 
-    def make(self, signature: replay.ItemSignature) -> Store:
+    def make(self, signature: replay.ItemSignature, tables: tuple[str, ...] = (TABLE,)) -> Store:
         client = MemoryClient(signature)
 
-        def read():
-            items = client.items
-            return {name: np.stack([item[name] for item in items]) for name in items[0]} if items else {}
+        def read_table(table: str) -> Contents:
+            assert {item.table for item in client.items} <= set(tables)
+            items = [item for item in client.items if item.table == table]
+            client.items[:] = [item for item in client.items if item.table != table]
+            names = items[0].fields if items else ()
+            return Contents(
+                [item.priority for item in items],
+                {name: np.stack([item.fields[name] for item in items]) for name in names},
+            )
 
-        return Store(client, read)
+        return Store(client, read_table)
 
 
 @pytest.fixture(scope="session")
@@ -138,27 +164,31 @@ def make_store(request) -> Iterator[Callable[[replay.ItemSignature], Store]]:
 
     opened = []
 
-    def make(signature: replay.ItemSignature) -> Store:
-        table = replay.TableConfig(
-            name=TABLE,
-            signature=signature,
-            max_size=1000,
-            rate_limiter=replay.MinSize(1),
-            sampler=replay.Fifo(),
-            max_times_sampled=1,
-        )
-        server = reverb_store.ReverbServer([table])
+    def make(signature: replay.ItemSignature, tables: tuple[str, ...] = (TABLE,)) -> Store:
+        configs = [
+            replay.TableConfig(
+                name=name,
+                signature=signature,
+                max_size=1000,
+                rate_limiter=replay.MinSize(1),
+                sampler=replay.Fifo(),
+                max_times_sampled=1,
+            )
+            for name in tables
+        ]
+        server = reverb_store.ReverbServer(configs)
         client = server.client()
         opened.extend([server, client])
 
-        def read():
-            size = client.table_info(TABLE).size
+        def read_table(table: str) -> Contents:
+            size = client.table_info(table).size
             if size == 0:
-                return {}
-            with client.sampler(TABLE) as sampler:
-                return sampler.sample_batch(size)[1]
+                return Contents([], {})
+            with client.sampler(table) as sampler:
+                info, fields = sampler.sample_batch(size)
+            return Contents(info.priority.tolist(), fields)
 
-        return Store(client, read)
+        return Store(client, read_table)
 
     yield make
     for resource in reversed(opened):

@@ -11,102 +11,183 @@ from minerva_acme import specs, types
 from minerva_acme.adders import NStepTransitionAdder
 from minerva_acme.replay import layouts
 
+# Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
 # An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
 # actions start + 100, ...; an item is (observation, action, reward, discount, next_observation).
 TABLES = {
-    "1 step, a terminated episode": dict(
+    "1 step": lambda d: dict(
         n_step=1,
         gamma=0.5,
-        episodes=[(0, [1, 2, 4], [1, 1, 0])],
-        items=[(0, 100, 1, 0.5, 1), (1, 101, 2, 0.5, 2), (2, 102, 4, 0, 3)],
+        episodes=[(0, [1, 2, 4], [1, 1, d])],
+        items=[(0, 100, 1, 0.5, 1), (1, 101, 2, 0.5, 2), (2, 102, 4, 0.5 * d, 3)],
     ),
-    "1 step, a truncated episode": dict(
-        n_step=1,
-        gamma=0.5,
-        episodes=[(0, [1, 2, 4], [1, 1, 1])],
-        items=[(0, 100, 1, 0.5, 1), (1, 101, 2, 0.5, 2), (2, 102, 4, 0.5, 3)],
-    ),
-    "3 steps, a terminated episode": dict(
+    "3 steps": lambda d: dict(
         n_step=3,
         gamma=0.5,
-        episodes=[(0, [1, 2, 4, 8], [1, 1, 1, 0])],
+        episodes=[(0, [1, 2, 4, 8], [1, 1, 1, d])],
         items=[
             (0, 100, 1 + 1 + 1, 0.125, 3),
-            (1, 101, 2 + 2 + 2, 0, 4),
-            (2, 102, 4 + 4, 0, 4),
-            (3, 103, 8, 0, 4),
+            (1, 101, 2 + 2 + 2, 0.125 * d, 4),
+            (2, 102, 4 + 4, 0.25 * d, 4),
+            (3, 103, 8, 0.5 * d, 4),
         ],
     ),
-    "3 steps, a truncated episode": dict(
+    "3 steps, an episode of 3": lambda d: dict(
         n_step=3,
         gamma=0.5,
-        episodes=[(0, [1, 2, 4, 8], [1, 1, 1, 1])],
-        items=[
-            (0, 100, 1 + 1 + 1, 0.125, 3),
-            (1, 101, 2 + 2 + 2, 0.125, 4),
-            (2, 102, 4 + 4, 0.25, 4),
-            (3, 103, 8, 0.5, 4),
-        ],
+        episodes=[(0, [1, 2, 4], [1, 1, d])],
+        items=[(0, 100, 3, 0.125 * d, 3), (1, 101, 4, 0.25 * d, 3), (2, 102, 4, 0.5 * d, 3)],
     ),
-    "3 steps, an episode of 3": dict(
+    "3 steps, an episode of 2": lambda d: dict(
         n_step=3,
         gamma=0.5,
-        episodes=[(0, [1, 2, 4], [1, 1, 1])],
-        items=[(0, 100, 3, 0.125, 3), (1, 101, 4, 0.25, 3), (2, 102, 4, 0.5, 3)],
+        episodes=[(0, [1, 2], [1, d])],
+        items=[(0, 100, 2, 0.25 * d, 2), (1, 101, 2, 0.5 * d, 2)],
     ),
-    "3 steps, a terminated episode of 2": dict(
-        n_step=3,
+    "3 steps, an episode of 1": lambda d: dict(
+        n_step=3, gamma=0.5, episodes=[(0, [1], [d])], items=[(0, 100, 1, 0.5 * d, 1)]
+    ),
+    "10 steps, an episode of 2": lambda d: dict(
+        n_step=10,
         gamma=0.5,
-        episodes=[(0, [1, 2], [1, 0])],
-        items=[(0, 100, 2, 0, 2), (1, 101, 2, 0, 2)],
+        episodes=[(0, [1, 2], [1, d])],
+        items=[(0, 100, 2, 0.25 * d, 2), (1, 101, 2, 0.5 * d, 2)],
     ),
-    "3 steps, a truncated episode of 2": dict(
-        n_step=3,
-        gamma=0.5,
-        episodes=[(0, [1, 2], [1, 1])],
-        items=[(0, 100, 2, 0.25, 2), (1, 101, 2, 0.5, 2)],
-    ),
-    "3 steps, an episode of 1": dict(
-        n_step=3, gamma=0.5, episodes=[(0, [1], [1])], items=[(0, 100, 1, 0.5, 1)]
-    ),
-    "the environment's discount scales what comes after it": dict(
+    "rewards that cancel": lambda d: dict(
         n_step=2,
         gamma=0.5,
-        episodes=[(0, [1, 4, 8], [0.5, 0.25, 1])],
+        episodes=[(0, [1, -2, 4], [1, 1, d])],
+        items=[(0, 100, 0, 0.25, 2), (1, 101, 0, 0.25 * d, 3), (2, 102, 4, 0.5 * d, 3)],
+    ),
+    "the environment's discount scales what comes after it": lambda d: dict(
+        n_step=2,
+        gamma=0.5,
+        episodes=[(0, [1, 4, 8], [0.5, 0.25, d])],
         items=[
             (0, 100, 1 + 0.5 * 0.5 * 4, 0.5 * 0.5 * 0.5 * 0.25, 2),
-            (1, 101, 4 + 0.5 * 0.25 * 8, 0.5 * 0.25 * 0.5, 3),
-            (2, 102, 8, 0.5, 3),
+            (1, 101, 4 + 0.5 * 0.25 * 8, 0.5 * 0.25 * 0.5 * d, 3),
+            (2, 102, 8, 0.5 * d, 3),
         ],
     ),
-    "a discount of 0 within an episode cuts the sum there": dict(
+    "a discount of 0 within an episode cuts the sum there": lambda d: dict(
         n_step=3,
         gamma=1.0,
-        episodes=[(0, [1, 2, 4], [1, 0, 1])],
-        items=[(0, 100, 3, 0, 3), (1, 101, 2, 0, 3), (2, 102, 4, 1, 3)],
+        episodes=[(0, [1, 2, 4], [1, 0, d])],
+        items=[(0, 100, 3, 0, 3), (1, 101, 2, 0, 3), (2, 102, 4, d, 3)],
     ),
-    "gamma 0": dict(
-        n_step=2, gamma=0.0, episodes=[(0, [1, 2], [1, 1])], items=[(0, 100, 1, 0, 2), (1, 101, 2, 0, 2)]
+    "gamma 0": lambda d: dict(
+        n_step=2, gamma=0.0, episodes=[(0, [1, 2], [1, d])], items=[(0, 100, 1, 0, 2), (1, 101, 2, 0, 2)]
     ),
-    "two episodes, neither reaching into the other": dict(
+    "gamma 1": lambda d: dict(
+        n_step=2,
+        gamma=1.0,
+        episodes=[(0, [1, 2, 4], [1, 1, d])],
+        items=[(0, 100, 3, 1, 2), (1, 101, 6, d, 3), (2, 102, 4, d, 3)],
+    ),
+    "two episodes, neither reaching into the other": lambda d: dict(
         n_step=2,
         gamma=0.5,
-        episodes=[(0, [1, 2], [1, 0]), (50, [4, 8], [1, 1])],
-        items=[(0, 100, 2, 0, 2), (1, 101, 2, 0, 2), (50, 150, 8, 0.25, 52), (51, 151, 8, 0.5, 52)],
+        episodes=[(0, [1, 2], [1, d]), (50, [4, 8], [1, d])],
+        items=[
+            (0, 100, 2, 0.25 * d, 2),
+            (1, 101, 2, 0.5 * d, 2),
+            (50, 150, 8, 0.25 * d, 52),
+            (51, 151, 8, 0.5 * d, 52),
+        ],
     ),
-    "a reset in the middle is a truncation": dict(
+    "a reset in the middle ends the episode there": lambda d: dict(
         n_step=3,
         gamma=0.5,
-        episodes=[(0, [1, 2], [1, 1], "reset"), (50, [4], [0])],
-        items=[(0, 100, 2, 0.25, 2), (1, 101, 2, 0.5, 2), (50, 150, 4, 0, 51)],
+        episodes=[(0, [1, 2], [1, 1], "reset"), (50, [4], [d])],
+        items=[(0, 100, 2, 0.25, 2), (1, 101, 2, 0.5, 2), (50, 150, 4, 0.5 * d, 51)],
     ),
-    "a reset before the first step writes nothing": dict(
+    "a reset after more than n steps": lambda d: dict(
         n_step=2,
         gamma=0.5,
-        episodes=[(0, [], [], "reset"), (50, [4], [0])],
-        items=[(50, 150, 4, 0, 51)],
+        episodes=[(0, [1, 2, 4], [1, 1, d], "reset")],
+        items=[(0, 100, 2, 0.25, 2), (1, 101, 4, 0.25 * d, 3), (2, 102, 4, 0.5 * d, 3)],
+    ),
+    "a reset before the first step writes nothing": lambda d: dict(
+        n_step=2,
+        gamma=0.5,
+        episodes=[(0, [], [], "reset"), (50, [4], [d])],
+        items=[(50, 150, 4, 0.5 * d, 51)],
+    ),
+    "Acme's start, 1 step": lambda d: dict(
+        n_step=1,
+        gamma=0.5,
+        shorter_at_start=True,
+        episodes=[(0, [1, 2], [1, d])],
+        items=[(0, 100, 1, 0.5, 1), (1, 101, 2, 0.5 * d, 2)],
+    ),
+    "Acme's start, 3 steps": lambda d: dict(
+        n_step=3,
+        gamma=0.5,
+        shorter_at_start=True,
+        episodes=[(0, [1, 2, 4, 8, 16], [1, 1, 1, 1, d])],
+        items=[
+            (0, 100, 1, 0.5, 1),
+            (0, 100, 1 + 1, 0.25, 2),
+            (0, 100, 1 + 1 + 1, 0.125, 3),
+            (1, 101, 2 + 2 + 2, 0.125, 4),
+            (2, 102, 4 + 4 + 4, 0.125 * d, 5),
+            (3, 103, 8 + 8, 0.25 * d, 5),
+            (4, 104, 16, 0.5 * d, 5),
+        ],
+    ),
+    "Acme's start, an episode of n": lambda d: dict(
+        n_step=3,
+        gamma=0.5,
+        shorter_at_start=True,
+        episodes=[(0, [1, 2, 4], [1, 1, d])],
+        items=[
+            (0, 100, 1, 0.5, 1),
+            (0, 100, 2, 0.25, 2),
+            (0, 100, 3, 0.125 * d, 3),
+            (1, 101, 4, 0.25 * d, 3),
+            (2, 102, 4, 0.5 * d, 3),
+        ],
+    ),
+    "Acme's start, an episode shorter than n": lambda d: dict(
+        n_step=3,
+        gamma=0.5,
+        shorter_at_start=True,
+        episodes=[(0, [1, 2], [1, d])],
+        items=[(0, 100, 1, 0.5, 1), (0, 100, 2, 0.25 * d, 2), (1, 101, 2, 0.5 * d, 2)],
+    ),
+    "Acme's start, an episode of 1": lambda d: dict(
+        n_step=3,
+        gamma=0.5,
+        shorter_at_start=True,
+        episodes=[(0, [1], [d])],
+        items=[(0, 100, 1, 0.5 * d, 1)],
+    ),
+    "Acme's start, a reset before n steps": lambda d: dict(
+        n_step=3,
+        gamma=0.5,
+        shorter_at_start=True,
+        episodes=[(0, [1, 2], [1, d], "reset"), (50, [4], [d])],
+        items=[
+            (0, 100, 1, 0.5, 1),
+            (0, 100, 2, 0.25 * d, 2),
+            (1, 101, 2, 0.5 * d, 2),
+            (50, 150, 4, 0.5 * d, 51),
+        ],
+    ),
+    "Acme's start, a reset after more than n steps": lambda d: dict(
+        n_step=2,
+        gamma=0.5,
+        shorter_at_start=True,
+        episodes=[(0, [1, 2, 4], [1, 1, d], "reset")],
+        items=[
+            (0, 100, 1, 0.5, 1),
+            (0, 100, 2, 0.25, 2),
+            (1, 101, 4, 0.25 * d, 3),
+            (2, 102, 4, 0.5 * d, 3),
+        ],
     ),
 }
+ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
 
 
 def transition(observation, action, reward, discount, next_observation) -> types.Transition:
@@ -126,12 +207,19 @@ def assert_same(items: list[types.Transition], expected: list[types.Transition])
         assert [leaf.dtype for leaf in tree.flatten(item)] == [leaf.dtype for leaf in tree.flatten(wanted)]
 
 
+@ENDS
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_timesteps_become_exactly_these_transitions(make_store, scalar_spec, play, table):
+def test_timesteps_become_exactly_these_transitions(make_store, scalar_spec, play, table, final_discount):
+    table = table(final_discount)
     layout = layouts.TransitionLayout(scalar_spec)
     store = make_store(layout.signature)
     with NStepTransitionAdder(
-        client=store.client, table="table", layout=layout, n_step=table["n_step"], discount=table["gamma"]
+        client=store.client,
+        table="table",
+        layout=layout,
+        n_step=table["n_step"],
+        discount=table["gamma"],
+        shorter_at_start=table.get("shorter_at_start", False),
     ) as adder:
         for episode in table["episodes"]:
             play(adder, *episode)
@@ -139,7 +227,7 @@ def test_timesteps_become_exactly_these_transitions(make_store, scalar_spec, pla
         assert adder.num_inserted == len(table["items"])
 
 
-@pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
+@ENDS
 def test_every_kind_of_field_comes_back_as_it_went_in(
     make_store, rich_spec, rich_episode, extras_spec, final_discount
 ):
@@ -194,6 +282,77 @@ def test_rewards_and_discounts_of_one_structure_are_folded_leaf_by_leaf(make_mem
     assert first.discount == {"a": 0.25, "b": 0}
 
 
+# (rewards and discounts of an episode of 2 steps, the folded reward and discount of its first item), n = 2.
+BROADCASTS = {
+    "a vector and a scalar": lambda d: dict(
+        rewards=[[1, 10], [2, 20]], discounts=[1, d], reward=[1 + 0.5 * 2, 10 + 0.5 * 20], discount=0.25 * d
+    ),
+    "a scalar and a vector": lambda d: dict(
+        rewards=[4, 8],
+        discounts=[[1, 0.5], [d, 1]],
+        reward=[4 + 0.5 * 8, 4 + 0.25 * 8],
+        discount=[0.25 * d, 0.125],
+    ),
+    "two vectors": lambda d: dict(
+        rewards=[[1, 10], [2, 20]],
+        discounts=[[1, 0.5], [d, 1]],
+        reward=[1 + 0.5 * 2, 10 + 0.25 * 20],
+        discount=[0.25 * d, 0.125],
+    ),
+    "a column and a row": lambda d: dict(
+        rewards=[[[1], [10]], [[2], [20]]],
+        discounts=[[1, 0], [d, 1]],
+        reward=[[1 + 0.5 * 2, 1], [10 + 0.5 * 20, 10]],
+        discount=[0.25 * d, 0],
+    ),
+}
+
+
+@ENDS
+@pytest.mark.parametrize("table", BROADCASTS.values(), ids=BROADCASTS)
+def test_rewards_and_discounts_broadcast_against_each_other(make_store, scalar_spec, table, final_discount):
+    table = {name: np.float32(value) for name, value in table(final_discount).items()}
+    spec = scalar_spec._replace(
+        rewards=specs.Array(table["rewards"].shape[1:], np.float32),
+        discounts=specs.Array(table["discounts"].shape[1:], np.float32),
+    )
+    layout = layouts.TransitionLayout(spec)
+    store = make_store(layout.signature)
+    x = np.float32([0])
+    with two_step_adder(store.client, layout) as adder:
+        adder.add_first(dm_env.restart(x))
+        for t, step_type in enumerate((dm_env.StepType.MID, dm_env.StepType.LAST)):
+            adder.add(x, dm_env.TimeStep(step_type, table["rewards"][t], table["discounts"][t], x))
+        first, second = store.items(layout)
+    np.testing.assert_array_equal(first.reward, table["reward"])
+    np.testing.assert_array_equal(first.discount, table["discount"])
+    np.testing.assert_array_equal(second.reward, np.broadcast_to(table["rewards"][1], table["reward"].shape))
+    np.testing.assert_array_equal(second.discount, 0.5 * table["discounts"][1])
+
+
+@pytest.mark.parametrize("rewards_are_a_nest", [True, False])
+def test_where_one_of_reward_and_discount_is_a_nest_the_other_counts_for_each_leaf(
+    make_memory_store, scalar_spec, rewards_are_a_nest
+):
+    scalar, x = specs.Array((), np.float32), np.float32([0])
+    zero, one, two = np.float32(0), np.float32(1), np.float32(2)
+    nest = {"a": scalar, "b": scalar}
+    if rewards_are_a_nest:
+        spec, values = scalar_spec._replace(rewards=nest), ({"a": one, "b": two}, one)
+        expected = {"a": 1.5, "b": 3}, 0.25
+    else:
+        spec, values = scalar_spec._replace(discounts=nest), (one, {"a": one, "b": zero})
+        expected = {"a": 1.5, "b": 1}, {"a": 0.25, "b": 0}
+    layout = layouts.TransitionLayout(spec)
+    store = make_memory_store(layout.signature)
+    with two_step_adder(store.client, layout) as adder:
+        adder.add_first(dm_env.restart(x))
+        for _ in range(2):
+            adder.add(x, dm_env.TimeStep(dm_env.StepType.MID, *values, x))
+    first = store.items(layout)[0]
+    assert (first.reward, first.discount) == expected
+
+
 def test_integer_rewards_are_folded_to_floats(make_memory_store, scalar_spec):
     layout = layouts.TransitionLayout(scalar_spec._replace(rewards=specs.Array((), np.int32)))
     store = make_memory_store(layout.signature)
@@ -234,13 +393,15 @@ def test_a_sum_of_rewards_beyond_float32_is_refused_and_changes_nothing(make_mem
     np.testing.assert_array_equal([item.reward for item in store.items(layout)], np.float32([3e38, 1]))
 
 
-def reference(n_step: int, gamma: float, episodes: list) -> list[types.Transition]:
+def reference(n_step: int, gamma: float, at_start: bool, episodes: list) -> list[types.Transition]:
     """The items by a plain loop over steps."""
     items = []
-    for start, rewards, discounts in episodes:
+    for start, rewards, discounts, _ in episodes:
         num_steps = len(rewards)
-        for first in range(num_steps):
-            end = min(first + n_step, num_steps)
+        spans = [(first, min(first + n_step, num_steps)) for first in range(num_steps)]
+        if at_start and spans:
+            spans = [(0, end) for end in range(1, spans[0][1])] + spans
+        for first, end in spans:
             reward = 0.0
             for k in range(first, end):
                 factor = 1.0
@@ -260,19 +421,29 @@ STEPS = st.lists(
 
 
 @settings(max_examples=50, deadline=None)
-@given(n_step=st.integers(1, 6), gamma=st.floats(0, 1), lists=st.lists(STEPS, max_size=4))
+@given(
+    n_step=st.integers(1, 6),
+    gamma=st.floats(0, 1),
+    at_start=st.booleans(),
+    lists=st.lists(st.tuples(STEPS, st.sampled_from(["last", "reset"])), max_size=4),
+)
 def test_any_episodes_become_what_a_plain_loop_says(
-    make_memory_store, scalar_spec, play, n_step, gamma, lists
+    make_memory_store, scalar_spec, play, n_step, gamma, at_start, lists
 ):
-    episodes = [(50 * i, *zip(*steps, strict=True)) for i, steps in enumerate(lists)]
+    episodes = [(50 * i, *zip(*steps, strict=True), end) for i, (steps, end) in enumerate(lists)]
     layout = layouts.TransitionLayout(scalar_spec)
     store = make_memory_store(layout.signature)
     with NStepTransitionAdder(
-        client=store.client, table="table", layout=layout, n_step=n_step, discount=gamma
+        client=store.client,
+        table="table",
+        layout=layout,
+        n_step=n_step,
+        discount=gamma,
+        shorter_at_start=at_start,
     ) as adder:
         for episode in episodes:
             play(adder, *episode)
-    expected = reference(n_step, gamma, episodes)
+    expected = reference(n_step, gamma, at_start, episodes)
     items = store.items(layout)
     assert len(items) == len(expected)
     for item, wanted in zip(items, expected, strict=True):

@@ -6,148 +6,207 @@ import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minerva_acme import types
+from minerva_acme import adders, types
 from minerva_acme.adders import SequenceAdder
 from minerva_acme.replay import layouts
 
+# Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
 # An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
 # actions start + 100, ...; an item is (observation, action, reward, discount, mask).
 TABLES = {
-    "a terminated episode of T steps": dict(
+    "an episode of T steps": lambda d: dict(
         length=3,
         period=1,
-        episodes=[(0, [1, 2, 3], [1, 1, 0])],
+        episodes=[(0, [1, 2, 3], [1, 1, d])],
         items=[
-            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 0], [1, 1, 1]),
-            ([1, 2, 3, 3], [101, 102, 0], [2, 3, 0], [1, 0, 0], [1, 1, 0]),
-            ([2, 3, 3, 3], [102, 0, 0], [3, 0, 0], [0, 0, 0], [1, 0, 0]),
+            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, d], [1, 1, 1]),
+            ([1, 2, 3, 3], [101, 102, 0], [2, 3, 0], [1, d, 0], [1, 1, 0]),
+            ([2, 3, 3, 3], [102, 0, 0], [3, 0, 0], [d, 0, 0], [1, 0, 0]),
         ],
     ),
-    "a truncated episode of T steps": dict(
-        length=3,
-        period=1,
-        episodes=[(0, [1, 2, 3], [1, 1, 1])],
-        items=[
-            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
-            ([1, 2, 3, 3], [101, 102, 0], [2, 3, 0], [1, 1, 0], [1, 1, 0]),
-            ([2, 3, 3, 3], [102, 0, 0], [3, 0, 0], [1, 0, 0], [1, 0, 0]),
-        ],
-    ),
-    "a truncation whose discount is neither 0 nor 1": dict(
+    "discounts that are neither 0 nor 1": lambda d: dict(
         length=2,
         period=1,
-        episodes=[(0, [1, 2], [0.75, 0.5])],
+        episodes=[(0, [1, 2], [0.75, 0.5 * d])],
         items=[
-            ([0, 1, 2], [100, 101], [1, 2], [0.75, 0.5], [1, 1]),
-            ([1, 2, 2], [101, 0], [2, 0], [0.5, 0], [1, 0]),
+            ([0, 1, 2], [100, 101], [1, 2], [0.75, 0.5 * d], [1, 1]),
+            ([1, 2, 2], [101, 0], [2, 0], [0.5 * d, 0], [1, 0]),
         ],
     ),
-    "an episode longer than T": dict(
+    "a discount of 0 within an episode ends nothing": lambda d: dict(
+        length=2,
+        period=2,
+        episodes=[(0, [1, 2, 3], [0, 1, d])],
+        items=[
+            ([0, 1, 2], [100, 101], [1, 2], [0, 1], [1, 1]),
+            ([2, 3, 3], [102, 0], [3, 0], [d, 0], [1, 0]),
+        ],
+    ),
+    "an episode longer than T": lambda d: dict(
         length=2,
         period=1,
-        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, 0])],
+        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
         items=[
             ([0, 1, 2], [100, 101], [1, 2], [1, 1], [1, 1]),
             ([1, 2, 3], [101, 102], [2, 3], [1, 1], [1, 1]),
-            ([2, 3, 4], [102, 103], [3, 4], [1, 0], [1, 1]),
-            ([3, 4, 4], [103, 0], [4, 0], [0, 0], [1, 0]),
+            ([2, 3, 4], [102, 103], [3, 4], [1, d], [1, 1]),
+            ([3, 4, 4], [103, 0], [4, 0], [d, 0], [1, 0]),
         ],
     ),
-    "a terminated episode shorter than T": dict(
+    "an episode shorter than T": lambda d: dict(
         length=4,
         period=1,
-        episodes=[(0, [1, 2], [1, 0])],
+        episodes=[(0, [1, 2], [1, d])],
         items=[
-            ([0, 1, 2, 2, 2], [100, 101, 0, 0], [1, 2, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]),
-            ([1, 2, 2, 2, 2], [101, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]),
+            ([0, 1, 2, 2, 2], [100, 101, 0, 0], [1, 2, 0, 0], [1, d, 0, 0], [1, 1, 0, 0]),
+            ([1, 2, 2, 2, 2], [101, 0, 0, 0], [2, 0, 0, 0], [d, 0, 0, 0], [1, 0, 0, 0]),
         ],
     ),
-    "a truncated episode shorter than T": dict(
-        length=4,
-        period=1,
-        episodes=[(0, [1, 2], [1, 1])],
-        items=[
-            ([0, 1, 2, 2, 2], [100, 101, 0, 0], [1, 2, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]),
-            ([1, 2, 2, 2, 2], [101, 0, 0, 0], [2, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]),
-        ],
-    ),
-    "an episode of one step": dict(
+    "an episode of one step": lambda d: dict(
         length=3,
         period=1,
-        episodes=[(0, [1], [0])],
-        items=[([0, 1, 1, 1], [100, 0, 0], [1, 0, 0], [0, 0, 0], [1, 0, 0])],
+        episodes=[(0, [1], [d])],
+        items=[([0, 1, 1, 1], [100, 0, 0], [1, 0, 0], [d, 0, 0], [1, 0, 0])],
     ),
-    "sequences of one step": dict(
+    "sequences of one step": lambda d: dict(
         length=1,
         period=1,
-        episodes=[(0, [1, 2], [1, 0])],
-        items=[([0, 1], [100], [1], [1], [1]), ([1, 2], [101], [2], [0], [1])],
+        episodes=[(0, [1, 2], [1, d])],
+        items=[([0, 1], [100], [1], [1], [1]), ([1, 2], [101], [2], [d], [1])],
     ),
-    "period 2, even number of steps": dict(
+    "period 2, even number of steps": lambda d: dict(
         length=3,
         period=2,
-        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, 0])],
+        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
         items=[
             ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
-            ([2, 3, 4, 4], [102, 103, 0], [3, 4, 0], [1, 0, 0], [1, 1, 0]),
+            ([2, 3, 4, 4], [102, 103, 0], [3, 4, 0], [1, d, 0], [1, 1, 0]),
         ],
     ),
-    "period 2, odd number of steps": dict(
+    "period 2, odd number of steps": lambda d: dict(
         length=3,
         period=2,
-        episodes=[(0, [1, 2, 3, 4, 5], [1, 1, 1, 1, 1])],
+        episodes=[(0, [1, 2, 3, 4, 5], [1, 1, 1, 1, d])],
         items=[
             ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
-            ([2, 3, 4, 5], [102, 103, 104], [3, 4, 5], [1, 1, 1], [1, 1, 1]),
-            ([4, 5, 5, 5], [104, 0, 0], [5, 0, 0], [1, 0, 0], [1, 0, 0]),
+            ([2, 3, 4, 5], [102, 103, 104], [3, 4, 5], [1, 1, d], [1, 1, 1]),
+            ([4, 5, 5, 5], [104, 0, 0], [5, 0, 0], [d, 0, 0], [1, 0, 0]),
         ],
     ),
-    "period T, a multiple of T steps": dict(
+    "period T, a multiple of T steps": lambda d: dict(
         length=2,
         period=2,
-        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, 0])],
+        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
         items=[
             ([0, 1, 2], [100, 101], [1, 2], [1, 1], [1, 1]),
-            ([2, 3, 4], [102, 103], [3, 4], [1, 0], [1, 1]),
+            ([2, 3, 4], [102, 103], [3, 4], [1, d], [1, 1]),
         ],
     ),
-    "period T, one step more": dict(
+    "period T, one step more": lambda d: dict(
         length=2,
         period=2,
-        episodes=[(0, [1, 2, 3], [1, 1, 1])],
+        episodes=[(0, [1, 2, 3], [1, 1, d])],
         items=[
             ([0, 1, 2], [100, 101], [1, 2], [1, 1], [1, 1]),
-            ([2, 3, 3], [102, 0], [3, 0], [1, 0], [1, 0]),
+            ([2, 3, 3], [102, 0], [3, 0], [d, 0], [1, 0]),
         ],
     ),
-    "two episodes, neither reaching into the other": dict(
+    "two episodes, neither reaching into the other": lambda d: dict(
         length=2,
         period=1,
-        episodes=[(0, [1, 2], [1, 0]), (50, [3, 4], [1, 1])],
+        episodes=[(0, [1, 2], [1, d]), (50, [3, 4], [1, d])],
         items=[
-            ([0, 1, 2], [100, 101], [1, 2], [1, 0], [1, 1]),
-            ([1, 2, 2], [101, 0], [2, 0], [0, 0], [1, 0]),
-            ([50, 51, 52], [150, 151], [3, 4], [1, 1], [1, 1]),
-            ([51, 52, 52], [151, 0], [4, 0], [1, 0], [1, 0]),
+            ([0, 1, 2], [100, 101], [1, 2], [1, d], [1, 1]),
+            ([1, 2, 2], [101, 0], [2, 0], [d, 0], [1, 0]),
+            ([50, 51, 52], [150, 151], [3, 4], [1, d], [1, 1]),
+            ([51, 52, 52], [151, 0], [4, 0], [d, 0], [1, 0]),
         ],
     ),
-    "a reset in the middle is a truncation": dict(
+    "a reset in the middle ends the episode there": lambda d: dict(
         length=3,
         period=1,
-        episodes=[(0, [1, 2], [1, 1], "reset"), (50, [3], [0])],
+        episodes=[(0, [1, 2], [1, d], "reset"), (50, [3], [d])],
         items=[
-            ([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, 1, 0], [1, 1, 0]),
-            ([1, 2, 2, 2], [101, 0, 0], [2, 0, 0], [1, 0, 0], [1, 0, 0]),
-            ([50, 51, 51, 51], [150, 0, 0], [3, 0, 0], [0, 0, 0], [1, 0, 0]),
+            ([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0]),
+            ([1, 2, 2, 2], [101, 0, 0], [2, 0, 0], [d, 0, 0], [1, 0, 0]),
+            ([50, 51, 51, 51], [150, 0, 0], [3, 0, 0], [d, 0, 0], [1, 0, 0]),
         ],
     ),
-    "a reset before the first step writes nothing": dict(
+    "a reset before the first step writes nothing": lambda d: dict(
         length=2,
         period=1,
-        episodes=[(0, [], [], "reset"), (50, [3], [0])],
-        items=[([50, 51, 51], [150, 0], [3, 0], [0, 0], [1, 0])],
+        episodes=[(0, [], [], "reset"), (50, [3], [d])],
+        items=[([50, 51, 51], [150, 0], [3, 0], [d, 0], [1, 0])],
+    ),
+    "what is left is written short": lambda d: dict(
+        length=3,
+        period=2,
+        at_end=adders.write_short,
+        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
+        items=[
+            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
+            ([2, 3, 4, 4], [102, 103, 0], [3, 4, 0], [1, d, 0], [1, 1, 0]),
+        ],
+    ),
+    "nothing is left to write short": lambda d: dict(
+        length=3,
+        period=1,
+        at_end=adders.write_short,
+        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
+        items=[
+            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
+            ([1, 2, 3, 4], [101, 102, 103], [2, 3, 4], [1, 1, d], [1, 1, 1]),
+        ],
+    ),
+    "an episode shorter than T is written short, once": lambda d: dict(
+        length=3,
+        period=1,
+        at_end=adders.write_short,
+        episodes=[(0, [1, 2], [1, d]), (50, [3], [d], "reset"), (70, [], [], "reset")],
+        items=[
+            ([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0]),
+            ([50, 51, 51, 51], [150, 0, 0], [3, 0, 0], [d, 0, 0], [1, 0, 0]),
+        ],
+    ),
+    "the last sequence is shifted back": lambda d: dict(
+        length=3,
+        period=2,
+        at_end=adders.shift_back,
+        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
+        items=[
+            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
+            ([1, 2, 3, 4], [101, 102, 103], [2, 3, 4], [1, 1, d], [1, 1, 1]),
+        ],
+    ),
+    "nothing is left to shift back": lambda d: dict(
+        length=2,
+        period=2,
+        at_end=adders.shift_back,
+        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d], "reset")],
+        items=[
+            ([0, 1, 2], [100, 101], [1, 2], [1, 1], [1, 1]),
+            ([2, 3, 4], [102, 103], [3, 4], [1, d], [1, 1]),
+        ],
+    ),
+    "there is no room to shift back": lambda d: dict(
+        length=3,
+        period=2,
+        at_end=adders.shift_back,
+        episodes=[(0, [1, 2], [1, d])],
+        items=[([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0])],
+    ),
+    "what fills no sequence is dropped": lambda d: dict(
+        length=2,
+        period=2,
+        at_end=adders.drop_short,
+        episodes=[(0, [1, 2, 3], [1, 1, d]), (50, [4], [d]), (70, [5, 6], [1, d])],
+        items=[
+            ([0, 1, 2], [100, 101], [1, 2], [1, 1], [1, 1]),
+            ([70, 71, 72], [170, 171], [5, 6], [1, d], [1, 1]),
+        ],
     ),
 }
+ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
 
 
 def trajectory(observation, action, reward, discount, mask) -> types.Trajectory:
@@ -167,18 +226,26 @@ def assert_same(items: list[types.Trajectory], expected: list[types.Trajectory])
         assert [leaf.dtype for leaf in tree.flatten(item)] == [leaf.dtype for leaf in tree.flatten(wanted)]
 
 
+@ENDS
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_timesteps_become_exactly_these_sequences(make_store, scalar_spec, play, table):
+def test_timesteps_become_exactly_these_sequences(make_store, scalar_spec, play, table, final_discount):
+    table = table(final_discount)
     layout = layouts.TrajectoryLayout(scalar_spec, table["length"])
     store = make_store(layout.signature)
-    with SequenceAdder(client=store.client, table="table", layout=layout, period=table["period"]) as adder:
+    with SequenceAdder(
+        client=store.client,
+        table="table",
+        layout=layout,
+        period=table["period"],
+        at_end=table.get("at_end", adders.pad_every_start),
+    ) as adder:
         for episode in table["episodes"]:
             play(adder, *episode)
         assert_same(store.items(layout), [trajectory(*item) for item in table["items"]])
         assert adder.num_inserted == len(table["items"])
 
 
-@pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
+@ENDS
 def test_every_kind_of_field_comes_back_as_it_went_in(
     make_store, rich_spec, rich_episode, extras_spec, final_discount
 ):
@@ -211,12 +278,26 @@ def test_every_kind_of_field_comes_back_as_it_went_in(
     assert_same(items, expected)
 
 
-def reference(length: int, period: int, episodes: list) -> list[types.Trajectory]:
+def starts(length: int, period: int, at_end, num_steps: int) -> list[int]:
+    """Where sequences start, by a plain loop over steps."""
+    full = [first for first in range(0, num_steps, period) if first + length <= num_steps]
+    short = [first for first in range(0, num_steps, period) if first + length > num_steps]
+    is_rest = num_steps > 0 and (not full or full[-1] + length < num_steps)
+    if at_end is adders.pad_every_start:
+        return full + short
+    if at_end is adders.write_short:
+        return full + short[:is_rest]
+    if at_end is adders.shift_back:
+        return full + [max(0, num_steps - length)] * is_rest
+    return full
+
+
+def reference(length: int, period: int, at_end, episodes: list) -> list[types.Trajectory]:
     """The items by a plain loop over transitions."""
     items = []
-    for start, rewards, discounts in episodes:
+    for start, rewards, discounts, _ in episodes:
         num_steps = len(rewards)
-        for first in range(0, num_steps, period):
+        for first in starts(length, period, at_end, num_steps):
             rows = []
             for t in range(first, first + length):
                 rows.append((start + 100 + t, rewards[t], discounts[t], 1) if t < num_steps else (0, 0, 0, 0))
@@ -233,19 +314,24 @@ STEPS = st.lists(
 @settings(max_examples=50, deadline=None)
 @given(
     length_and_period=st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))),
-    lists=st.lists(STEPS, max_size=4),
+    at_end=st.sampled_from(
+        [adders.pad_every_start, adders.write_short, adders.shift_back, adders.drop_short]
+    ),
+    lists=st.lists(st.tuples(STEPS, st.sampled_from(["last", "reset"])), max_size=4),
 )
 def test_any_episodes_become_what_a_plain_loop_says(
-    make_memory_store, scalar_spec, play, length_and_period, lists
+    make_memory_store, scalar_spec, play, length_and_period, at_end, lists
 ):
     length, period = length_and_period
-    episodes = [(50 * i, *zip(*steps, strict=True)) for i, steps in enumerate(lists)]
+    episodes = [(50 * i, *zip(*steps, strict=True), end) for i, (steps, end) in enumerate(lists)]
     layout = layouts.TrajectoryLayout(scalar_spec, length)
     store = make_memory_store(layout.signature)
-    with SequenceAdder(client=store.client, table="table", layout=layout, period=period) as adder:
+    with SequenceAdder(
+        client=store.client, table="table", layout=layout, period=period, at_end=at_end
+    ) as adder:
         for episode in episodes:
             play(adder, *episode)
-    assert_same(store.items(layout), reference(length, period, episodes))
+    assert_same(store.items(layout), reference(length, period, at_end, episodes))
 
 
 @pytest.mark.parametrize("period", [0, 4])
