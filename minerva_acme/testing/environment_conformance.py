@@ -162,8 +162,8 @@ class WrapperConformance(EnvironmentConformance):
         inner._conformance_marker = object()  # type: ignore[attr-defined]
         for name in ("_conformance_marker", "no_such_attribute"):
             assert not hasattr(wrapper, name), (
-                f"{type(wrapper).__name__} must raise AttributeError for `{name}`, got "
-                f"{getattr(wrapper, name)!r}. Copying and unpickling ask for private names too early."
+                f"{type(wrapper).__name__} must raise AttributeError for `{name}`, got a value. "
+                "Copying and unpickling ask for private names before there is anything to forward to."
             )
 
     def test_close_closes_what_is_wrapped(self) -> None:

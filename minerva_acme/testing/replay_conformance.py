@@ -179,7 +179,7 @@ class ReplayConformance(abc.ABC):
                     message = str(error)
                 else:
                     raise AssertionError(
-                        f"`{method.__name__}` of an unknown table must raise ReplayError, got none."
+                        f"`{method.__name__}` of an unknown table must raise ReplayError, got no error."
                     )
                 assert "'table'" in message, (
                     f"`{method.__name__}` must list the tables there are, expected 'table' in: {message}"

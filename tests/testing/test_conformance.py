@@ -1,4 +1,4 @@
-"""Conformance classes pass on parts that keep their contract, and say what is wrong with those that do not."""
+"""Conformance classes pass on parts that keep their contract, and say what is wrong with the others."""
 
 import numpy as np
 import pytest

@@ -1,0 +1,426 @@
+"""Environments, wrappers and stores that break their contract, and what their authors are told."""
+
+import dm_env
+import numpy as np
+import pytest
+
+from minerva_acme import replay, specs, testing, wrappers
+
+
+class EnvironmentSuite(testing.EnvironmentConformance):
+    part = testing.FakeEnvironment
+    max_steps = 20
+
+    def make_environment(self):
+        return self.part()
+
+
+class WrapperSuite(testing.WrapperConformance):
+    part = wrappers.EnvironmentWrapper
+
+    def wrap(self, environment):
+        return self.part(environment)
+
+
+class Environment(dm_env.Environment):
+    """Three steps of zeros; the base of the wrong ones below."""
+
+    reward_at_first = None
+    discount = 1.0
+    num_steps = 3
+
+    def __init__(self):
+        self.t = None
+
+    def observation(self):
+        return np.zeros(2, np.float32)
+
+    def reset(self):
+        self.t = 0
+        return dm_env.TimeStep(dm_env.StepType.FIRST, self.reward_at_first, None, self.observation())
+
+    def step(self, action):
+        if self.t is None:
+            return self.reset()
+        self.t += 1
+        step_type = dm_env.StepType.MID
+        if self.t == self.num_steps:
+            step_type, self.t = dm_env.StepType.LAST, None
+        return dm_env.TimeStep(step_type, 1.0, self.discount, self.observation())
+
+    def observation_spec(self):
+        return specs.Array((2,), np.float32)
+
+    def action_spec(self):
+        return specs.BoundedArray((2,), np.float32, -1.0, 1.0)
+
+
+class RewardsTheFirst(Environment):
+    reward_at_first = 0.0
+
+
+class ComputesInDouble(Environment):
+    def observation(self):
+        return {"state": np.zeros(2)}
+
+    def observation_spec(self):
+        return {"state": specs.Array((2,), np.float32)}
+
+
+class Diverges(Environment):
+    def observation(self):
+        return np.array([0.0, np.nan if self.t == 2 else 1.0], np.float32)
+
+
+class DiscountsTooMuch(Environment):
+    discount = 1.5
+
+    def discount_spec(self):
+        return specs.Array((), np.float64)
+
+
+class NeverEnds(Environment):
+    num_steps = -1
+
+
+class StopsAtItsEnd(Environment):
+    def step(self, action):
+        if self.t is None:
+            self.t = 0
+            return dm_env.transition(1.0, self.observation())
+        return super().step(action)
+
+
+class ReusesItsArray(Environment):
+    def __init__(self):
+        super().__init__()
+        self.array = np.zeros(2, np.float32)
+
+    def observation(self):
+        self.array += 1
+        return self.array
+
+
+class ClipsInPlace(Environment):
+    def step(self, action):
+        action *= 0
+        return super().step(action)
+
+
+class DescribesByHand(Environment):
+    def observation_spec(self):
+        return (2,)
+
+
+class GrowsItsSpec(Environment):
+    size = 2
+
+    def observation_spec(self):
+        return specs.Array((self.size,), np.float32)
+
+    def step(self, action):
+        self.size = 3
+        return super().step(action)
+
+
+class Opaque(dm_env.Environment):
+    """Forwards the environment's methods alone."""
+
+    def __init__(self, environment):
+        self.wrapped = environment
+
+    def reset(self):
+        return self.wrapped.reset()
+
+    def step(self, action):
+        return self.wrapped.step(action)
+
+    def observation_spec(self):
+        return self.wrapped.observation_spec()
+
+    def action_spec(self):
+        return self.wrapped.action_spec()
+
+
+class LooksEverywhere(wrappers.EnvironmentWrapper):
+    def __getattr__(self, name):
+        return getattr(self.__dict__["_environment"], name)
+
+
+class KeepsTheOldSpec(wrappers.EnvironmentWrapper):
+    """Doubles the observation, but not its spec."""
+
+    def reset(self):
+        return self._double(super().reset())
+
+    def step(self, action):
+        return self._double(super().step(action))
+
+    def _double(self, timestep):
+        return timestep._replace(observation=np.concatenate([timestep.observation] * 2))
+
+
+class KeepsALambda(wrappers.EnvironmentWrapper):
+    def __init__(self, environment):
+        super().__init__(environment)
+        self.scale = lambda x: x
+
+
+class CopiesShareTheWrapped(wrappers.EnvironmentWrapper):
+    def __deepcopy__(self, memo):
+        return type(self)(self._environment)
+
+
+class LeavesItOpen(wrappers.EnvironmentWrapper):
+    def close(self):
+        pass
+
+
+class Sampler(replay.Sampler):
+    """A sampler whose batches are spoiled."""
+
+    def __init__(self, sampler, spoil):
+        self.sampler, self.spoil = sampler, spoil
+
+    def sample_batch(self, batch_size, timeout_seconds=None):
+        info, fields = self.sampler.sample_batch(batch_size, timeout_seconds)
+        return info, self.spoil(fields)
+
+    def close(self):
+        self.sampler.close()
+
+
+class Spoils(replay.ReverbClient):
+    spoil = staticmethod(dict)
+
+    def sampler(self, table):
+        return Sampler(super().sampler(table), self.spoil)
+
+
+class Widens(Spoils):
+    @staticmethod
+    def spoil(fields):
+        return {name: field.astype(np.float64) for name, field in fields.items()}
+
+
+class DropsTheLengthAxis(Spoils):
+    @staticmethod
+    def spoil(fields):
+        return {name: field[:, 0] if field.shape[1] == 1 else field for name, field in fields.items()}
+
+
+class LosesAField(Spoils):
+    @staticmethod
+    def spoil(fields):
+        return {name: field for name, field in fields.items() if name != "image"}
+
+
+class Freezes(Spoils):
+    @staticmethod
+    def spoil(fields):
+        for field in fields.values():
+            field.flags.writeable = False
+        return fields
+
+
+class IgnoresPriorities(replay.ReverbClient):
+    def update_priorities(self, table, keys, priorities):
+        pass
+
+
+class KnowsEveryTable(replay.ReverbClient):
+    def table_info(self, table):
+        return replay.TableInfo(table, 0, 0, 0, 0, 0)
+
+
+class ClosesOnce(replay.ReverbClient):
+    closed = False
+
+    def close(self):
+        if self.closed:
+            raise RuntimeError("closed already")
+        self.closed = True
+
+
+class ReplaySuite(testing.ReplayConformance):
+    part = replay.ReverbClient
+
+    def make_server(self, tables):
+        server = replay.ReverbServer(tables)
+        server.client = lambda: self.part(server.address)
+        return server
+
+
+def case(suite, part, test, message):
+    marks = [pytest.mark.reverb] if suite is ReplaySuite else []
+    return pytest.param(suite, part, test, message, marks=marks, id=part.__name__)
+
+
+@pytest.mark.parametrize(
+    ("suite", "part", "test", "message"),
+    [
+        case(
+            EnvironmentSuite,
+            RewardsTheFirst,
+            "reset_returns_first_before_within_and_after_an_episode",
+            "`reset` before the first episode must return FIRST with reward None, got 0.0.",
+        ),
+        case(
+            EnvironmentSuite,
+            ComputesInDouble,
+            "every_timestep_conforms_to_the_specs",
+            "`reset` must return what the specs say: `observation['state']` must be Array(2,) "
+            "float32, got array([0., 0.]): Expected dtype dtype('float32') but found "
+            "dtype('float64')",
+        ),
+        case(
+            EnvironmentSuite,
+            Diverges,
+            "every_timestep_conforms_to_the_specs",
+            "`step` number 2 must return what the specs say: `observation` must be Array(2,) "
+            "float32 and finite, got array([ 0., nan], dtype=float32).",
+        ),
+        case(
+            EnvironmentSuite,
+            DiscountsTooMuch,
+            "discounts_lie_between_0_and_1",
+            "`step` number 1 must return a discount in [0, 1], got 1.5.",
+        ),
+        case(
+            EnvironmentSuite,
+            NeverEnds,
+            "an_episode_is_first_then_mid_then_last",
+            "`step` must return LAST at some time, got 20 steps without one. If the episodes are "
+            "longer, raise `max_steps`; if they have no end, wrap them in a step limit.",
+        ),
+        case(
+            EnvironmentSuite,
+            StopsAtItsEnd,
+            "a_step_before_the_first_reset_and_after_last_begins_an_episode",
+            "`step` before the first reset must return FIRST, got MID.",
+        ),
+        case(
+            EnvironmentSuite,
+            ReusesItsArray,
+            "what_was_given_out_is_not_changed_later",
+            "`step` must return fresh arrays, but call 1 changed the timestep before it. Expected "
+            "array([1., 1.], dtype=float32), got array([2., 2.], dtype=float32).",
+        ),
+        case(
+            EnvironmentSuite,
+            ClipsInPlace,
+            "an_action_is_left_as_it_is",
+            "`step` must not change the action that it is given. Expected array(",
+        ),
+        case(
+            EnvironmentSuite,
+            DescribesByHand,
+            "the_four_specs_are_nests_of_specs_and_stay_the_same",
+            "`observation_spec` must return a nest of dm_env specs, got 2.",
+        ),
+        case(
+            EnvironmentSuite,
+            GrowsItsSpec,
+            "the_four_specs_are_nests_of_specs_and_stay_the_same",
+            "`observation_spec` must return the same spec after an episode as before, expected "
+            "Array(shape=(2,), dtype=dtype('float32'), name=None), got Array(shape=(3,), "
+            "dtype=dtype('float32'), name=None).",
+        ),
+        case(
+            WrapperSuite,
+            Opaque,
+            "public_attributes_reach_through",
+            "Opaque must forward public attributes: expected `conformance_marker` of the wrapped "
+            "environment, got none. Inherit from wrappers.EnvironmentWrapper.",
+        ),
+        case(
+            WrapperSuite,
+            LooksEverywhere,
+            "private_and_unknown_attributes_do_not",
+            "LooksEverywhere must raise AttributeError for `_conformance_marker`, got a value. "
+            "Copying and unpickling ask for private names before there is anything to forward to.",
+        ),
+        case(
+            WrapperSuite,
+            KeepsTheOldSpec,
+            "every_timestep_conforms_to_the_specs",
+            "`reset` must return what the specs say: `observation` must be Array(3,) float32, got array(",
+        ),
+        case(
+            WrapperSuite,
+            KeepsALambda,
+            "a_pickled_copy_goes_on_alike_and_on_its_own",
+            "pickle must copy KeepsALambda, got ",
+        ),
+        case(
+            WrapperSuite,
+            CopiesShareTheWrapped,
+            "a_deep_copy_goes_on_alike_and_on_its_own",
+            "A copy.deepcopy copy of CopiesShareTheWrapped must go on as the original. Expected "
+            "array(2., dtype=float32) at [1], got array(3., dtype=float32).",
+        ),
+        case(
+            WrapperSuite,
+            LeavesItOpen,
+            "close_closes_what_is_wrapped",
+            "`close` must close the wrapped environment, expected one call of its `close`, got 0.",
+        ),
+        case(
+            ReplaySuite,
+            Widens,
+            "rows_come_back_as_they_were_written",
+            "`sample_batch` must return 'number' as [B, length, *row], expected float32 (4, 3, 2), "
+            "got float64 (4, 3, 2).",
+        ),
+        case(
+            ReplaySuite,
+            DropsTheLengthAxis,
+            "rows_come_back_as_they_were_written",
+            "`sample_batch` must return 'count' as [B, length, *row], expected int64 (4, 1), got int64 (4,).",
+        ),
+        case(
+            ReplaySuite,
+            LosesAField,
+            "rows_come_back_as_they_were_written",
+            "`sample_batch` must return the field 'image', got ['count', 'number'].",
+        ),
+        case(
+            ReplaySuite,
+            Freezes,
+            "a_batch_is_writable_and_nobody_elses",
+            "`sample_batch` must return writable arrays, got a read-only one.",
+        ),
+        case(
+            ReplaySuite,
+            IgnoresPriorities,
+            "items_are_selected_by_their_priorities",
+            "`update_priorities` must take items of priority 0 out of the draw, expected {1} "
+            "alone, got [0, 1, 2].",
+        ),
+        case(
+            ReplaySuite,
+            KnowsEveryTable,
+            "an_unknown_table_is_refused_and_the_known_ones_listed",
+            "`table_info` of an unknown table must raise ReplayError, got no error.",
+        ),
+        case(
+            ReplaySuite,
+            ClosesOnce,
+            "everything_may_be_closed_twice",
+            "The second `close` of ClosesOnce must do no harm, got RuntimeError('closed already').",
+        ),
+    ],
+)
+def test_a_broken_contract_is_found_and_named(suite, part, test, message):
+    broken = type("Broken", (suite,), {"part": part})()
+    with pytest.raises(AssertionError) as caught:
+        getattr(broken, f"test_{test}")()
+    assert str(caught.value).startswith(message)
+
+
+def test_every_part_that_the_wrong_ones_are_made_of_is_right():
+    for right in (type("Right", (EnvironmentSuite,), {"part": Environment})(), WrapperSuite()):
+        tests = [name for name in dir(right) if name.startswith("test_")]
+        assert len(tests) >= 8
+        for name in tests:
+            getattr(right, name)()
