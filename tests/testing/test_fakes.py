@@ -1,10 +1,12 @@
 import dm_env
 import numpy as np
 import pytest
+import torch
+import tree
 from absl.testing import absltest
 from dm_env import test_utils
 
-from minerva_acme import environment_loop, specs, testing
+from minerva_acme import environment_loop, specs, testing, types
 
 NEST = {
     "camera": specs.BoundedArray((4, 4, 3), np.uint8, 0, 255),
@@ -80,6 +82,67 @@ def test_an_action_that_breaks_its_spec_is_refused_and_its_leaf_named(action, me
         environment.step(action)
     assert environment.actions == []
     assert environment.step({"arm": np.zeros(2, np.float32), "grip": np.int32(1)}).mid()
+
+
+@pytest.mark.parametrize("variant", ["continuous", "bounded", "discrete", "nested"])
+def test_each_variant_plays_an_episode_within_its_specs(variant):
+    environment = getattr(testing.FakeEnvironment, variant)(episode_length=4, truncates=True)
+    spec = specs.make_environment_spec(environment)
+    action = tree.map_structure(lambda leaf: leaf.generate_value(), spec.actions)
+    actor = testing.FakeActor(action, spec)
+    result = environment_loop.EnvironmentLoop(environment=environment, actor=actor).run_episode()
+    assert (result["episode_length"], result["episode_return"]) == (4, 10.0)
+    for timestep in environment.timesteps:
+        testing.check_timestep(timestep, spec)
+
+
+def test_the_variants_are_what_their_names_say():
+    fake = testing.FakeEnvironment
+    assert type(fake.continuous(action_size=4).action_spec()) is specs.Array
+    assert fake.continuous(action_size=4).action_spec().shape == (4,)
+    low, high = specs.bounds(fake.bounded(observation_size=2).observation_spec())
+    assert (low.tolist(), high.tolist()) == ([-1.0, -2.0], [1.0, 3.0])
+    assert fake.discrete(num_actions=9).action_spec().num_values == 9
+    assert sorted(fake.nested().observation_spec()) == ["camera", "gear", "joints"]
+    assert sorted(fake.nested().action_spec()) == ["arm", "grip"]
+
+
+def test_a_nest_of_rewards_and_discounts_holds_the_step_in_every_leaf():
+    environment = testing.FakeEnvironment(
+        episode_length=2,
+        reward_spec={"a": specs.Array((), np.float64), "b": specs.Array((2,), np.int32)},
+        discount_spec=specs.BoundedArray((2,), np.float32, 0.0, 1.0),
+    )
+    environment.reset()
+    steps = [environment.step(np.zeros(2, np.float32)) for _ in range(2)]
+    assert [step.reward["a"] for step in steps] == [1.0, 2.0]
+    assert [step.reward["b"].tolist() for step in steps] == [[1, 1], [2, 2]]
+    assert [step.discount.tolist() for step in steps] == [[1.0, 1.0], [0.0, 0.0]]
+
+
+def test_an_actor_that_was_given_specs_names_the_leaf_that_breaks_them():
+    nested, flat = testing.FakeEnvironment.nested(), testing.FakeEnvironment()
+    first, other = nested.reset(), flat.reset()
+    actor = testing.FakeActor(np.zeros(3, np.float32), specs.make_environment_spec(nested))
+    actor.observe_first(first)
+    with pytest.raises(ValueError, match="`observation` must have the structure"):
+        actor.select_action(other.observation)
+    with pytest.raises(ValueError, match="`reward` of a FIRST timestep must be None, got 1.0"):
+        actor.observe_first(first._replace(reward=1.0))
+    with pytest.raises(ValueError, match="`action` must have the structure"):
+        actor.observe(np.zeros(3, np.float32), first)
+    assert len(actor.timesteps) == 1 and actor.actions == []
+
+
+def test_a_learner_that_was_given_a_dataset_takes_a_batch_a_step_and_checks_it():
+    spec = types.Transition(*[specs.Array((4, 2), np.float32)] * 5)
+    right = types.Transition(*[torch.zeros(4, 2)] * 5)
+    batches = iter([right, right, right._replace(reward=torch.zeros(4))])
+    learner = testing.FakeLearner(batches, spec)
+    learner.run(num_steps=2)
+    with pytest.raises(ValueError, match=r"`batch\['reward'\]` must be Array\(4, 2\) float32"):
+        learner.step()
+    assert learner.save() == {"num_steps": 2}
 
 
 def test_an_episode_without_a_step_is_refused():
