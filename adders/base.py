@@ -12,7 +12,9 @@ from minerva_acme.replay import base as replay
 Priority: TypeAlias = float | Callable[[Any], float]
 """An item's priority, or a function that is given the item and returns it.
 
-The item is a `Transition` or a `Trajectory` of arrays as a learner gets it, without the batch axis.
+The item is a `Transition` or a `Trajectory` of arrays as a learner gets it, without the batch axis. Where
+the function raises or returns what is no priority, the step that completes the item is refused; if it is
+the last of its episode and taken already, the episode stays open and `reset` tries again.
 """
 
 
@@ -41,6 +43,7 @@ class BaseAdder(core.Adder):
         self._writer: replay.Writer | None = None
         self._num_inserted = 0
         self._is_open = False
+        self._has_ended = False  # though still open: not all of its items are written
         self._is_closed = False
 
     def signature(self) -> replay.ItemSignature:
@@ -77,12 +80,19 @@ class BaseAdder(core.Adder):
     ) -> None:
         if not self._is_open or self._writer is None:
             raise ValueError("No episode is open. Call `add_first` with a FIRST timestep before `add`.")
+        if self._has_ended:
+            raise ValueError("The episode has ended. Call `reset`, which writes what is left of it.")
         if next_timestep.first():
             raise ValueError(
                 "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`."
             )
-        self._write_step(self._writer, action, next_timestep, extras)
+        try:
+            self._write_step(self._writer, action, next_timestep, extras)
+        except replay.ReplayTimeout:  # The step is taken, and its item is sent later.
+            self._has_ended = next_timestep.last()
+            raise
         if next_timestep.last():
+            self._has_ended = True
             self.reset()
 
     def flush(self) -> None:
@@ -92,7 +102,7 @@ class BaseAdder(core.Adder):
     def reset(self) -> None:
         if self._is_open and self._writer is not None:
             self._write_end(self._writer)
-            self._is_open = False
+            self._is_open = self._has_ended = False
 
     def close(self) -> None:
         self._is_closed = True
@@ -104,7 +114,8 @@ class BaseAdder(core.Adder):
             self._writer.flush()
         finally:
             self._writer.close()
-            self._writer, self._is_open = None, False
+            self._writer = None
+            self._is_open = self._has_ended = False
 
     def _evaluate(self, make_item: Callable[[], Any]) -> dict[str, float]:
         """The priority of an item in each table; the item is made only where a function asks for it.

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from minerva_acme import specs, testing
-from minerva_acme.adders import NStepTransitionAdder, SequenceAdder
+from minerva_acme import adders, specs, testing
 from minerva_acme.replay import layouts
 
 SPEC = specs.make_environment_spec(testing.FakeEnvironment())
@@ -23,16 +22,64 @@ class AddersContract(testing.AdderConformance):
     def make_extras(self):
         return np.float32(-1.0)
 
+    def make_trajectories(self, sequence_length):
+        layout = layouts.TrajectoryLayout(SPEC, sequence_length, EXTRAS)
+        return dict(client=self.make_store(layout.signature).client, table="table", layout=layout)
+
+    def make_transitions(self, extras_spec=EXTRAS):
+        layout = layouts.TransitionLayout(SPEC, extras_spec)
+        return dict(
+            client=self.make_store(layout.signature).client,
+            table="table",
+            layout=layout,
+            n_step=3,
+            discount=0.9,
+        )
+
 
 class TestSequenceAdder(AddersContract):
     def make_adder(self):
-        layout = layouts.TrajectoryLayout(SPEC, 3, EXTRAS)
-        client = self.make_store(layout.signature).client
-        return SequenceAdder(client=client, table="table", layout=layout, period=1)
+        return adders.SequenceAdder(**self.make_trajectories(3), period=1)
+
+
+class TestSequenceAdderThatWritesShort(AddersContract):
+    def make_adder(self):
+        return adders.SequenceAdder(**self.make_trajectories(3), period=2, at_end=adders.write_short)
+
+
+class TestSequenceAdderThatShiftsBack(AddersContract):
+    def make_adder(self):
+        return adders.SequenceAdder(**self.make_trajectories(3), period=3, at_end=adders.shift_back)
+
+
+class TestContinuingSequenceAdder(AddersContract):
+    def make_adder(self):
+        # Of one step: longer sequences wait for the next episode, where the contract counts items.
+        return adders.ContinuingSequenceAdder(**self.make_trajectories(1), period=1)
+
+
+class TestEpisodeAdder(AddersContract):
+    def make_adder(self):
+        return adders.EpisodeAdder(**self.make_trajectories(20))
 
 
 class TestNStepTransitionAdder(AddersContract):
     def make_adder(self):
-        layout = layouts.TransitionLayout(SPEC, EXTRAS)
-        client = self.make_store(layout.signature).client
-        return NStepTransitionAdder(client=client, table="table", layout=layout, n_step=3, discount=0.9)
+        return adders.NStepTransitionAdder(**self.make_transitions())
+
+
+class TestNStepTransitionAdderThatStartsAsAcmes(AddersContract):
+    def make_adder(self):
+        return adders.NStepTransitionAdder(**self.make_transitions(), shorter_at_start=True)
+
+
+class TestForkingAdder(AddersContract):
+    def make_adder(self):
+        sequences = adders.SequenceAdder(**self.make_trajectories(3), period=1)
+        transitions = adders.NStepTransitionAdder(**self.make_transitions())
+        return adders.ForkingAdder([sequences, transitions])
+
+
+class TestExtrasFilter(AddersContract):
+    def make_adder(self):
+        return adders.ExtrasFilter(adders.NStepTransitionAdder(**self.make_transitions(())), keep=[])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from minerva_acme import specs, types
 from minerva_acme.adders import NStepTransitionAdder
+from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts
 
 # Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
@@ -391,6 +392,47 @@ def test_a_sum_of_rewards_beyond_float32_is_refused_and_changes_nothing(make_mem
             adder.add(x, dm_env.transition(np.float32(3e38), x, discount=one))
         adder.add(x, dm_env.transition(one, x, discount=one))
     np.testing.assert_array_equal([item.reward for item in store.items(layout)], np.float32([3e38, 1]))
+
+
+@pytest.mark.parametrize("failing_item", range(4))
+def test_no_item_is_lost_or_written_twice_at_acmes_start_where_the_writer_runs_out_of_time(
+    make_memory_store, scalar_spec, play, failing_item
+):
+    layout = layouts.TransitionLayout(scalar_spec)
+    untouched, store = make_memory_store(layout.signature), make_memory_store(layout.signature)
+
+    def make_adder(client):
+        return NStepTransitionAdder(
+            client=client, table="table", layout=layout, n_step=2, discount=0.5, shorter_at_start=True
+        )
+
+    with make_adder(untouched.client) as adder:
+        play(adder, 0, [1, 2, 4], [1, 1, 0])
+    adder = make_adder(store.client)
+    adder.add_first(dm_env.restart(np.float32([0])))
+    (writer,) = store.client.writers
+    create_item = writer.create_item
+
+    def create_item_late(*args):
+        create_item(*args)  # It stays pending, as the contract says.
+        if len(writer.items) == failing_item + 1:
+            raise replay.ReplayTimeout("the table holds inserts back")
+
+    writer.create_item = create_item_late
+    timeouts = 0
+    for t, (reward, discount) in enumerate([(1, 1), (2, 1), (4, 0)]):
+        step_type = dm_env.StepType.LAST if t == 2 else dm_env.StepType.MID
+        timestep = dm_env.TimeStep(step_type, np.float32(reward), np.float32(discount), np.float32([t + 1]))
+        try:
+            adder.add(np.float32([100 + t]), timestep)
+        except replay.ReplayTimeout:
+            timeouts += 1
+            if t == 2:
+                with pytest.raises(ValueError, match="The episode has ended. Call `reset`"):
+                    adder.add(np.float32([100 + t]), timestep)
+    adder.reset()
+    assert timeouts == 1
+    assert_same(store.items(layout), untouched.items(layout))
 
 
 def reference(n_step: int, gamma: float, at_start: bool, episodes: list) -> list[types.Transition]:
