@@ -1,8 +1,9 @@
 """The project's own environments, wrappers and store keep their contracts."""
 
+import numpy as np
 import pytest
 
-from minerva_acme import environments, replay, testing, wrappers
+from minerva_acme import environments, replay, specs, testing, wrappers
 
 
 @pytest.mark.reverb
@@ -66,37 +67,120 @@ class TestHopper(testing.EnvironmentConformance):
         return environments.make_training_environment("Hopper-v5", seed=0)
 
 
-class TestBaseWrapper(testing.WrapperConformance):
+class WrapperSuite(testing.WrapperConformance):
+    """A wrapper with the settings of its own, and what it is put around."""
+
+    settings = {}
+
+    def make_wrapped(self):
+        return testing.FakeEnvironment.nested(episode_length=7, truncates=True)
+
     def wrap(self, environment):
-        return wrappers.EnvironmentWrapper(environment)
+        return self.wrapper(environment, **self.settings)
 
 
-class TestSinglePrecision(testing.WrapperConformance):
-    def wrap(self, environment):
-        return wrappers.SinglePrecisionWrapper(environment)
+class TestBaseWrapper(WrapperSuite):
+    wrapper = wrappers.EnvironmentWrapper
 
 
-class TestCanonicalAction(testing.WrapperConformance):
-    def wrap(self, environment):
-        return wrappers.CanonicalActionWrapper(environment)
+class TestSinglePrecision(WrapperSuite):
+    wrapper = wrappers.SinglePrecisionWrapper
+
+
+class TestCanonicalAction(WrapperSuite):
+    wrapper = wrappers.CanonicalActionWrapper
 
     def make_wrapped(self):
         return testing.FakeEnvironment.bounded()
 
 
-class TestConcatObservation(testing.WrapperConformance):
-    def wrap(self, environment):
-        return wrappers.ConcatObservationWrapper(environment, name_filter=["joints"])
+class TestConcatObservation(WrapperSuite):
+    wrapper = wrappers.ConcatObservationWrapper
+    settings = {"name_filter": ["joints"]}
+
+
+class TestDmControlRandomState(WrapperSuite):
+    wrapper = wrappers.DmControlRandomState
+
+
+class TestActionRepeat(WrapperSuite):
+    wrapper = wrappers.ActionRepeatWrapper
+    settings = {"num_repeats": 2}
+
+
+class TestActionTransform(WrapperSuite):
+    wrapper = wrappers.ActionTransformWrapper
+    settings = {"transform": np.negative, "spec": specs.BoundedArray((2,), np.float32, -1.0, 1.0)}
 
     def make_wrapped(self):
-        return testing.FakeEnvironment.nested()
+        return testing.FakeEnvironment()
 
 
-class TestDmControlRandomState(testing.WrapperConformance):
+class TestObservationTransform(WrapperSuite):
+    wrapper = wrappers.ObservationTransformWrapper
+    settings = {"transform": np.negative, "spec": specs.Array((3,), np.float32)}
+
+    def make_wrapped(self):
+        return testing.FakeEnvironment()
+
+
+class TestDelayedReward(WrapperSuite):
+    wrapper = wrappers.DelayedRewardWrapper
+    settings = {"period": 3}
+
+
+class TestEpisodeStatistics(WrapperSuite):
+    wrapper = wrappers.EpisodeStatisticsWrapper
+
+
+class TestFrameStack(WrapperSuite):
+    wrapper = wrappers.FrameStackWrapper
+    settings = {"num_frames": 3}
+
+
+class TestNoopStarts(WrapperSuite):
+    wrapper = wrappers.NoopStartsWrapper
+
     def wrap(self, environment):
-        return wrappers.DmControlRandomState(environment)
+        noop = {"arm": np.zeros(2, np.float32), "grip": np.int32(0)}
+        return self.wrapper(environment, noop_action=noop, max_noops=2, random=np.random.default_rng(0))
 
 
-class TestAllForFlatControl(testing.WrapperConformance):
-    def wrap(self, environment):
-        return environments.wrap_for_flat_control(environment)
+class TestSpecCheck(WrapperSuite):
+    wrapper = wrappers.SpecCheckWrapper
+
+
+class TestStepLimit(WrapperSuite):
+    wrapper = wrappers.StepLimitWrapper
+    settings = {"max_steps": 4}
+
+
+def _black(environment):
+    return np.zeros((4, 4, 3), np.uint8)
+
+
+class Filmed(testing.FakeEnvironment):
+    def control_timestep(self):
+        return 0.02
+
+
+class TestVideoFrames(WrapperSuite):
+    wrapper = wrappers.VideoFramesWrapper
+    settings = {"render": _black}
+
+    def make_wrapped(self):
+        return Filmed()
+
+
+class TestAllForFlatControl(WrapperSuite):
+    wrapper = staticmethod(environments.wrap_for_flat_control)
+
+    def make_wrapped(self):
+        return testing.FakeEnvironment.bounded()
+
+
+def test_every_wrapper_of_the_project_runs_through_the_conformance_class():
+    public = (getattr(wrappers, name) for name in wrappers.__all__)
+    classes = {part for part in public if isinstance(part, type)}
+    expected = {part for part in classes if issubclass(part, wrappers.EnvironmentWrapper)}
+    assert expected <= {suite.wrapper for suite in WrapperSuite.__subclasses__()}

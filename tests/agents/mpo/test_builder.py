@@ -38,6 +38,23 @@ def with_spec(spec, **overrides):
             specs.BoundedArray((2,), np.float32, -np.inf, np.inf),
             r"MPO needs actions with finite bounds, got BoundedArray\(2,\) float32 in \[-inf, inf\]",
         ),
+        (
+            "actions",
+            specs.BoundedArray((2,), np.float32, 0.0, np.inf),
+            r"MPO needs actions with finite bounds, got BoundedArray\(2,\) float32 in \[0, inf\]",
+        ),
+        (
+            "actions",
+            specs.BoundedArray((2,), np.int32, 0, 3),
+            r"MPO needs actions that are one float32 vector, got BoundedArray\(2,\) int32 in \[0, 3\]",
+        ),
+        (
+            "actions",
+            {"arm": specs.BoundedArray((2,), np.float32, -1.0, 1.0), "grip": specs.DiscreteArray(3)},
+            "MPO needs actions that are one float32 vector, got a nest, {'arm': BoundedArray",
+        ),
+        ("observations", specs.Array((), np.float32), r"one float32 vector, got Array\(\) float32"),
+        ("observations", specs.DiscreteArray(7), "one float32 vector, got DiscreteArray with 7 values"),
         ("observations", specs.Array((3,), np.float64), "MPO needs observations that are one float32 vector"),
         (
             "observations",
