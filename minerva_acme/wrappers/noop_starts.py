@@ -45,23 +45,19 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
         self._noop_action = noop_action
         self._max_noops = max_noops
         self._random = random
-        self._reset_next_step = True
 
     def reset(self) -> dm_env.TimeStep:
         return self._start(self._environment.reset())
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        if self._reset_next_step:
-            return self.reset()
         timestep = self._environment.step(action)
-        self._reset_next_step = timestep.last()
+        # The environment resets by itself after LAST, and when it was seeded or restored.
         return self._start(timestep) if timestep.first() else timestep
 
     def seed(self, seed: int) -> None:
         """Seeds the environment, which must have the method too, and the number of no-ops."""
         self._environment.seed(seed)  # type: ignore[attr-defined]
         self._random = np.random.default_rng(seed)
-        self._reset_next_step = True
 
     def save(self) -> core.State:
         """Returns the state of the generator, and that of the environment if it can be saved."""
@@ -72,16 +68,14 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
         }
 
     def restore(self, state: core.State) -> None:
-        """Takes over a saved state and drops the episode in progress."""
+        """Takes over a saved state; an open episode ends if the environment's `restore` ends it."""
         self._random.bit_generator.state = random_state.to_numpy(state["random"])
         if state["environment"] is not None:
             self._environment.restore(state["environment"])  # type: ignore[attr-defined]
-        self._reset_next_step = True
 
     def _start(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         for _ in range(self._random.integers(self._max_noops, endpoint=True)):
             timestep = self._environment.step(self._noop_action)
             if timestep.last():
                 timestep = self._environment.reset()
-        self._reset_next_step = False
         return dm_env.restart(timestep.observation)
