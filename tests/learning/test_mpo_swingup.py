@@ -1,5 +1,6 @@
 """Long trainings: `make learn` runs them, and `minerva eval` shows what they left in runs/learn."""
 
+import csv
 import pathlib
 import subprocess
 import sys
@@ -16,34 +17,41 @@ FOLDER = pathlib.Path(__file__).parents[2] / "runs" / "learn"
 pytestmark = pytest.mark.learning
 
 
-def train_and_evaluate(name, num_env_steps, seed, *flags):
-    """The mean return of ten episodes, by the mean action, in an environment not seen in training."""
-    directory = FOLDER / name
-    command = [sys.executable, "-m", "minerva_acme.cli.main", "train", "mpo", "--env", TASK]
-    command += ["--preset", "control", "--num-env-steps", str(num_env_steps), "--seed", str(seed)]
-    subprocess.run([*command, "--directory", str(directory), *flags], check=True)
-    checkpoint = checkpointing.Checkpointer(directory / "checkpoints").latest()
-    assert int(checkpoint.name) == num_env_steps
-    evaluation = experiments.evaluate_checkpoint(
-        checkpoint,
+def train(critic_target, seed, num_env_steps):
+    """Trains, or goes on, with the preset `control`; returns the run's folder."""
+    directory = FOLDER / f"cartpole-swingup-{critic_target}-seed{seed}"
+    command = f"minerva_acme.cli.main train mpo --env {TASK} --preset control --seed {seed}"
+    command += f" --critic-target {critic_target} --num-env-steps {num_env_steps}"
+    subprocess.run([sys.executable, "-m", *command.split(), "--directory", str(directory)], check=True)
+    return directory
+
+
+def evaluate(directory, seed):
+    """Mean return of ten episodes by the mean action, from initial states not seen in training."""
+    result = experiments.evaluate_checkpoint(
+        checkpointing.Checkpointer(directory / "checkpoints").latest(),
         runs.read(directory).make_builder(),
         environments.make_training_environment(TASK, seed=10_000 + seed),
         num_episodes=10,
     )
-    print(f"{name}: {evaluation.mean:.1f} +- {evaluation.std:.1f}", flush=True)
-    return evaluation.mean
+    print(f"{directory.name}: {result.mean:.1f} +- {result.std:.1f}", flush=True)
+    return result.mean
+
+
+def evaluation_at(directory, env_steps):
+    """The return of the evaluation that training made after so many steps."""
+    with open(directory / "evaluator.csv", newline="", encoding="utf-8") as file:
+        rows = {int(float(row["actor_steps"])): float(row["episode_return"]) for row in csv.DictReader(file)}
+    return rows[env_steps]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_mpo_with_retrace_swings_up_the_pole_in_50k_steps(seed):
-    assert train_and_evaluate(f"cartpole-swingup-retrace-seed{seed}", 50_000, seed) >= 800.0
+    assert evaluate(train("retrace", seed, 50_000), seed) >= 800.0
 
 
 def test_retrace_learns_more_than_one_step_targets_from_the_same_steps():
-    by_target = {
-        target: train_and_evaluate(
-            f"cartpole-swingup-{target}-40k-seed0", 40_000, 0, "--critic-target", target
-        )
-        for target in ("retrace", "n_step", "one_step")
-    }
+    folders = {target: train(target, 0, 50_000) for target in ("retrace", "n_step", "one_step")}
+    by_target = {target: evaluation_at(folder, 40_000) for target, folder in folders.items()}
+    print(f"after 40,000 steps, seed 0: {by_target}", flush=True)
     assert by_target["retrace"] > by_target["one_step"]
