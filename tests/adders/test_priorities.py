@@ -101,12 +101,14 @@ def test_where_a_function_returns_no_priority_no_item_is_lost(make_memory_store,
         client=store.client, table="table", layout=layout, priority=lambda _: priorities.pop(0)
     )
     adder.add_first(dm_env.restart(np.float32([0])))
+    refusals = 0
     for t, discount in enumerate([1, 1, 0]):
         step_type = dm_env.StepType.LAST if t == 2 else dm_env.StepType.MID
         timestep = dm_env.TimeStep(step_type, np.float32(t + 1), np.float32(discount), np.float32([t + 1]))
         try:
             adder.add(np.float32([100 + t]), timestep)
         except ValueError as refusal:
+            refusals += 1
             assert "`priority` must be finite and >= 0, got nan for table 'table'" in str(refusal)
             try:
                 adder.add(np.float32([100 + t]), timestep)
@@ -114,6 +116,8 @@ def test_where_a_function_returns_no_priority_no_item_is_lost(make_memory_store,
                 assert "The episode has ended. Call `reset`, which writes what is left" in str(ended)
                 adder.reset()
     adder.close()
+    num_calls = 1 if make_adder is TRAJECTORIES["episode"] else 3
+    assert refusals == (1 if failing_call < num_calls else 0)
     expected, found = untouched.read(), store.read()
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
