@@ -33,5 +33,5 @@ class ObservationNorm(base.SummarisingObserver):
 
 
 def _norm(leaf: np.ndarray) -> float:
-    # In double precision: squares of uint8 pixels overflow in their own.
+    # In double precision: the squares of large numbers overflow in single.
     return float(np.linalg.norm(np.asarray(leaf, np.float64).ravel()))

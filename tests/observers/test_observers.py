@@ -70,10 +70,11 @@ def test_a_nest_of_actions_has_a_norm_for_each_leaf():
     assert result["action_norm/grip/max"] == 2.0
 
 
-def test_the_norm_of_an_image_does_not_overflow_in_its_own_dtype():
-    images = np.full((3, 4, 4, 3), 255, np.uint8)
+@pytest.mark.parametrize(("dtype", "value"), [(np.uint8, 255), (np.float16, 1e4), (np.float32, 1e30)])
+def test_a_norm_does_not_overflow_in_the_dtype_of_the_observation(dtype, value):
+    images = np.full((3, 4, 4, 3), value, dtype)
     result = play(observers.ObservationNorm(), images, np.zeros((2, 2)))
-    assert result["observation_norm/mean"] == pytest.approx(255 * 48**0.5)
+    assert result["observation_norm/mean"] == pytest.approx(value * 48**0.5)
 
 
 def test_the_observations_that_steps_led_to_are_summarised_without_the_first():
