@@ -39,7 +39,7 @@ class ActorConformance(abc.ABC):
             actor.observe_first(timestep)
             while not timestep.last():
                 action = actor.select_action(timestep.observation)
-                _check_action(action, environment.action_spec())
+                check_action(action, environment.action_spec())
                 timestep = environment.step(action)
                 actor.observe(action, next_timestep=timestep)
                 actor.update()
@@ -129,13 +129,13 @@ class AdderConformance(abc.ABC):
         second = environment.step(self.make_action())
         with self.make_adder() as adder:
             extras = self.make_extras()
-            _assert_refused("where no episode is open", adder.add, self.make_action(), second, extras)
-            _assert_refused("with a MID timestep", adder.add_first, second)
+            assert_refused("where no episode is open", adder.add, self.make_action(), second, extras)
+            assert_refused("with a MID timestep", adder.add_first, second)
             adder.add_first(first)
-            _assert_refused("while an episode is open", adder.add_first, first)
+            assert_refused("while an episode is open", adder.add_first, first)
             adder.add(self.make_action(), second, self.make_extras())
             adder.reset()
-            _assert_nothing_lost("reset", adder)
+            assert_nothing_lost("reset", adder)
 
     def test_a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable(self) -> None:
         environment = self.make_environment()
@@ -143,14 +143,14 @@ class AdderConformance(abc.ABC):
             first = environment.reset()
             broken = first._replace(observation=_break(first.observation))
             wrong = "that breaks its spec by an axis too many"
-            _assert_refused(f"with an observation {wrong}", adder.add_first, broken)
+            assert_refused(f"with an observation {wrong}", adder.add_first, broken)
             adder.add_first(first)
             second = environment.step(self.make_action())
             before = adder.num_inserted
             extras = self.make_extras()
             action, broken_second = self.make_action(), second._replace(observation=broken.observation)
-            _assert_refused(f"with an action {wrong}", adder.add, _break(action), second, extras)
-            _assert_refused(f"with an observation {wrong}", adder.add, action, broken_second, extras)
+            assert_refused(f"with an action {wrong}", adder.add, _break(action), second, extras)
+            assert_refused(f"with an observation {wrong}", adder.add, action, broken_second, extras)
             found = adder.num_inserted
             assert found == before, f"`add` must write nothing when it refuses, got {found - before} items."
             try:
@@ -208,7 +208,7 @@ class AdderConformance(abc.ABC):
         adder.add_first(environment.reset())
         adder.add(self.make_action(), environment.step(self.make_action()), self.make_extras())
         adder.close()
-        _assert_nothing_lost("close", adder)
+        assert_nothing_lost("close", adder)
 
     def _play(self, adder: core.Adder, environment: dm_env.Environment) -> Any:
         """Adds one episode; yields after each step."""
@@ -363,7 +363,7 @@ class LearnerConformance(VariableSourceConformance):
         checks.assert_nests_equal(state, before, "`save` must return a copy, but later steps changed it.")
 
 
-def _check_action(action: types.NestedArray, spec: types.NestedSpec) -> None:
+def check_action(action: types.NestedArray, spec: types.NestedSpec) -> None:
     try:
         specs.check_conforms("action", action, spec)
     except ValueError as error:
@@ -381,7 +381,7 @@ def _through_a_file(part: core.Saveable) -> core.State:
         ) from error
 
 
-def _assert_refused(when: str, method: Callable[..., None], *arguments: Any) -> None:
+def assert_refused(when: str, method: Callable[..., None], *arguments: Any) -> None:
     try:
         method(*arguments)
     except ValueError:
@@ -389,7 +389,7 @@ def _assert_refused(when: str, method: Callable[..., None], *arguments: Any) -> 
     raise AssertionError(f"`{method.__name__}` {when} must raise ValueError, got no error.")
 
 
-def _assert_nothing_lost(method: str, adder: core.Adder) -> None:
+def assert_nothing_lost(method: str, adder: core.Adder) -> None:
     assert adder.num_inserted > 0, (
         f"`{method}` must write the transition of the open episode, expected > 0 items, got 0."
     )

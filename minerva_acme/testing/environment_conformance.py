@@ -57,19 +57,19 @@ class EnvironmentConformance(abc.ABC):
     def test_reset_returns_first_before_within_and_after_an_episode(self) -> None:
         environment = self.make_environment()
         for when in ("before the first episode", "twice in a row"):
-            _expect_first("reset", when, environment.reset())
+            assert_is_first("reset", when, environment.reset())
         environment.step(self._act(environment, environment.reset()))
-        _expect_first("reset", "within an episode", environment.reset())
+        assert_is_first("reset", "within an episode", environment.reset())
         self._play(environment)
-        _expect_first("reset", "after LAST", environment.reset())
+        assert_is_first("reset", "after LAST", environment.reset())
 
     def test_a_step_before_the_first_reset_and_after_last_begins_an_episode(self) -> None:
         environment = self.make_environment()
         action = self._act(environment, self.make_environment().reset())
-        _expect_first("step", "before the first reset", environment.step(action))
+        assert_is_first("step", "before the first reset", environment.step(action))
         last = self._play(environment)[-1]
         action = self._act(environment, last)
-        _expect_first("step", "after LAST", environment.step(action))
+        assert_is_first("step", "after LAST", environment.step(action))
         second = environment.step(self._act(environment, last))
         assert not second.first(), (
             "`step` must go on with the episode that it began, got FIRST twice in a row."
@@ -79,7 +79,9 @@ class EnvironmentConformance(abc.ABC):
         environment = self.make_environment()
         for _ in range(2):
             for number, timestep in enumerate(self._play(environment)):
-                _check_timestep(environment, timestep, f"`step` number {number}" if number else "`reset`")
+                check_keeps_to_specs(
+                    environment, timestep, f"`step` number {number}" if number else "`reset`"
+                )
 
     def test_discounts_lie_between_0_and_1(self) -> None:
         for number, timestep in enumerate(self._play(self.make_environment())[1:], start=1):
@@ -174,12 +176,13 @@ class WrapperConformance(EnvironmentConformance):
         assert closed, "`close` must close the wrapped environment, expected one call of its `close`, got 0."
 
     def test_a_deep_copy_goes_on_alike_and_on_its_own(self) -> None:
-        self._check_copy("copy.deepcopy", copy.deepcopy)
+        self.check_copy("copy.deepcopy", copy.deepcopy)
 
     def test_a_pickled_copy_goes_on_alike_and_on_its_own(self) -> None:
-        self._check_copy("pickle", lambda wrapper: pickle.loads(pickle.dumps(wrapper)))
+        self.check_copy("pickle", lambda wrapper: pickle.loads(pickle.dumps(wrapper)))
 
-    def _check_copy(self, how: str, make_copy: Callable[[Any], Any]) -> None:
+    def check_copy(self, how: str, make_copy: Callable[[Any], Any]) -> None:
+        """Checks that two copies go on as the original, which none of them moves."""
         wrapper = self.make_environment()
         first = wrapper.reset()
         action = self._act(wrapper, first)
@@ -211,7 +214,7 @@ def _bounded(spec: specs.Array) -> specs.Array:
     return spec
 
 
-def _expect_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:
+def assert_is_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:
     assert isinstance(timestep, dm_env.TimeStep), (
         f"`{method}` {when} must return a dm_env.TimeStep, got {timestep!r}."
     )
@@ -221,7 +224,7 @@ def _expect_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:
         assert value is None, f"`{method}` {when} must return FIRST with {name} None, got {value!r}."
 
 
-def _check_timestep(environment: dm_env.Environment, timestep: dm_env.TimeStep, method: str) -> None:
+def check_keeps_to_specs(environment: dm_env.Environment, timestep: dm_env.TimeStep, method: str) -> None:
     try:
         checks.check_timestep(timestep, specs.make_environment_spec(environment))
     except ValueError as error:

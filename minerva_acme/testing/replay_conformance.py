@@ -8,7 +8,7 @@ class TestMyStore(testing.ReplayConformance):
 import abc
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -212,12 +212,10 @@ class ReplayConformance(abc.ABC):
         client = server.client()
         for part in (client.writer(_WINDOW), client.sampler("table"), client, server):
             for attempt in ("first", "second"):
-                try:
-                    part.close()
-                except Exception as error:
-                    raise AssertionError(
-                        f"The {attempt} `close` of {type(part).__name__} must do no harm, got {error!r}."
-                    ) from error
+                error = _error_of(part.close)
+                assert error is None, (
+                    f"The {attempt} `close` of {type(part).__name__} must do no harm, got {error!r}."
+                )
 
     def _fifo(self) -> replay.ReplayServer:
         return self._serve(sampler=replay.Fifo(), max_times_sampled=1)
@@ -240,6 +238,14 @@ class ReplayConformance(abc.ABC):
     def _numbers(self, client: replay.ReplayClient, batch_size: int) -> list[int]:
         counts = self._sample(client, batch_size)[1]["count"]  # [B, 1]
         return [int(count) for count in counts[:, 0]]
+
+
+def _error_of(do: Callable[[], None]) -> Exception | None:
+    try:
+        do()
+    except Exception as error:
+        return error
+    return None
 
 
 def _write_items(writer: replay.Writer, numbers: range) -> None:
