@@ -170,9 +170,10 @@ class _Run:
             if self._before is None:
                 self._evaluate_before(stop)
             saved_at = self._train(stop)
+            evaluated = self._latest
             if not stop:
                 self._evaluate(stop)
-            if self._env_steps != saved_at or stop:
+            if self._env_steps != saved_at or self._latest is not evaluated or stop:
                 self._save(stopping=True)
         return ExperimentResult(
             directory=self._directory,

@@ -111,6 +111,14 @@ def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
     assert first == again
 
 
+def test_the_last_evaluation_is_in_the_last_checkpoint(tmp_path):
+    # The last step is also the end of an episode at which a checkpoint is due.
+    config = make_config(tmp_path, 200, checkpoint_period=200)
+    after = experiments.run_experiment(config).after
+    assert experiments.run_experiment(config).after == after
+    assert len(rows(tmp_path, "evaluator")) == 2  # before and after, not again
+
+
 def test_the_last_rows_of_the_logs_are_written(tmp_path):
     experiments.run_experiment(make_config(tmp_path, 400, log_period_seconds=1000.0))
     assert int(float(rows(tmp_path, "actor")[-1]["actor_steps"])) == 400
