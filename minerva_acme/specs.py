@@ -44,7 +44,7 @@ def describe(spec: Any) -> str:
     """A spec in a few words, for error messages: `BoundedArray(6,) float32 in [-1, 1]`."""
     if isinstance(spec, specs.DiscreteArray):
         return f"DiscreteArray with {spec.num_values} values"
-    if isinstance(spec, specs.BoundedArray):
+    if isinstance(spec, specs.BoundedArray) and spec.minimum.size and spec.maximum.size:
         low, high = spec.minimum.min(), spec.maximum.max()
         return f"BoundedArray{spec.shape} {spec.dtype} in [{low:g}, {high:g}]"
     if isinstance(spec, specs.Array):

@@ -22,13 +22,26 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         self._config = config
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        _check_flat("observations", spec.observations)
-        _check_flat("actions", spec.actions)
-        if not isinstance(spec.actions, specs.BoundedArray) or not (
-            np.isfinite(spec.actions.minimum).all() and np.isfinite(spec.actions.maximum).all()
-        ):
+        _check_vector(
+            "observations",
+            spec.observations,
+            "Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest.",
+        )
+        _check_vector(
+            "actions",
+            spec.actions,
+            "SinglePrecisionWrapper casts; discrete, nested and image actions need another agent.",
+        )
+        _check_scalar("rewards", spec.rewards)
+        _check_scalar("discounts", spec.discounts)
+        if not isinstance(spec.actions, specs.BoundedArray):
+            bounded = False
+        else:
+            low, high = specs.bounds(spec.actions)
+            bounded = bool(np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all())
+        if not bounded:
             raise ValueError(
-                "MPO needs actions with finite bounds, got "
+                "MPO needs actions with finite bounds, low below high, got "
                 f"{specs.describe(spec.actions)}. Bound them in the environment's action_spec."
             )
 
@@ -135,10 +148,23 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         return layouts.TrajectoryLayout(spec, self._config.sequence_length, acting.extras_spec(spec))
 
 
-def _check_flat(name: str, spec: Any) -> None:
-    if not isinstance(spec, specs.Array) or spec.dtype != np.float32 or len(spec.shape) != 1:
-        found = specs.describe(spec) if isinstance(spec, specs.Array) else f"a nest, {spec!r}"
+def _check_vector(name: str, spec: Any, way_out: str) -> None:
+    if (
+        not isinstance(spec, specs.Array)
+        or spec.dtype != np.float32
+        or len(spec.shape) != 1
+        or not spec.shape[0]
+    ):
+        raise ValueError(f"MPO needs {name} that are one float32 vector, got {_describe(spec)}. {way_out}")
+
+
+def _check_scalar(name: str, spec: Any) -> None:
+    if not isinstance(spec, specs.Array) or spec.dtype != np.float32 or spec.shape != ():
         raise ValueError(
-            f"MPO needs {name} that are one float32 vector, got {found}. Wrap the environment: "
-            "SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest of observations."
+            f"MPO needs {name} that are one float32 number, got {_describe(spec)}. Wrap the environment: "
+            "SinglePrecisionWrapper casts; several rewards must be summed into one."
         )
+
+
+def _describe(spec: Any) -> str:
+    return specs.describe(spec) if isinstance(spec, specs.Array) else f"a nest, {spec!r}"

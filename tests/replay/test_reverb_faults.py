@@ -121,6 +121,7 @@ def test_a_sampler_that_is_blocked_fetching_ahead_stops_nobody_when_it_closes(se
     with within(CLOSE_SECONDS):
         sampler.close()
         time.sleep(0.1)
+    assert client.table_info("replay").size == 5  # Others are answered.
 
 
 def test_a_blocked_writer_closes_at_once_and_says_what_is_lost(serve, table, write_with, caplog):

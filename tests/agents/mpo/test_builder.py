@@ -31,17 +31,17 @@ def with_spec(spec, **overrides):
         (
             "actions",
             specs.Array((2,), np.float32),
-            r"MPO needs actions with finite bounds, got Array\(2,\) float32",
+            r"MPO needs actions with finite bounds, low below high, got Array\(2,\) float32",
         ),
         (
             "actions",
             specs.BoundedArray((2,), np.float32, -np.inf, np.inf),
-            r"MPO needs actions with finite bounds, got BoundedArray\(2,\) float32 in \[-inf, inf\]",
+            r"finite bounds, low below high, got BoundedArray\(2,\) float32 in \[-inf, inf\]",
         ),
         (
             "actions",
             specs.BoundedArray((2,), np.float32, 0.0, np.inf),
-            r"MPO needs actions with finite bounds, got BoundedArray\(2,\) float32 in \[0, inf\]",
+            r"finite bounds, low below high, got BoundedArray\(2,\) float32 in \[0, inf\]",
         ),
         (
             "actions",
@@ -62,6 +62,19 @@ def with_spec(spec, **overrides):
             "MPO needs observations that are one float32 vector",
         ),
         ("observations", {"a": specs.Array((3,), np.float32)}, "got a nest, .*ConcatObservationWrapper"),
+        ("actions", specs.BoundedArray((0,), np.float32, -1.0, 1.0), "one float32 vector, got BoundedArray"),
+        ("actions", specs.BoundedArray((1,), np.float32, 1.0, 1.0), "low below high, got BoundedArray"),
+        (
+            "rewards",
+            specs.Array((2,), np.float32),
+            r"MPO needs rewards that are one float32 number, got Array\(2,\)",
+        ),
+        ("rewards", [specs.Array((), np.float32)], "MPO needs rewards .*got a nest"),
+        (
+            "discounts",
+            specs.Array((), np.float64),
+            r"MPO needs discounts .*got Array\(\) float64.*SinglePrecision",
+        ),
     ],
 )
 def test_an_environment_that_it_cannot_handle_is_refused_by_name(spec, field, bad, message):
