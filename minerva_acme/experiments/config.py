@@ -2,13 +2,13 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
 import torch
 
-from minerva_acme import builders
+from minerva_acme import builders, environment_loop
 
 EnvironmentFactory = Callable[[int], dm_env.Environment]
 """Makes an environment, wrapped as the agent needs it, from a seed."""
@@ -66,4 +66,6 @@ class ExperimentConfig(RunOptions):
     environment_factory: EnvironmentFactory
     """Makes environments; training and each evaluation have one of their own."""
     directory: str | os.PathLike[str]
-    """The run's own folder: logs, checkpoints, replay. A run found there is resumed."""
+    """The run's own folder: logs and checkpoints. A run found there is resumed."""
+    observers: Sequence[environment_loop.Observer] = ()
+    """Look on in training and add their metrics to each episode's row; see `minerva_acme.observers`."""

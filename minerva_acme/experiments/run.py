@@ -151,6 +151,7 @@ class _Run:
             actor=self._actor,
             counter=counting.Counter(self._counter, "actor"),
             logger=self._loggers["actor"],
+            observers=config.observers,
         )
 
         # What was written to the replay that now exists, and learned from it: a resumed run whose

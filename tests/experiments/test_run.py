@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from minerva_acme import environments, experiments
+from minerva_acme import environments, experiments, observers
 from minerva_acme.agents import mpo
 from minerva_acme.experiments import checkpointing
 
@@ -109,6 +109,15 @@ def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
     }
     again = experiments.run_experiment(make_config(tmp_path, 100))
     assert first == again
+
+
+def test_observers_add_their_metrics_to_the_episodes_of_training(tmp_path):
+    experiments.run_experiment(
+        make_config(tmp_path, 400, NEVER_LEARNS, observers=[observers.ActionNorm()], evaluation_period=200)
+    )
+    norms = [float(row["action_norm/mean"]) for row in rows(tmp_path, "actor")]
+    assert len(norms) == 2
+    assert all(0.0 < norm <= 1.0 for norm in norms)  # a single action in [-1, 1]
 
 
 def test_the_last_evaluation_is_in_the_last_checkpoint(tmp_path):
