@@ -51,7 +51,7 @@ class ContinuingSequenceAdder(base.BaseAdder):
             client: of the store that holds the tables.
             table: the table's name, or the names of several with the priority in each; their
                 signature is the layout's.
-            layout: how trajectories lie in replay; it holds T.
+            layout: how trajectories lie in replay; it holds T, which all items have.
             period: rows between the starts of items, in [1, T].
             priority: of each new item, where `table` is one name.
 

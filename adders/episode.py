@@ -22,8 +22,9 @@ class EpisodeAdder(base.BaseAdder):
 
     Termination: s_3 has discount 0. Truncation, by the environment or by `reset`: s_3 keeps the
     discount that came with it, and its observation is the true last one, to bootstrap from. After
-    both, `pad` repeats that observation and is 0 elsewhere, the mask included. Nothing is written of
-    an episode that is reset before its first step.
+    both, `pad` repeats that observation and is 0 elsewhere, the mask included. With a layout of
+    variable length it is not stored: items end with s_3, and the layout's `unpack` pads them alike.
+    Nothing is written of an episode that is reset before its first step.
 
     A step beyond the T-th is refused before anything is done with it: the T steps before it are kept,
     and `reset` or `close` writes them as an episode that was truncated there.
@@ -87,11 +88,11 @@ class EpisodeAdder(base.BaseAdder):
 
     def _write_end(self, writer: replay.Writer) -> None:
         if self._num_steps and not self._is_written:
-            while len(self._rows) <= self._layout.sequence_length:
+            while len(self._rows) <= self._layout.sequence_length and not self._layout.variable_length:
                 self._append(writer, self._layout.padding(self._rows[-1]))
             priorities = self._evaluate(lambda: self._layout.item(self._rows))
             self._is_written = True
-            self._create_items(writer, self._layout.fields(start=0), priorities)
+            self._create_items(writer, self._layout.fields(0, len(self._rows)), priorities)
         writer.end_episode()
 
     def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:

@@ -1,6 +1,7 @@
-"""Trajectories of fixed length."""
+"""Trajectories of T transitions, or fewer where an episode ends."""
 
 import collections
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -31,7 +32,7 @@ AtEnd: TypeAlias = Callable[[EndedEpisode], Iterable[int]]
 
 
 def pad_every_start(episode: EndedEpisode) -> Iterable[int]:
-    """Starts a sequence at every `period`-th step that is left, padded behind the episode's end.
+    """Starts a sequence at every `period`-th step that is left, beyond the episode's end if need be.
 
     With period 1 every transition is the first of exactly one sequence, so that a learner which uses
     the first steps of sequences most sees all transitions alike.
@@ -40,10 +41,10 @@ def pad_every_start(episode: EndedEpisode) -> Iterable[int]:
 
 
 def write_short(episode: EndedEpisode) -> Iterable[int]:
-    """Writes what no sequence holds yet as one that is shorter than T, as Acme's TRUNCATE and ZERO_PAD.
+    """Writes what no sequence holds yet as one that is shorter than T, as Acme's TRUNCATE.
 
-    All items of a table have one length: the sequence's own is told by its mask, the sum of which is
-    the number of its steps, and behind that is padding.
+    Needs a layout of variable length. The item is stored as short as it is; the layout's `unpack` pads
+    it for the learner.
     """
     return [episode.next_start] if episode.num_covered < episode.num_steps else []
 
@@ -51,7 +52,7 @@ def write_short(episode: EndedEpisode) -> Iterable[int]:
 def shift_back(episode: EndedEpisode) -> Iterable[int]:
     """Writes what no sequence holds yet with the steps before it, T in all, as Acme's WRITE.
 
-    Nothing is padded but in an episode shorter than T.
+    All have T steps but the one of an episode shorter than T.
     """
     if episode.num_covered >= episode.num_steps:
         return []
@@ -80,12 +81,14 @@ class SequenceAdder(base.BaseAdder):
     Termination: s_4 has discount 0, so nothing is bootstrapped. Truncation, by the environment or by
     `reset`: s_4 keeps the discount that came with it, and its observation is the true last one, to
     bootstrap from. After both, `pad` repeats that observation and is 0 elsewhere, the mask included.
+    With a layout of variable length `pad` is not stored: items end with s_4, and the layout's `unpack`
+    pads them alike.
 
     Which sequences are written because the episode ends is up to `at_end`. For 6 steps, T = 3 and
     period 2, after sequences of the steps 1 2 3 and 3 4 5:
 
         pad_every_start      5 6 0        and where period 1 leaves more starts, one for each
-        write_short          5 6 0        one at most, and none if every step is in a sequence
+        write_short          5 6          one at most, and none if every step is in a sequence
         shift_back           4 5 6
         drop_short           none
 
@@ -111,14 +114,20 @@ class SequenceAdder(base.BaseAdder):
             client: of the store that holds the tables.
             table: the table's name, or the names of several with the priority in each; their
                 signature is the layout's.
-            layout: how trajectories lie in replay; it holds T.
+            layout: how trajectories lie in replay; it holds T, and whether items may be shorter.
             period: steps between the starts of items, in [1, T].
             at_end: which sequences are written because an episode ends.
             priority: of each new item, where `table` is one name.
 
         Raises:
-            ValueError: the period is out of range, or a priority negative.
+            ValueError: the period is out of range, a priority negative, or `write_short` given a layout
+                of fixed length.
         """
+        if at_end is write_short and not layout.variable_length:
+            raise ValueError(
+                "`layout` must be of variable length for `write_short`, got one of fixed length. Make it "
+                "with `variable_length=True`, or choose another `at_end`: `pad_every_start` pads."
+            )
         check_period(period, layout.sequence_length)
         super().__init__(
             client=client,
@@ -161,9 +170,11 @@ class SequenceAdder(base.BaseAdder):
     def _write_end(self, writer: replay.Writer) -> None:
         episode = EndedEpisode(self._num_steps, self._next_start, self._length, self._period)
         for start in self._at_end(episode):
-            while self._num_rows <= start + self._length:
+            while self._num_rows <= start + self._length and not self._layout.variable_length:
                 self._append(writer, self._layout.padding(self._rows[-1]))
-            self._write_item(writer, start, self._evaluate(lambda: self._layout.item(self._rows)))
+            num_rows = min(self._num_rows - start, self._length + 1)
+            item = functools.partial(self._layout.item, list(self._rows)[-num_rows:])
+            self._write_item(writer, start, self._evaluate(item), num_rows)
         writer.end_episode()
 
     def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
@@ -171,9 +182,11 @@ class SequenceAdder(base.BaseAdder):
         self._rows.append(rows)
         self._num_rows += 1
 
-    def _write_item(self, writer: replay.Writer, start: int, priorities: dict[str, float]) -> None:
+    def _write_item(
+        self, writer: replay.Writer, start: int, priorities: dict[str, float], num_rows: int | None = None
+    ) -> None:
         self._next_start = start + self._period
-        self._create_items(writer, self._layout.fields(start), priorities)
+        self._create_items(writer, self._layout.fields(start, num_rows), priorities)
 
 
 def check_period(period: int, sequence_length: int) -> None:

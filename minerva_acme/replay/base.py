@@ -30,6 +30,7 @@ class FieldSpec(NamedTuple):
 
     column: str
     length: int
+    variable: bool = False  # items may have fewer rows, at least one; `length` is the most
 
 
 class Window(NamedTuple):
@@ -227,6 +228,9 @@ class Sampler(_Resource):
         self, batch_size: int, timeout_seconds: float | None = None
     ) -> tuple[SampleInfo, dict[str, np.ndarray]]:
         """Returns B items, each field stacked to `[B, length, *row shape]` in a fresh array.
+
+        Of a variable field, `length` is that of the longest item in the batch; behind the rows of a
+        shorter one are rows of 0.
 
         Waits until the rate limiter lets B items go; `close` from another thread ends the wait.
 

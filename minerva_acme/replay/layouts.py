@@ -27,6 +27,9 @@ class TrajectoryLayout:
 
     An item of T = 2 that starts at row 1 is `Trajectory(observation=[o_1, o_2, o_3], action=[a_1, a_2],
     reward=[r_2, r_3], ...)`. Nothing of a row is known later than the row, so it is written at once.
+
+    With `variable_length`, items may be windows of fewer rows, 2 at least, where an episode ends.
+    `unpack` pads them, so that a learner sees T transitions either way.
     """
 
     def __init__(
@@ -34,13 +37,16 @@ class TrajectoryLayout:
         environment_spec: specs.EnvironmentSpec,
         sequence_length: int,
         extras_spec: types.NestedSpec = (),
+        *,
+        variable_length: bool = False,
     ) -> None:
         """Plans the columns.
 
         Args:
             environment_spec: of the environment as the actor sees it.
-            sequence_length: T, in transitions.
+            sequence_length: T, in transitions; of items of variable length, the most.
             extras_spec: of what the policy records beside each action.
+            variable_length: whether items may be stored with fewer transitions than T.
 
         Raises:
             ValueError: the length is below 1, or something cannot be stored.
@@ -48,6 +54,7 @@ class TrajectoryLayout:
         if sequence_length < 1:
             raise ValueError(f"`sequence_length` must be >= 1 transition, got {sequence_length}.")
         self._sequence_length = sequence_length
+        self._variable_length = variable_length
         step_spec = _Step(
             observation=environment_spec.observations,
             action=environment_spec.actions,
@@ -67,12 +74,17 @@ class TrajectoryLayout:
         return self._sequence_length
 
     @property
+    def variable_length(self) -> bool:
+        """Whether items may be stored with fewer transitions than T."""
+        return self._variable_length
+
+    @property
     def signature(self) -> base.ItemSignature:
         """What the table must be made for."""
-        columns = self._packer.columns
+        columns, num_rows = self._packer.columns, self._sequence_length + 1
         return base.ItemSignature(
             columns=columns,
-            fields={name: base.FieldSpec(name, self._sequence_length + 1) for name in columns},
+            fields={name: base.FieldSpec(name, num_rows, self._variable_length) for name in columns},
         )
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
@@ -102,17 +114,34 @@ class TrajectoryLayout:
             padding[name][:size] = rows[name][:size]
         return padding
 
-    def fields(self, start: int) -> dict[str, base.Window]:
-        """Returns the item whose first transition leads from row `start` to the next."""
-        return {name: base.Window(name, start, self._sequence_length + 1) for name in self._packer.columns}
+    def fields(self, start: int, num_rows: int | None = None) -> dict[str, base.Window]:
+        """Returns the item whose first transition leads from row `start` to the next.
+
+        Args:
+            start: its first row.
+            num_rows: how many rows it has; None for T + 1, which all have but those of variable length.
+        """
+        length = self._sequence_length + 1 if num_rows is None else num_rows
+        return {name: base.Window(name, start, length) for name in self._packer.columns}
 
     def item(self, rows: Sequence[packing.Rows]) -> types.Trajectory:
-        """Returns the item of T + 1 rows as arrays, the first of what `unpack` gives of a batch of one."""
+        """Returns the item of T + 1 rows, or fewer of variable length, as arrays.
+
+        It is the first of what `unpack` gives of a batch of one.
+        """
         fields = {name: np.stack([row[name] for row in rows]) for name in self._packer.columns}
         return _first_of(self.unpack, fields)
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Trajectory:
-        """Returns B items [B, T + 1, *row shape] as contiguous tensors, rewards and discounts as float32."""
+        """Returns B items [B, T + 1, *row shape] as contiguous tensors, rewards and discounts as float32.
+
+        Items of variable length may come as [B, L, *row shape], L <= T + 1, padded by rows of 0.
+
+        Raises:
+            ValueError: items of variable length are longer than T.
+        """
+        if self._variable_length:
+            fields = self._pad(fields)
         step: _Step = self._packer.unpack(fields)
 
         def arrived(nest: types.NestedTensor) -> types.NestedTensor:
@@ -126,6 +155,28 @@ class TrajectoryLayout:
             mask=arrived(step.mask),
             extras=arrived(step.extras),
         )
+
+    def _pad(self, fields: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Lengthens B items to T + 1 rows: behind the last step that happened, what `padding` gives."""
+        mask = self._packer.unpack(fields).mask  # [B, L]
+        batch_size, longest = mask.shape
+        if longest > self._sequence_length + 1:  # A table of variable length takes items of any length.
+            raise ValueError(
+                f"`sequence_length` must be >= that of the items, {longest - 1} transitions, got "
+                f"{self._sequence_length}. Write and read with layouts of one length."
+            )
+        last = (mask * torch.arange(longest, device=mask.device)).amax(1).long()  # [B] row
+        times = torch.arange(self._sequence_length + 1, device=mask.device)
+        nearest = torch.minimum(times, last[:, None])  # [B, T + 1] the row whose observation is shown
+        items = torch.arange(batch_size, device=mask.device)[:, None]
+        padded = {}
+        for name, rows in fields.items():
+            padded[name] = rows.new_zeros((batch_size, len(times), *rows.shape[2:]))
+            padded[name][:, :longest] = rows
+        for name, column in self._observation_columns.items():
+            size = column.shape[0]
+            padded[name][:, :, :size] = fields[name][items, nearest, :size]
+        return padded
 
 
 class TransitionLayout:

@@ -37,6 +37,8 @@ _DTYPES = {number: dtype for dtype, number in _DTYPE_NUMBERS.items()}
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
+UNKNOWN = -1  # TensorFlow's size of a dimension that is not the same in all items
+
 
 class TableDescription(NamedTuple):
     """A table as the server, or a checkpoint, describes it."""
@@ -50,7 +52,7 @@ class TableDescription(NamedTuple):
     min_diff: float  # sampling waits where inserted * samples_per_insert - sampled would fall below
     max_diff: float  # inserting waits where it would rise above
     min_size: int
-    fields: Mapping[str, base.ColumnSpec]  # of whole fields: the shape begins with the length
+    fields: Mapping[str, base.ColumnSpec]  # of whole fields, see `field_specs`
     size: int
     inserted: int
     sampled: int
@@ -83,11 +85,15 @@ class TableDescription(NamedTuple):
 
 
 def field_specs(signature: base.ItemSignature) -> dict[str, base.ColumnSpec]:
-    """The shape and dtype of each field of an item."""
+    """The shape and dtype of each field of an item; the shape begins with the length, or `UNKNOWN`.
+
+    The most rows that a variable field may have is not told to Reverb.
+    """
     specs = {}
     for name, field in sorted(signature.fields.items()):
         column = signature.columns[field.column]
-        specs[name] = base.ColumnSpec((field.length, *column.shape), np.dtype(column.dtype))
+        length = UNKNOWN if field.variable else field.length
+        specs[name] = base.ColumnSpec((length, *column.shape), np.dtype(column.dtype))
     return specs
 
 
@@ -111,7 +117,7 @@ def decode_signature(message: bytes) -> dict[str, base.ColumnSpec]:
         pair = _read(entry)
         tensor_spec = _read(_last(_read(_last(pair, 2, b"")), 33, b""))
         dimensions = _read(_last(tensor_spec, 2, b"")).get(2, [])
-        shape = tuple(_last(_read(dimension), 1, 0) for dimension in dimensions)
+        shape = tuple(_signed(_last(_read(dimension), 1, 0)) for dimension in dimensions)
         dtype = _DTYPES[_last(tensor_spec, 3, 0)]
         specs[_last(pair, 1, b"").decode()] = base.ColumnSpec(shape, dtype)
     return dict(sorted(specs.items()))
@@ -192,6 +198,7 @@ def _field(number: int, value: int | bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     """Seven bits a byte, the lowest first; the eighth says that more follow."""
+    value %= 1 << 64  # a negative number is written as its two's complement
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -236,6 +243,10 @@ def _read_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 def _last(fields: Mapping[int, Sequence[Any]], number: int, default: Any) -> Any:
     """A field's value; a message leaves out what has the default."""
     return fields[number][-1] if number in fields else default
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 64) if bits >= 1 << 63 else bits
 
 
 def _double(bits: int) -> float:

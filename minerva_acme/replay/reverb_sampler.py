@@ -4,11 +4,12 @@ import collections
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base, reverb_log
+from minerva_acme.replay import base, reverb_log, reverb_messages
 from minerva_acme.replay.reverb_connection import SLICE_SECONDS, ReverbConnection
 
 _logger = logging.getLogger(__name__)
@@ -42,7 +43,10 @@ class ReverbSampler(base.Sampler):
             exact = description.max_times_sampled > 0 or description.sampler in ("Fifo", "Lifo")
         self._connection = connection
         self._table = table
-        self._fields = list(description.fields)
+        self._stack: dict[str, Callable[[Sequence[np.ndarray]], np.ndarray]] = {
+            name: _stack_padded if spec.shape[0] == reverb_messages.UNKNOWN else np.stack
+            for name, spec in description.fields.items()
+        }
         self._exact = exact
         self._report_seconds = report_seconds
 
@@ -70,8 +74,8 @@ class ReverbSampler(base.Sampler):
             )
         )
         fields = {
-            name: np.stack([item[len(_INFO_DTYPES) + index] for item in items])
-            for index, name in enumerate(self._fields)
+            name: stack([item[len(_INFO_DTYPES) + index] for item in items])
+            for index, (name, stack) in enumerate(self._stack.items())
         }
         return info, fields
 
@@ -202,3 +206,12 @@ class ReverbSampler(base.Sampler):
             f"Waiting for a batch of {batch_size} items from table '{self._table}': {len(self._items)} have "
             f"come, {table.size} are stored."
         )
+
+
+def _stack_padded(items: Sequence[np.ndarray]) -> np.ndarray:
+    """Stacks items of different lengths; rows of 0 follow those of the shorter ones."""
+    longest = max(items, key=len)
+    batch = np.zeros((len(items), *longest.shape), longest.dtype)
+    for place, rows in zip(batch, items, strict=True):
+        place[: len(rows)] = rows
+    return batch

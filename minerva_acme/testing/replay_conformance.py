@@ -57,6 +57,23 @@ class ReplayConformance(abc.ABC):
                 f"{expected.tolist()}, got {found.tolist()}."
             )
 
+    def test_shorter_items_of_a_variable_field_end_in_rows_of_zero(self) -> None:
+        field = replay.FieldSpec("number", _WINDOW, variable=True)
+        signature = replay.ItemSignature({"number": _SIGNATURE.columns["number"]}, {"number": field})
+        settings = {"signature": signature, "sampler": replay.Fifo(), "max_times_sampled": 1}
+        with self._serve(**settings) as server, server.client() as client, client.writer(_WINDOW) as writer:
+            for number in range(1, _WINDOW + 1):
+                writer.append({"number": np.array([number, -number], np.float32)})
+                writer.create_item("table", 1.0, {"number": replay.Window("number", 0, number)})
+            writer.end_episode()
+            _, fields = self._sample(client, _WINDOW)
+        rows = np.tril(np.tile(np.arange(1, _WINDOW + 1, dtype=np.float32), (_WINDOW, 1)))  # [B, W]
+        expected = np.stack([rows, 0 - rows], axis=-1)
+        assert np.array_equal(fields["number"], expected), (
+            "`sample_batch` must return items of a variable field with rows of 0 behind the shorter ones, "
+            f"expected {expected.tolist()}, got {fields['number'].tolist()}."
+        )
+
     def test_windows_count_from_the_start_of_their_episode(self) -> None:
         with self._fifo() as server, server.client() as client, client.writer(_WINDOW) as writer:
             for first in (10, 100, 1000):

@@ -31,7 +31,8 @@ class MemoryWriter(replay.Writer):
         self.signature = signature
         self.max_window = max_window
         self.items = items
-        self.rows: dict[str, list[np.ndarray]] = {}
+        self.rows: dict[str, list[np.ndarray]] = {}  # of this episode
+        self.num_appended = 0  # rows of each column, of all episodes
         self.flushed_items = 0
         self.num_episodes = 0
         self.closed = False
@@ -42,6 +43,7 @@ class MemoryWriter(replay.Writer):
 
     def append(self, rows):
         assert rows, "an append without rows"
+        self.num_appended += 1
         for name, row in rows.items():
             column = self.signature.columns[name]
             assert (row.shape, row.dtype) == (column.shape, column.dtype), name
@@ -51,7 +53,10 @@ class MemoryWriter(replay.Writer):
         assert fields.keys() == self.signature.fields.keys()
         item = {}
         for name, window in fields.items():
-            assert replay.FieldSpec(window.column, window.length) == self.signature.fields[name]
+            spec = self.signature.fields[name]
+            assert window.column == spec.column
+            assert 1 <= window.length <= spec.length
+            assert spec.variable or window.length == spec.length
             rows = self.rows[window.column]
             assert 0 <= window.start <= window.start + window.length <= len(rows)
             assert len(rows) - window.start <= self.max_window, "a window reaches back too far"
@@ -100,7 +105,7 @@ class Contents(NamedTuple):
     """What a table holds, oldest first."""
 
     priorities: list[float]
-    fields: dict[str, np.ndarray]  # each [items, length, *row shape]; none without items
+    fields: dict[str, np.ndarray]  # each [items, length of the longest, *row shape]; none without items
 
 
 @dataclasses.dataclass
@@ -108,10 +113,17 @@ class Store:
     """Tables and their contents; what is read from a table is gone."""
 
     client: replay.ReplayClient
-    read_table: Callable[[str], Contents]
+    read_table: Callable[..., Contents]  # of a table's name, and how many items; all without a number
 
     def read(self) -> dict[str, np.ndarray]:
         return self.read_table(TABLE).fields
+
+    def read_one_by_one(self) -> list[dict[str, np.ndarray]]:
+        """All items by themselves, each field `[1, length, *row shape]` as it is stored."""
+        items = []
+        while fields := self.read_table(TABLE, 1).fields:
+            items.append(fields)
+        return items
 
     def items(self, layout, table: str = TABLE) -> list[Any]:
         """All items in the order in which they were written, each a Trajectory or Transition of arrays."""
@@ -134,17 +146,23 @@ class Memory(NamedTuple):
     def make(self, signature: replay.ItemSignature, tables: tuple[str, ...] = (TABLE,)) -> Store:
         client = MemoryClient(signature)
 
-        def read_table(table: str) -> Contents:
+        def read_table(table: str, num_items: int | None = None) -> Contents:
             assert {item.table for item in client.items} <= set(tables)
-            items = [item for item in client.items if item.table == table]
-            client.items[:] = [item for item in client.items if item.table != table]
+            items = [item for item in client.items if item.table == table][:num_items]
+            client.items[:] = [item for item in client.items if not any(item is read for read in items)]
             names = items[0].fields if items else ()
             return Contents(
                 [item.priority for item in items],
-                {name: np.stack([item.fields[name] for item in items]) for name in names},
+                {name: _stack([item.fields[name] for item in items]) for name in names},
             )
 
         return Store(client, read_table)
+
+
+def _stack(items: list[np.ndarray]) -> np.ndarray:
+    longest = max(map(len, items))
+    rest = [(0, 0)] * (items[0].ndim - 1)
+    return np.stack([np.pad(rows, [(0, longest - len(rows)), *rest]) for rows in items])
 
 
 @pytest.fixture(scope="session")
@@ -180,12 +198,12 @@ def make_store(request) -> Iterator[Callable[[replay.ItemSignature], Store]]:
         client = server.client()
         opened.extend([server, client])
 
-        def read_table(table: str) -> Contents:
+        def read_table(table: str, num_items: int | None = None) -> Contents:
             size = client.table_info(table).size
             if size == 0:
                 return Contents([], {})
             with client.sampler(table) as sampler:
-                info, fields = sampler.sample_batch(size)
+                info, fields = sampler.sample_batch(num_items or size)
             return Contents(info.priority.tolist(), fields)
 
         return Store(client, read_table)

@@ -22,8 +22,8 @@ class AddersContract(testing.AdderConformance):
     def make_extras(self):
         return np.float32(-1.0)
 
-    def make_trajectories(self, sequence_length):
-        layout = layouts.TrajectoryLayout(SPEC, sequence_length, EXTRAS)
+    def make_trajectories(self, sequence_length, **options):
+        layout = layouts.TrajectoryLayout(SPEC, sequence_length, EXTRAS, **options)
         return dict(client=self.make_store(layout.signature).client, table="table", layout=layout)
 
     def make_transitions(self, extras_spec=EXTRAS):
@@ -44,7 +44,8 @@ class TestSequenceAdder(AddersContract):
 
 class TestSequenceAdderThatWritesShort(AddersContract):
     def make_adder(self):
-        return adders.SequenceAdder(**self.make_trajectories(3), period=2, at_end=adders.write_short)
+        trajectories = self.make_trajectories(3, variable_length=True)
+        return adders.SequenceAdder(**trajectories, period=2, at_end=adders.write_short)
 
 
 class TestSequenceAdderThatShiftsBack(AddersContract):

@@ -103,6 +103,21 @@ def test_each_episode_becomes_exactly_one_item(make_store, scalar_spec, play, ta
 
 
 @ENDS
+def test_with_a_layout_of_variable_length_episodes_are_stored_as_short_as_they_are(
+    make_store, scalar_spec, play, final_discount
+):
+    table = TABLES["episodes of different lengths"](final_discount)
+    layout = layouts.TrajectoryLayout(scalar_spec, table["length"], variable_length=True)
+    once, again = make_store(layout.signature), make_store(layout.signature)
+    for store in (once, again):
+        with EpisodeAdder(client=store.client, table="table", layout=layout) as adder:
+            for episode in table["episodes"]:
+                play(adder, *episode)
+    assert_same(once.items(layout), [trajectory(*item) for item in table["items"]])
+    assert [item["float32"].shape[1] - 1 for item in again.read_one_by_one()] == [1, 2, 1]
+
+
+@ENDS
 def test_every_kind_of_field_comes_back_as_it_went_in(
     make_store, rich_spec, rich_episode, extras_spec, final_discount
 ):

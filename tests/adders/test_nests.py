@@ -146,24 +146,27 @@ def test_sequences_and_whole_episodes(make_memory_store, spec, extras_spec, leng
     (length, period) = length_and_period
     episodes = [make_episode(spec, extras_spec, *steps, seed + i) for i, steps in enumerate(lengths)]
     layout = layouts.TrajectoryLayout(spec, length, extras_spec)
+    short_layout = layouts.TrajectoryLayout(spec, length, extras_spec, variable_length=True)
     whole_layout = layouts.TrajectoryLayout(spec, MAX_STEPS, extras_spec)
-    store, whole = make_memory_store(layout.signature), make_memory_store(whole_layout.signature)
+    store, short, whole = (
+        make_memory_store(layout.signature) for layout in (layout, short_layout, whole_layout)
+    )
     with adders.ForkingAdder(
         [
             adders.SequenceAdder(client=store.client, table="table", layout=layout, period=period),
+            adders.SequenceAdder(client=short.client, table="table", layout=short_layout, period=period),
             adders.EpisodeAdder(client=whole.client, table="table", layout=whole_layout),
         ]
     ) as fork:
         for episode in episodes:
             episode.play(fork)
-    assert_same(
-        store.items(layout),
-        [
-            trajectory(episode, first, length)
-            for episode in episodes
-            for first in range(0, len(episode.actions), period)
-        ],
-    )
+    expected = [
+        trajectory(episode, first, length)
+        for episode in episodes
+        for first in range(0, len(episode.actions), period)
+    ]
+    assert_same(store.items(layout), expected)
+    assert_same(short.items(short_layout), expected)
     assert_same(whole.items(whole_layout), [trajectory(episode, 0, MAX_STEPS) for episode in episodes])
 
 

@@ -13,6 +13,7 @@ TRAJECTORIES = {
     "sequence": lambda **kwargs: SequenceAdder(**kwargs, period=1),
     "continuing": lambda **kwargs: ContinuingSequenceAdder(**kwargs, period=1),
     "episode": lambda **kwargs: EpisodeAdder(**kwargs),
+    "short": lambda **kwargs: SequenceAdder(**kwargs, period=1),  # with a layout of variable length
 }
 
 
@@ -27,7 +28,9 @@ def kind(request, scalar_spec):
         return layouts.TransitionLayout(scalar_spec), make_transition_adder
     # Longer sequences across episodes would wait for the next one.
     length = 1 if request.param == "continuing" else 3
-    return layouts.TrajectoryLayout(scalar_spec, length), TRAJECTORIES[request.param]
+    is_short = request.param == "short"
+    layout = layouts.TrajectoryLayout(scalar_spec, length, variable_length=is_short)
+    return layout, TRAJECTORIES[request.param]
 
 
 def total_reward(item):
@@ -63,8 +66,9 @@ def test_a_priority_function_is_given_the_item_that_a_learner_gets(
         layout, make_adder = layouts.TransitionLayout(rich_spec, extras_spec), make_transition_adder
         expected = types.Transition
     else:
-        layout, make_adder = layouts.TrajectoryLayout(rich_spec, 4, extras_spec), TRAJECTORIES[adder_name]
-        expected = types.Trajectory
+        is_short = adder_name == "short"
+        layout = layouts.TrajectoryLayout(rich_spec, 4, extras_spec, variable_length=is_short)
+        make_adder, expected = TRAJECTORIES[adder_name], types.Trajectory
     store = make_memory_store(layout.signature)
     with make_adder(client=store.client, table="table", layout=layout, priority=priority) as adder:
         rich_episode(num_steps=4, final_discount=0.0).play(adder)

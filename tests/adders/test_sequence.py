@@ -12,7 +12,8 @@ from minerva_acme.replay import layouts
 
 # Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
 # An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
-# actions start + 100, ...; an item is (observation, action, reward, discount, mask).
+# actions start + 100, ...; an item is (observation, action, reward, discount, mask). `stored` says how
+# many steps of each item are stored, where the layout is of variable length.
 TABLES = {
     "an episode of T steps": lambda d: dict(
         length=3,
@@ -142,6 +143,7 @@ TABLES = {
         length=3,
         period=2,
         at_end=adders.write_short,
+        stored=[3, 2],
         episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
         items=[
             ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
@@ -152,6 +154,7 @@ TABLES = {
         length=3,
         period=1,
         at_end=adders.write_short,
+        stored=[3, 3],
         episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
         items=[
             ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
@@ -162,10 +165,31 @@ TABLES = {
         length=3,
         period=1,
         at_end=adders.write_short,
+        stored=[2, 1],
         episodes=[(0, [1, 2], [1, d]), (50, [3], [d], "reset"), (70, [], [], "reset")],
         items=[
             ([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0]),
             ([50, 51, 51, 51], [150, 0, 0], [3, 0, 0], [d, 0, 0], [1, 0, 0]),
+        ],
+    ),
+    "an episode of one step is written short": lambda d: dict(
+        length=4,
+        period=4,
+        at_end=adders.write_short,
+        stored=[1],
+        episodes=[(0, [1], [d])],
+        items=[([0, 1, 1, 1, 1], [100, 0, 0, 0], [1, 0, 0, 0], [d, 0, 0, 0], [1, 0, 0, 0])],
+    ),
+    "after an episode of T steps nothing is left to write short": lambda d: dict(
+        length=2,
+        period=2,
+        at_end=adders.write_short,
+        stored=[2, 2, 1],
+        episodes=[(0, [1, 2], [1, d], "reset"), (50, [3, 4, 5], [1, 1, d])],
+        items=[
+            ([0, 1, 2], [100, 101], [1, 2], [1, d], [1, 1]),
+            ([50, 51, 52], [150, 151], [3, 4], [1, 1], [1, 1]),
+            ([52, 53, 53], [152, 0], [5, 0], [d, 0], [1, 0]),
         ],
     ),
     "the last sequence is shifted back": lambda d: dict(
@@ -230,27 +254,86 @@ def assert_same(items: list[types.Trajectory], expected: list[types.Trajectory])
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_timesteps_become_exactly_these_sequences(make_store, scalar_spec, play, table, final_discount):
     table = table(final_discount)
-    layout = layouts.TrajectoryLayout(scalar_spec, table["length"])
+    layout = layouts.TrajectoryLayout(scalar_spec, table["length"], variable_length="stored" in table)
     store = make_store(layout.signature)
-    with SequenceAdder(
-        client=store.client,
-        table="table",
-        layout=layout,
-        period=table["period"],
-        at_end=table.get("at_end", adders.pad_every_start),
-    ) as adder:
+    with make_adder(store, layout, table) as adder:
         for episode in table["episodes"]:
             play(adder, *episode)
         assert_same(store.items(layout), [trajectory(*item) for item in table["items"]])
         assert adder.num_inserted == len(table["items"])
 
 
+def make_adder(store, layout, table) -> SequenceAdder:
+    return SequenceAdder(
+        client=store.client,
+        table="table",
+        layout=layout,
+        period=table["period"],
+        at_end=table.get("at_end", adders.pad_every_start),
+    )
+
+
+WRITTEN_SHORT = {name: table for name, table in TABLES.items() if "stored" in table(0.0)}
+
+
 @ENDS
+@pytest.mark.parametrize("table", WRITTEN_SHORT.values(), ids=WRITTEN_SHORT)
+def test_what_is_written_short_is_stored_as_short_as_it_is(
+    make_store, scalar_spec, play, table, final_discount
+):
+    table = table(final_discount)
+    layout = layouts.TrajectoryLayout(scalar_spec, table["length"], variable_length=True)
+    store = make_store(layout.signature)
+    with make_adder(store, layout, table) as adder:
+        for episode in table["episodes"]:
+            play(adder, *episode)
+    stored = store.read_one_by_one()
+    assert [item["float32"].shape[1] - 1 for item in stored] == table["stored"]
+    for item, num_steps, (observation, action, reward, discount, _) in zip(
+        stored, table["stored"], table["items"], strict=True
+    ):
+        rows = item["float32"][0]  # [length, (observation, action, reward, discount, mask)]
+        assert rows[:, 0].tolist() == observation[: num_steps + 1]
+        expected = zip(action, reward, discount, strict=True)
+        assert rows[1:, 1:].tolist() == [[*step, 1] for step in list(expected)[:num_steps]]
+
+
+@pytest.mark.parametrize("at_end", [adders.pad_every_start, adders.write_short, adders.shift_back])
+def test_with_a_layout_of_variable_length_no_padding_is_written(make_memory_store, scalar_spec, play, at_end):
+    rows, items = [], []
+    for variable_length in (False, True):
+        layout = layouts.TrajectoryLayout(scalar_spec, 4, variable_length=variable_length)
+        store = make_memory_store(layout.signature)
+        table = dict(period=2, at_end=adders.pad_every_start if not variable_length else at_end)
+        with make_adder(store, layout, table) as adder:
+            play(adder, 0, [1], [0])
+            play(adder, 50, [2, 3, 4, 5, 6], [1, 1, 1, 1, 1])
+        items.append(store.items(layout))
+        rows.append(store.client.writers[0].num_appended)
+    timesteps = 2 + 6
+    assert rows == [timesteps + 3 + 3, timesteps]
+    if at_end is adders.pad_every_start:
+        assert_same(*items)
+
+
+def test_writing_short_needs_a_layout_of_variable_length(make_memory_store, scalar_spec):
+    layout = layouts.TrajectoryLayout(scalar_spec, 3)
+    store = make_memory_store(layout.signature)
+    with pytest.raises(
+        ValueError,
+        match="`layout` must be of variable length for `write_short`, got one of fixed length.*"
+        "`variable_length=True`.*another `at_end`",
+    ):
+        make_adder(store, layout, dict(period=1, at_end=adders.write_short))
+
+
+@ENDS
+@pytest.mark.parametrize("variable_length", [False, True], ids=["padded", "short"])
 def test_every_kind_of_field_comes_back_as_it_went_in(
-    make_store, rich_spec, rich_episode, extras_spec, final_discount
+    make_store, rich_spec, rich_episode, extras_spec, final_discount, variable_length
 ):
     episode = rich_episode(num_steps=3, final_discount=final_discount)
-    layout = layouts.TrajectoryLayout(rich_spec, 2, extras_spec)
+    layout = layouts.TrajectoryLayout(rich_spec, 2, extras_spec, variable_length=variable_length)
     store = make_store(layout.signature)
     with SequenceAdder(client=store.client, table="table", layout=layout, period=1) as adder:
         episode.play(adder)
@@ -317,21 +400,25 @@ STEPS = st.lists(
     at_end=st.sampled_from(
         [adders.pad_every_start, adders.write_short, adders.shift_back, adders.drop_short]
     ),
+    variable_length=st.booleans(),
     lists=st.lists(st.tuples(STEPS, st.sampled_from(["last", "reset"])), max_size=4),
 )
 def test_any_episodes_become_what_a_plain_loop_says(
-    make_memory_store, scalar_spec, play, length_and_period, at_end, lists
+    make_memory_store, scalar_spec, play, length_and_period, at_end, variable_length, lists
 ):
+    variable_length = variable_length or at_end is adders.write_short
     length, period = length_and_period
     episodes = [(50 * i, *zip(*steps, strict=True), end) for i, (steps, end) in enumerate(lists)]
-    layout = layouts.TrajectoryLayout(scalar_spec, length)
-    store = make_memory_store(layout.signature)
-    with SequenceAdder(
-        client=store.client, table="table", layout=layout, period=period, at_end=at_end
-    ) as adder:
-        for episode in episodes:
-            play(adder, *episode)
-    assert_same(store.items(layout), reference(length, period, at_end, episodes))
+    layout = layouts.TrajectoryLayout(scalar_spec, length, variable_length=variable_length)
+    once, again = make_memory_store(layout.signature), make_memory_store(layout.signature)
+    for store in (once, again):
+        with make_adder(store, layout, dict(period=period, at_end=at_end)) as adder:
+            for episode in episodes:
+                play(adder, *episode)
+    expected = reference(length, period, at_end, episodes)
+    assert_same(once.items(layout), expected)
+    lengths = [item["float32"].shape[1] - 1 for item in again.read_one_by_one()]
+    assert lengths == [int(item.mask.sum()) if variable_length else length for item in expected]
 
 
 @pytest.mark.parametrize("period", [0, 4])

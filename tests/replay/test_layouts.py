@@ -38,6 +38,19 @@ def test_a_trajectory_is_one_window_of_each_column():
     assert layout.fields(start=7) == {name: base.Window(name, 7, 5) for name in names}
 
 
+def test_a_trajectory_of_variable_length_is_a_window_of_up_to_as_many_rows():
+    layout = layouts.TrajectoryLayout(SPEC, 4, EXTRAS_SPEC, variable_length=True)
+    fixed = layouts.TrajectoryLayout(SPEC, 4, EXTRAS_SPEC)
+    assert (layout.variable_length, fixed.variable_length) == (True, False)
+    assert layout.signature.columns == fixed.signature.columns
+    assert layout.signature.fields == {
+        name: base.FieldSpec(name, 5, variable=True) for name in fixed.signature.fields
+    }
+    assert layout.fields(start=7, num_rows=2) == {
+        name: base.Window(name, 7, 2) for name in fixed.signature.fields
+    }
+
+
 def test_a_transition_shares_its_images_with_others():
     layout = layouts.TransitionLayout(SPEC, EXTRAS_SPEC)
     assert layout.signature == base.ItemSignature(
@@ -117,6 +130,41 @@ def test_a_batch_of_trajectories_is_contiguous_with_float32_signals():
     assert batch.observation["pixels"].shape == (6, 3, 2, 2, 1)
     assert torch.equal(batch.extras["log_prob"][0], torch.tensor([-1.0, -2.0]))
     assert torch.equal(batch.reward[5], torch.tensor([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("num_zeros", [0, 1, 2])
+def test_items_of_variable_length_are_padded_as_those_of_fixed_length_are_stored(num_zeros):
+    fixed = layouts.TrajectoryLayout(SPEC, 4, EXTRAS_SPEC)
+    variable = layouts.TrajectoryLayout(SPEC, 4, EXTRAS_SPEC, variable_length=True)
+    one = np.float32(1)
+    # The first row is within an episode: its own step happened, though it is not of this item.
+    rows = [
+        fixed.step(np.int32(3), dm_env.transition(np.float32(t), observation(t), one), {"log_prob": -one})
+        for t in (5, 6, 7)
+    ]
+    padded = [*rows, *[fixed.padding(rows[-1])] * 2]
+    zeros = {name: np.zeros_like(row) for name, row in rows[0].items()}
+
+    def batch(rows):
+        return {name: torch.from_numpy(np.stack([row[name] for row in rows]))[None] for name in rows[0]}
+
+    found = variable.unpack(batch([*rows, *[zeros] * num_zeros]))
+    expected = fixed.unpack(batch(padded))
+    assert expected.observation["x"][0, :, 0].tolist() == [5, 6, 7, 7, 7]
+    assert expected.mask.tolist() == [[1, 1, 0, 0]]
+    tree.map_structure(lambda *leaves: torch.testing.assert_close(*leaves, rtol=0, atol=0), found, expected)
+    assert all(leaf.is_contiguous() for leaf in tree.flatten(found))
+    np.testing.assert_equal(variable.item(rows), fixed.item(padded))
+
+
+def test_items_longer_than_the_layout_are_refused():
+    layout = layouts.TrajectoryLayout(SPEC, 2, variable_length=True)
+    rows = {
+        name: torch.zeros((1, 4, *column.shape), dtype=torch.float32)
+        for name, column in layout.signature.columns.items()
+    }
+    with pytest.raises(ValueError, match="`sequence_length` must be >= .* 3 transitions, got 2"):
+        layout.unpack(rows)
 
 
 def test_a_length_below_one_is_refused():

@@ -35,6 +35,17 @@ def test_a_signature_that_tensorflow_wrote_is_read():
     assert reverb_messages.decode_signature(TENSORFLOWS_BYTES) == reverb_messages.field_specs(SIGNATURE)
 
 
+# nested_structure_coder.encode_structure({"b": tf.TensorSpec([None, 40], tf.float32)})
+VARIABLE_BYTES = bytes.fromhex("aa031f0a1d0a016212188a02151211120b08ffffffffffffffffff01120208281801")
+
+
+def test_a_length_that_varies_is_written_and_read_as_tensorflow_does():
+    column = {"float32": SIGNATURE.columns["float32"]}
+    signature = replay.ItemSignature(column, {"b": replay.FieldSpec("float32", 300, variable=True)})
+    assert reverb_messages.encode_signature(signature) == VARIABLE_BYTES
+    assert reverb_messages.decode_signature(VARIABLE_BYTES) == {"b": ((-1, 40), np.dtype(np.float32))}
+
+
 def test_a_signature_is_written_as_tensorflow_writes_it():
     encoded = reverb_messages.encode_signature(SIGNATURE)
     assert reverb_messages.decode_signature(encoded) == reverb_messages.field_specs(SIGNATURE)

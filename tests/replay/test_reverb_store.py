@@ -85,6 +85,88 @@ def test_windows_longer_than_a_chunk_come_back_whole(serve, table):
     np.testing.assert_array_equal(fields["field"][0], np.arange(length))
 
 
+VARIABLE = replay.ItemSignature(
+    columns={
+        "number": replay.ColumnSpec((), np.dtype(np.int64)),
+        "image": replay.ColumnSpec((2, 2, 1), np.dtype(np.uint8)),
+    },
+    fields={
+        "numbers": replay.FieldSpec("number", 40, variable=True),
+        "images": replay.FieldSpec("image", 40, variable=True),
+        "last": replay.FieldSpec("number", 1),
+    },
+)
+
+
+def write_of_lengths(client, lengths):
+    """Writes items of these lengths, in one episode, whose rows count from 1."""
+    with client.writer(max_window=40) as writer:
+        num_rows = 0
+        for length in lengths:
+            while num_rows < length:
+                num_rows += 1
+                writer.append({"number": np.array(num_rows), "image": np.full((2, 2, 1), num_rows, np.uint8)})
+            fields = {
+                "numbers": replay.Window("number", num_rows - length, length),
+                "images": replay.Window("image", num_rows - length, length),
+                "last": replay.Window("number", num_rows - 1, 1),
+            }
+            writer.create_item("replay", 1.0, fields)
+        writer.end_episode()
+
+
+def test_items_of_several_lengths_come_with_rows_of_zero_behind_the_shorter(serve, table):
+    client = serve(table(signature=VARIABLE, sampler=replay.Fifo(), max_times_sampled=1)).client()
+    write_of_lengths(client, [2, 3, 1, 40])
+    with client.sampler("replay") as sampler:
+        _, first = sampler.sample_batch(3)
+        _, second = sampler.sample_batch(1)
+    assert first["numbers"].tolist() == [[1, 2, 0], [1, 2, 3], [3, 0, 0]]
+    assert first["images"][..., 1, 1, 0].tolist() == first["numbers"].tolist()
+    assert first["last"].tolist() == [[2], [3], [3]]
+    assert (first["images"].shape, first["images"].dtype) == ((3, 3, 2, 2, 1), np.uint8)
+    np.testing.assert_array_equal(second["numbers"], [np.arange(1, 41)])
+    assert all(field.flags.writeable for field in first.values())
+
+
+def test_a_table_of_variable_length_is_not_one_of_fixed_length(serve, table):
+    client = serve(table(signature=VARIABLE)).client()
+    client.check_table(table(signature=VARIABLE))
+    fixed = replay.ItemSignature(
+        VARIABLE.columns, {name: field._replace(variable=False) for name, field in VARIABLE.fields.items()}
+    )
+    with pytest.raises(replay.ReplayError, match="differs .*`fields`"):
+        client.check_table(table(signature=fixed))
+
+
+def test_a_short_item_is_refused_by_a_table_of_fixed_length(serve, table):
+    client = serve(table()).client()
+    with client.writer(3) as writer:
+        for t in range(3):
+            writer.append({"float32": np.full(2, t, np.float32), "int32": np.array(t, np.int32)})
+        writer.append({"image": np.zeros((2, 2, 1), np.uint8)})
+        windows = {
+            "step": replay.Window("float32", 0, 2),
+            "image": replay.Window("image", 0, 1),
+            "count": replay.Window("int32", 0, 1),
+        }
+        with pytest.raises(replay.ReplayError, match="does not fit table 'replay'"):
+            writer.create_item("replay", 1.0, windows)
+
+
+def test_a_checkpoint_brings_items_of_several_lengths_back(serve, table, tmp_path):
+    config = table(signature=VARIABLE, sampler=replay.Fifo(), max_times_sampled=1)
+    first = serve(config, checkpoint_directory=str(tmp_path))
+    write_of_lengths(first.client(), [2, 5, 3])
+    path = first.client().checkpoint()
+    _, before = sample_all(first.client(), 3)
+    _, after = sample_all(serve(config, restore_from=path).client(), 3)
+    assert before["numbers"].tolist() == [[1, 2, 0, 0, 0], [1, 2, 3, 4, 5], [3, 4, 5, 0, 0]]
+    np.testing.assert_equal(after, before)
+    with pytest.raises(replay.ReplayError, match="differs .*`fields`"):
+        replay.ReverbServer([table(sampler=replay.Fifo(), max_times_sampled=1)], restore_from=path)
+
+
 def test_windows_count_from_each_episodes_start(serve, table, write_with):
     client = serve(table(sampler=replay.Fifo(), max_times_sampled=1)).client()
     with client.writer(3) as writer:

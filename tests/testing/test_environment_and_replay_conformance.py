@@ -215,6 +215,12 @@ class LosesAField(Spoils):
         return {name: field for name, field in fields.items() if name != "image"}
 
 
+class PadsWithOnes(Spoils):
+    @staticmethod
+    def spoil(fields):
+        return {name: np.where(field == 0, field.dtype.type(1), field) for name, field in fields.items()}
+
+
 class Freezes(Spoils):
     @staticmethod
     def spoil(fields):
@@ -383,6 +389,13 @@ def case(suite, part, test, message):
             LosesAField,
             "rows_come_back_as_they_were_written",
             "`sample_batch` must return the field 'image', got ['count', 'number'].",
+        ),
+        case(
+            ReplaySuite,
+            PadsWithOnes,
+            "shorter_items_of_a_variable_field_end_in_rows_of_zero",
+            "`sample_batch` must return items of a variable field with rows of 0 behind the shorter "
+            "ones, expected [[[1.0, -1.0], [0.0, 0.0], [0.0, 0.0]],",
         ),
         case(
             ReplaySuite,
