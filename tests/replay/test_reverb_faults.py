@@ -185,7 +185,9 @@ def test_a_killed_server_is_an_error_and_no_hang(server_process, write, write_wi
 
 
 _INTERRUPTED = """
-    import sys
+    import signal, sys
+    # A shell that runs the tests in the background has Ctrl-C ignored, which children inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path.insert(0, {folder!r})
     import conftest, dataclasses
     from minerva_acme import replay
@@ -216,6 +218,8 @@ def test_ctrl_c_ends_a_wait(request, wait, prefetch):
     )
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        # A process that hears nothing is killed, so that reading from it ends.
+        killer = later(60.0, process.kill)
         try:
             assert process.stdout.readline() == "waiting\n"
             time.sleep(0.3)
@@ -225,6 +229,7 @@ def test_ctrl_c_ends_a_wait(request, wait, prefetch):
             # Nothing was closed: the interpreter ends all the same.
             assert process.wait(timeout=EXIT_SECONDS) == 0
         finally:
+            killer.cancel()
             process.kill()
 
 
