@@ -6,14 +6,23 @@ import socket
 
 from minerva_acme.replay import base
 
+_handed_out: set[int] = set()
+
 
 def free_port() -> int:
-    """Returns a port that nobody listens on."""
+    """Returns a port that nobody listens on, and that was not returned before in this process.
+
+    gRPC retries an address that failed after up to 30 seconds, for all clients of a process together: a
+    server on the port of an earlier one would seem not to answer for so long.
+    """
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
-    with socket.create_server(("", 0), family=family, dualstack_ipv6=dual) as server:
-        port: int = server.getsockname()[1]
-        return port
+    while True:
+        with socket.create_server(("", 0), family=family, dualstack_ipv6=dual) as server:
+            port: int = server.getsockname()[1]
+        if port not in _handed_out:
+            _handed_out.add(port)
+            return port
 
 
 def check_free(port: int) -> None:

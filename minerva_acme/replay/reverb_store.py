@@ -18,6 +18,9 @@ from minerva_acme.replay.reverb_writer import ReverbWriter
 
 _logger = logging.getLogger(__name__)
 
+# Longer than gRPC waits before it tries an address again where an earlier server was.
+_START_SECONDS = 40.0
+
 _DONE_FILE = "DONE"  # Reverb writes it last
 
 
@@ -82,7 +85,7 @@ class ReverbServer(base.ReplayServer):
                 _logger.warning(
                     "other machines can reach port %d, without authentication; close it by a firewall", port
                 )
-            with self.client() as client:
+            with ReverbClient(self.address, answer_seconds=_START_SECONDS) as client:
                 for table in tables:
                     info = client.table_info(table.name)
                     if checkpoint is not None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import replay
+from minerva_acme.replay import ports
 
 pytestmark = pytest.mark.reverb
 
@@ -191,6 +192,7 @@ _INTERRUPTED = """
     sys.path.insert(0, {folder!r})
     import conftest, dataclasses
     from minerva_acme import replay
+from minerva_acme.replay import ports
     from minerva_acme.replay.dataset import Dataset
     queue = dataclasses.replace(
         conftest.TABLE, rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
@@ -231,6 +233,25 @@ def test_ctrl_c_ends_a_wait(request, wait, prefetch):
         finally:
             killer.cancel()
             process.kill()
+
+
+def test_no_port_is_chosen_twice_in_a_process(monkeypatch):
+    first = ports.free_port()
+    offered = iter([first, first, 1])
+
+    class Socket:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *unused):
+            pass
+
+        def getsockname(self):
+            return "", next(offered)
+
+    monkeypatch.setattr(socket, "create_server", lambda *unused, **unused_too: Socket())
+    assert ports.free_port() == 1
+    ports._handed_out.discard(1)
 
 
 def test_a_port_in_use_is_refused(serve, table):
