@@ -192,7 +192,6 @@ _INTERRUPTED = """
     sys.path.insert(0, {folder!r})
     import conftest, dataclasses
     from minerva_acme import replay
-from minerva_acme.replay import ports
     from minerva_acme.replay.dataset import Dataset
     queue = dataclasses.replace(
         conftest.TABLE, rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
