@@ -5,21 +5,17 @@ dimensions.
 """
 
 import copy
-import logging
 import math
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from minerva_acme import core, counting, loggers, losses, networks, specs, types
+from minerva_acme import core, counting, learning, loggers, losses, networks, specs, types
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import networks as mpo_networks
 from minerva_acme.agents.mpo import targets
-
-_logger = logging.getLogger(__name__)
 
 Metrics = dict[str, torch.Tensor]
 
@@ -94,13 +90,10 @@ class MPOLearner(core.Learner):
         self._critic_target = critic_target
         self._config = config
         self._low, self._high = (torch.from_numpy(bound).to(device) for bound in specs.bounds(action_spec))
-        self._counter = counter
-        self._logger = logger
         self._generator = generator
         self._num_steps = 0
-        self._num_skipped = 0
-        self._num_skipped_in_a_row = 0
-        self._last_time = time.monotonic()
+        self._skipped = learning.SkippedBatches(config.max_skipped_batches)
+        self._log = learning.StepLog(counter, logger)
 
     def step(self) -> None:
         """One round of critic, E-step, duals and policy on one batch."""
@@ -110,12 +103,12 @@ class MPOLearner(core.Learner):
             evaluation = self._evaluate(trajectory)
             metrics = self._update_critic(trajectory, evaluation)
             metrics |= self._update_duals_and_policy(trajectory, evaluation)
-            self._num_skipped_in_a_row = 0
-        except _NonFinite as error:
+            self._skipped.used()
+        except learning.NonFinite as error:
             metrics = {}
-            self._skip(error)
+            self._skipped.skipped(self._num_steps, error)
         self._num_steps += 1
-        self._log(metrics)
+        self._log.write({**metrics, "skipped_batches": self._skipped.total})
 
     def _sync_targets(self) -> None:
         config = self._config
@@ -136,8 +129,8 @@ class MPOLearner(core.Learner):
         actions_NBD = first.sample(self._generator, self._config.num_samples)
         q_NB = critic(observation.expand(self._config.num_samples, *observation.shape), actions_NBD)
         # Masked steps are padding: whatever stands there is never used.
-        _check_finite("critic targets", critic_targets.where(trajectory.mask > 0, 0.0))
-        _check_finite("Q values", q_NB)
+        learning.check_finite("critic targets", critic_targets.where(trajectory.mask > 0, 0.0))
+        learning.check_finite("Q values", q_NB)
         return Evaluation(critic_targets, first, actions_NBD.transpose(0, 1), q_NB.T)
 
     def _update_critic(self, trajectory: types.Trajectory, evaluation: Evaluation) -> Metrics:
@@ -212,36 +205,12 @@ class MPOLearner(core.Learner):
         loss.backward()
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-        _check_finite(f"gradients of the {name}", norm)
+        learning.check_finite(f"gradients of the {name}", norm)
         optimizer.step()
         return norm
 
-    def _skip(self, error: "_NonFinite") -> None:
-        self._num_skipped += 1
-        self._num_skipped_in_a_row += 1
-        _logger.warning("learner step %d skipped: %s", self._num_steps, error)
-        if self._num_skipped_in_a_row > self._config.max_skipped_batches:
-            raise FloatingPointError(
-                f"{error}, {self._num_skipped_in_a_row} learner steps in a row (`max_skipped_batches` is "
-                f"{self._config.max_skipped_batches}). Training has diverged: lower the learning rates, or "
-                "look for extreme rewards and observations."
-            )
-
-    def _log(self, metrics: Metrics) -> None:
-        now = time.monotonic()
-        counts = self._counter.increment(steps=1, walltime=now - self._last_time)
-        self._last_time = now
-        self._logger.write({**counts, **metrics, "skipped_batches": self._num_skipped})
-
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        modules = self._modules()
-        unknown = sorted(set(names) - set(modules))
-        if unknown:
-            raise KeyError(f"Unknown variables {unknown}; there are {sorted(modules)}.")
-        return [
-            {key: value.detach().cpu().numpy().copy() for key, value in modules[name].state_dict().items()}
-            for name in names
-        ]
+        return learning.variables_of(self._modules(), names)
 
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None
@@ -266,8 +235,7 @@ class MPOLearner(core.Learner):
                 "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
                 "generator": self._generator.get_state(),
                 "num_steps": self._num_steps,
-                "num_skipped": self._num_skipped,
-                "num_skipped_in_a_row": self._num_skipped_in_a_row,
+                "skipped": self._skipped.save(),
             }
         )
 
@@ -279,8 +247,7 @@ class MPOLearner(core.Learner):
             optimizer.load_state_dict(optimizer_state)
         self._generator.set_state(state["generator"].cpu())
         self._num_steps = state["num_steps"]
-        self._num_skipped = state["num_skipped"]
-        self._num_skipped_in_a_row = state["num_skipped_in_a_row"]
+        self._skipped.restore(state["skipped"])
 
 
 def make_optimizers(
@@ -326,12 +293,3 @@ def _in_chunks(critic: nn.Module) -> targets.Critic:
         return torch.cat([critic(*chunk) for chunk in chunks]).view(observation.shape[:-1])
 
     return evaluate
-
-
-class _NonFinite(Exception):
-    """Something that a step needs is infinite or not a number."""
-
-
-def _check_finite(name: str, tensor: torch.Tensor) -> None:
-    if not torch.isfinite(tensor).all():
-        raise _NonFinite(f"the {name} are not finite")
