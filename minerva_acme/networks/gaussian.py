@@ -37,6 +37,10 @@ class DiagonalGaussian(NamedTuple):
         )
         return self.mean + self.log_std.exp() * noise
 
+    def mode(self) -> torch.Tensor:
+        """The likeliest point, which is the mean: [..., D]."""
+        return self.mean
+
     def log_prob(self, x: torch.Tensor) -> torch.Tensor:
         """log N(x; mean, std), summed over D.
 

@@ -1,4 +1,4 @@
-"""Running normalisation of observations.
+"""Running normalisation of observations and rewards.
 
 Shapes: O observation size; n rows of a batch.
 """
@@ -18,11 +18,13 @@ class RunningNorm(nn.Module):
     `update` once per rollout, so that the density under which actions were drawn and the density of
     the first epoch are computed from the same inputs. Mean, variance and count are buffers: they are
     saved and pulled with the weights.
+
+    The count is in double precision: a float32 one would stand still from 16.8 million rows on.
     """
 
     mean: torch.Tensor  # [O]
     var: torch.Tensor  # [O]
-    count: torch.Tensor  # []
+    count: torch.Tensor  # []  float64
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -30,7 +32,7 @@ class RunningNorm(nn.Module):
             raise ValueError(f"`size` must be >= 1, got {size}.")
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.tensor(_INITIAL_COUNT))
+        self.register_buffer("count", torch.tensor(_INITIAL_COUNT, dtype=torch.float64))
 
     @torch.no_grad()
     def update(self, x: torch.Tensor) -> None:
@@ -45,7 +47,8 @@ class RunningNorm(nn.Module):
             x: [..., O]; the leading axes are n rows, at least one.
 
         Raises:
-            ValueError: the rows have another size, or there are none.
+            ValueError: the rows have another size, there are none, or they are not finite. The
+                statistics are as they were then.
         """
         size = self.mean.shape[0]
         if x.ndim < 1 or x.shape[-1] != size or x.numel() == 0:
@@ -56,11 +59,32 @@ class RunningNorm(nn.Module):
         delta = rows.mean(dim=0) - self.mean
         sum_squares = self.var * self.count + rows.var(dim=0, correction=0) * n
         sum_squares += delta.square() * self.count * n / total
+        var = sum_squares / total
+        # Also false where a row is not finite. The one transfer to the host, once per rollout.
+        if not torch.isfinite(var).all():
+            num_bad = int((~torch.isfinite(rows).all(dim=1)).sum())
+            raise ValueError(
+                f"`x` must be finite, with a variance that float32 holds, got {num_bad} of {n} rows that are "
+                f"not finite and values up to {rows.abs().max().item():g}. Leave such rows out, or look for "
+                "where the environment makes them."
+            )
         # In place: variables that are already handed out by reference stay the same tensors.
         self.mean += delta * n / total
-        self.var.copy_(sum_squares / total)
+        self.var.copy_(var)
         self.count.copy_(total)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""
         return ((x - self.mean) * torch.rsqrt(self.var + _MIN_VARIANCE)).clamp(-_CLIP, _CLIP)
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        """x / sqrt(var + 1e-8), clipped to +-10: the mean stays, and with it the sign of a reward.
+
+        Args:
+            x: [..., O]; any shape where O is 1.
+
+        Returns:
+            Scaled values, with the shape of `x`.
+        """
+        inverse_std = torch.rsqrt(self.var + _MIN_VARIANCE).squeeze(0)  # [O], or [] where O is 1
+        return (x * inverse_std).clamp(-_CLIP, _CLIP)

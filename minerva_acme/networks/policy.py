@@ -15,7 +15,7 @@ MAX_LOG_STD = 2.0
 
 # Log-std starts almost the same in every state: the KL bound on it is so tight that differences
 # drawn by chance would stay for long.
-_LOG_STD_HEAD_GAIN = 0.01
+LOG_STD_HEAD_GAIN = 0.01
 
 
 class GaussianPolicy(nn.Module):
@@ -48,7 +48,7 @@ class GaussianPolicy(nn.Module):
         nn.init.kaiming_normal_(self.mean_head.weight, generator=generator)
         nn.init.zeros_(self.mean_head.bias)
         self.log_std_head = Linear(self.torso.output_size, action_size, generator=generator)
-        head_std = _LOG_STD_HEAD_GAIN / math.sqrt(self.torso.output_size)
+        head_std = LOG_STD_HEAD_GAIN / math.sqrt(self.torso.output_size)
         nn.init.normal_(self.log_std_head.weight, std=head_std, generator=generator)
         nn.init.constant_(self.log_std_head.bias, math.log(initial_stddev))
 

@@ -1,6 +1,7 @@
-"""The torso that policy and critic share in form."""
+"""The torsos that policies and critics share in form."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -29,12 +30,7 @@ class LayerNormMLP(nn.Sequential):
         Raises:
             ValueError: a size is missing or below 1.
         """
-        sizes = [input_size, *layer_sizes]
-        if len(sizes) < 2 or min(sizes) < 1:
-            raise ValueError(
-                f"`layer_sizes` must hold at least one size, all >= 1, got {tuple(layer_sizes)} for "
-                f"inputs of {input_size}. A model without hidden layers is a `Linear`."
-            )
+        sizes = _checked_sizes(input_size, layer_sizes)
         layers: list[nn.Module] = [
             Linear(sizes[0], sizes[1], generator=generator),
             nn.LayerNorm(sizes[1]),
@@ -44,6 +40,52 @@ class LayerNormMLP(nn.Sequential):
             layers += [Linear(size_in, size_out, generator=generator), nn.ELU(inplace=True)]
         super().__init__(*layers)
         self.output_size = sizes[-1]
+
+
+class TanhMLP(nn.Sequential):
+    """Linear and tanh for each size, orthogonal from the start: the torso of on-policy agents.
+
+    Weights are orthogonal times sqrt(2), biases zero. Activations overwrite their input, as those of
+    `LayerNormMLP` do.
+    """
+
+    def __init__(
+        self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
+    ) -> None:
+        """Makes the layers.
+
+        Args:
+            input_size: features of an input row.
+            layer_sizes: units of each layer, at least one.
+            generator: draws the initial weights; None is torch's global one.
+
+        Raises:
+            ValueError: a size is missing or below 1.
+        """
+        sizes = _checked_sizes(input_size, layer_sizes)
+        layers: list[nn.Module] = []
+        for size_in, size_out in itertools.pairwise(sizes):
+            layers += [orthogonal_linear(size_in, size_out, math.sqrt(2.0), generator), _TanhInPlace()]
+        super().__init__(*layers)
+        self.output_size = sizes[-1]
+
+
+def orthogonal_linear(size_in: int, size_out: int, gain: float, generator: torch.Generator | None) -> Linear:
+    """A linear layer whose weight is orthogonal times `gain`, and whose bias is zero."""
+    layer = Linear(size_in, size_out, generator=generator)
+    nn.init.orthogonal_(layer.weight, gain=gain, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _checked_sizes(input_size: int, layer_sizes: Sequence[int]) -> list[int]:
+    sizes = [input_size, *layer_sizes]
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise ValueError(
+            f"`layer_sizes` must hold at least one size, all >= 1, got {tuple(layer_sizes)} for "
+            f"inputs of {input_size}. A model without hidden layers is a `Linear`."
+        )
+    return sizes
 
 
 class _TanhInPlace(nn.Module):

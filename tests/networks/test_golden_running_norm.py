@@ -32,7 +32,7 @@ def test_running_norm_is_the_golden_one(case: dict[str, np.ndarray]) -> None:
         (torch.cat(outputs), "expected_y"),
         (norm.mean, "expected_mean"),
         (norm.var, "expected_var"),
-        (norm.count, "expected_count"),
+        (norm.count.float(), "expected_count"),
     ):
         expected = torch.from_numpy(np.asarray(case[name]))
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)

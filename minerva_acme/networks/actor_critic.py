@@ -1,0 +1,249 @@
+"""Policy and value of one observation, the network of the on-policy agents.
+
+Shapes: O observation size; D action dimensions; K discrete actions; F features of a torso; `...` any
+leading axes, such as [n] or [T, E].
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme.networks.categorical import Categorical
+from minerva_acme.networks.gaussian import DiagonalGaussian
+from minerva_acme.networks.normalizer import RunningNorm
+from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, MAX_LOG_STD, MIN_LOG_STD
+from minerva_acme.networks.torso import LayerNormMLP, TanhMLP, orthogonal_linear
+
+_VALUE_GAIN = 1.0
+_TORSOS = {"layer_norm": LayerNormMLP, "tanh": TanhMLP}
+
+
+class PolicyAndValue(NamedTuple):
+    """What an `ActorCritic` says of each observation."""
+
+    policy: DiagonalGaussian | Categorical  # of [..., D] or [..., K]
+    value: torch.Tensor  # [...]
+
+
+class ActorCritic(nn.Module):
+    """Normaliser, torsos and heads of a policy and a value.
+
+    Any modules do that have these signatures:
+
+        policy_torso, value_torso(observation [..., O]) -> features [..., F]
+        policy_head(features [..., F]) -> DiagonalGaussian of [..., D] or Categorical of [..., K]
+        value_head(features [..., F]) -> [..., 1]
+    """
+
+    def __init__(
+        self,
+        *,
+        normalizer: RunningNorm | None,
+        policy_torso: nn.Module,
+        value_torso: nn.Module | None,
+        policy_head: nn.Module,
+        value_head: nn.Module,
+    ) -> None:
+        """Takes over the parts.
+
+        Args:
+            normalizer: of observations; None leaves them as they are.
+            policy_torso: the policy's features.
+            value_torso: the value's; None: policy and value share the features of `policy_torso`.
+            policy_head: features to distribution.
+            value_head: features to value.
+        """
+        super().__init__()
+        self.normalizer = normalizer
+        self.policy_torso = policy_torso
+        self.value_torso = value_torso
+        self.policy_head = policy_head
+        self.value_head = value_head
+
+    def forward(self, observation: torch.Tensor) -> PolicyAndValue:
+        """Policy and value at each observation, [..., O]; shared features are computed once."""
+        if self.normalizer is not None:
+            observation = self.normalizer(observation)
+        features = self.policy_torso(observation)
+        value_features = features if self.value_torso is None else self.value_torso(observation)
+        return PolicyAndValue(self.policy_head(features), self.value_head(value_features).squeeze(-1))
+
+    def policy(self, observation: torch.Tensor) -> DiagonalGaussian | Categorical:
+        """The policy alone at each observation, [..., O]."""
+        if self.normalizer is not None:
+            observation = self.normalizer(observation)
+        distribution: DiagonalGaussian | Categorical = self.policy_head(self.policy_torso(observation))
+        return distribution
+
+    def value(self, observation: torch.Tensor) -> torch.Tensor:
+        """The value alone at each observation, [..., O] -> [...]."""
+        if self.normalizer is not None:
+            observation = self.normalizer(observation)
+        torso = self.policy_torso if self.value_torso is None else self.value_torso
+        value: torch.Tensor = self.value_head(torso(observation))
+        return value.squeeze(-1)
+
+
+class GaussianHead(nn.Module):
+    """Mean, and log-std clamped to [-20, 2], from the features or as a parameter of its own."""
+
+    log_std: nn.Parameter | None  # [D]
+    log_std_head: nn.Module | None
+
+    def __init__(
+        self,
+        features: int,
+        action_size: int,
+        *,
+        state_dependent_std: bool,
+        initial_stddev: float,
+        gain: float,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Makes the layers.
+
+        Args:
+            features: F.
+            action_size: D.
+            state_dependent_std: whether the log-std is a second linear layer of the features or one
+                parameter [D] for all states.
+            initial_stddev: standard deviation of the untrained policy, in units of the raw action.
+            gain: of the mean's orthogonal weights; 0.01 starts near zero in every state.
+            generator: draws the initial weights; None is torch's global one.
+
+        Raises:
+            ValueError: a size is below 1, or `initial_stddev` is not positive.
+        """
+        super().__init__()
+        _check_at_least_one("features", features)
+        _check_at_least_one("action_size", action_size)
+        if not initial_stddev > 0.0:
+            raise ValueError(f"`initial_stddev` must be > 0, got {initial_stddev}.")
+        self.mean_head = orthogonal_linear(features, action_size, gain, generator)
+        initial_log_std = math.log(initial_stddev)
+        if state_dependent_std:
+            self.log_std = None
+            self.log_std_head = orthogonal_linear(features, action_size, LOG_STD_HEAD_GAIN, generator)
+            nn.init.constant_(self.log_std_head.bias, initial_log_std)
+        else:
+            self.log_std = nn.Parameter(torch.full((action_size,), initial_log_std))
+            self.log_std_head = None
+
+    def forward(self, features: torch.Tensor) -> DiagonalGaussian:
+        """The Gaussian at each row of features, [..., F] -> [..., D]."""
+        mean = self.mean_head(features)
+        if self.log_std_head is not None:
+            return DiagonalGaussian(mean, self.log_std_head(features).clamp(MIN_LOG_STD, MAX_LOG_STD))
+        assert self.log_std is not None
+        return DiagonalGaussian(mean, self.log_std.clamp(MIN_LOG_STD, MAX_LOG_STD).expand_as(mean))
+
+
+class CategoricalHead(nn.Module):
+    """One linear layer of logits."""
+
+    def __init__(
+        self, features: int, num_actions: int, *, gain: float, generator: torch.Generator | None = None
+    ) -> None:
+        """Makes the layer.
+
+        Args:
+            features: F.
+            num_actions: K.
+            gain: of the orthogonal weights; 0.01 starts near uniform in every state.
+            generator: draws the initial weights; None is torch's global one.
+
+        Raises:
+            ValueError: a size is below 1.
+        """
+        super().__init__()
+        _check_at_least_one("features", features)
+        _check_at_least_one("num_actions", num_actions)
+        self.logits = orthogonal_linear(features, num_actions, gain, generator)
+
+    def forward(self, features: torch.Tensor) -> Categorical:
+        """The distribution at each row of features, [..., F] -> [..., K]."""
+        return Categorical(self.logits(features))
+
+
+def make_actor_critic(
+    *,
+    observation_size: int,
+    num_actions: int | None = None,
+    action_size: int | None = None,
+    layer_sizes: Sequence[int],
+    value_layer_sizes: Sequence[int],
+    torso: Literal["tanh", "layer_norm"],
+    shared_torso: bool,
+    state_dependent_std: bool,
+    initial_stddev: float,
+    policy_gain: float,
+    normalize_observations: bool,
+    generator: torch.Generator | None,
+) -> ActorCritic:
+    """Makes an `ActorCritic` of MLPs for flat observations.
+
+    Args:
+        observation_size: O.
+        num_actions: K, where actions are discrete.
+        action_size: D, where they are continuous; exactly one of the two is given.
+        layer_sizes: units of each layer of the policy's torso.
+        value_layer_sizes: of the value's.
+        torso: `tanh` for `TanhMLP`, `layer_norm` for `LayerNormMLP`.
+        shared_torso: whether policy and value have one torso, of one size.
+        state_dependent_std: see `GaussianHead`; of no effect on discrete actions.
+        initial_stddev: see `GaussianHead`; of no effect on discrete actions.
+        policy_gain: gain of the policy head's weights.
+        normalize_observations: whether a `RunningNorm` comes first.
+        generator: draws the initial weights; None is torch's global one.
+
+    Raises:
+        ValueError: both or neither of `num_actions` and `action_size` are given, a torso is unknown
+            or has no layer, or a shared one has two sizes.
+    """
+    if (num_actions is None) == (action_size is None):
+        raise ValueError(
+            f"Exactly one of `num_actions` and `action_size` must be given, got {num_actions} and "
+            f"{action_size}. Discrete actions have a number, continuous ones a size."
+        )
+    if torso not in _TORSOS:
+        raise ValueError(f"`torso` must be one of {', '.join(sorted(_TORSOS))}, got {torso}.")
+    if shared_torso and tuple(layer_sizes) != tuple(value_layer_sizes):
+        raise ValueError(
+            "`value_layer_sizes` must equal `layer_sizes` with `shared_torso`, got "
+            f"{tuple(value_layer_sizes)} and {tuple(layer_sizes)}. Give both the same sizes, or each its own torso."
+        )
+    make_torso = _TORSOS[torso]
+    policy_torso = make_torso(observation_size, layer_sizes, generator=generator)
+    features = policy_torso.output_size
+    policy_head: nn.Module
+    if num_actions is not None:
+        policy_head = CategoricalHead(features, num_actions, gain=policy_gain, generator=generator)
+    else:
+        assert action_size is not None
+        policy_head = GaussianHead(
+            features,
+            action_size,
+            state_dependent_std=state_dependent_std,
+            initial_stddev=initial_stddev,
+            gain=policy_gain,
+            generator=generator,
+        )
+    value_torso = (
+        None if shared_torso else make_torso(observation_size, value_layer_sizes, generator=generator)
+    )
+    value_features = features if value_torso is None else value_torso.output_size
+    return ActorCritic(
+        normalizer=RunningNorm(observation_size) if normalize_observations else None,
+        policy_torso=policy_torso,
+        value_torso=value_torso,
+        policy_head=policy_head,
+        value_head=orthogonal_linear(value_features, 1, _VALUE_GAIN, generator),
+    )
+
+
+def _check_at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"`{name}` must be >= 1, got {value}.")
