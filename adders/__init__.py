@@ -11,6 +11,7 @@ from minerva_acme.adders.continuing import ContinuingSequenceAdder
 from minerva_acme.adders.episode import EpisodeAdder
 from minerva_acme.adders.forking import ExtrasFilter, ForkingAdder
 from minerva_acme.adders.n_step import NStepTransitionAdder
+from minerva_acme.adders.rollout import RolloutAdder
 from minerva_acme.adders.sequence import (
     AtEnd,
     EndedEpisode,
@@ -30,6 +31,7 @@ __all__ = [
     "ForkingAdder",
     "NStepTransitionAdder",
     "Priority",
+    "RolloutAdder",
     "SequenceAdder",
     "drop_short",
     "pad_every_start",

@@ -41,3 +41,21 @@ class Trajectory(NamedTuple):
     discount: NestedArray  # [B, T]
     mask: NestedArray  # [B, T]  1 where the step happened, 0 where it is padding
     extras: NestedArray = ()  # [B, T, ...]
+
+
+class Rollout(NamedTuple):
+    """T consecutive steps of each of E environments, time first, across the ends of episodes.
+
+    Step t is the transition from `observation[t]` by `action[t]` to `next_observation[t]`, which where an
+    episode ended is the true last one and not `observation[t + 1]`. The discount is the environment's
+    own: 0 only at a true terminal. `last` says where a trace must be cut, nothing else.
+    """
+
+    observation: NestedArray  # [T, E, ...]
+    action: NestedArray  # [T, E, ...]
+    reward: NestedArray  # [T, E] float32
+    discount: NestedArray  # [T, E] float32
+    next_observation: NestedArray  # [T, E, ...]
+    last: NestedArray  # [T, E] float32  1 where no step of the same episode follows in the rollout
+    return_so_far: NestedArray  # [T, E] float32  discounted sum of the episode's rewards up to this one
+    extras: NestedArray = ()  # [T, E, ...]  what the behaviour policy recorded

@@ -1,0 +1,173 @@
+"""On-policy rollouts of fixed length."""
+
+import logging
+from collections.abc import Mapping
+
+import dm_env
+import numpy as np
+import torch
+
+from minerva_acme import core, types
+from minerva_acme.adders import base
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import packing, rollouts
+
+_logger = logging.getLogger(__name__)
+
+
+class RolloutAdder(base.BaseAdder, core.Saveable):
+    """Writes every T steps of one environment as a rollout, across the ends of episodes.
+
+    Three episodes, of 2, 3 and more steps, with T = 3. `s_t` is a row, the whole transition from o_t to
+    o_{t+1}. A line is an item, and what its `last` says.
+
+        FIRST  MID   LAST   FIRST  MID   MID   LAST   FIRST  MID
+        o_0    o_1   o_2    p_0    p_1   p_2   p_3    q_0    q_1  ...
+           [s_0]  [s_1]        [s_2] [s_3] [s_4]         [s_5]
+           ======================]                              0 1 1    written when p_1 arrives
+                                     ======================]    0 1 1    written when q_1 arrives
+
+    Between LAST and FIRST there is no transition and no row. Termination: s_1 has discount 0.
+    Truncation, by the environment or by `reset`: s_1 keeps the discount that came with it. After both,
+    its `next_observation` is o_2, the true last one, to bootstrap from, and its `last` is 1; so is that
+    of an item's last step, s_2, whose episode goes on in the next item. Every step is in exactly one
+    item, whatever ends an episode; `reset` writes nothing, but the next step is the first of another.
+
+    `return_so_far` is what rewards are scaled by the spread of: with gamma and an episode's rewards r_k,
+
+        return_so_far_t = r_t + gamma * return_so_far_{t-1},    return_so_far_{-1} = 0
+
+    An item is on its way before `add` returns, so that no rollout waits for later steps: where the table
+    is a full queue, `add` waits for the learner. An item has exactly T rows, hence `close` drops the steps
+    of an unfinished rollout, and logs how many; `save` keeps them for a resumed run.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: replay.ReplayClient,
+        table: str | Mapping[str, base.Priority],
+        layout: rollouts.RolloutLayout,
+        discount: float,
+        priority: base.Priority = 1.0,
+    ) -> None:
+        """Initialises; nothing is asked of the client before the first episode.
+
+        Args:
+            client: of the store that holds the tables.
+            table: the table's name, or the names of several with the priority in each; their
+                signature is the layout's.
+            layout: how rollouts lie in replay; it holds T.
+            discount: gamma, per step, in [0, 1]; for `return_so_far` alone.
+            priority: of each new item, where `table` is one name.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        if not 0.0 <= discount <= 1.0:
+            raise ValueError(f"`discount` must be in [0, 1], got {discount}.")
+        super().__init__(
+            client=client,
+            table=table,
+            priority=priority,
+            signature=layout.signature,
+            max_window=layout.rollout_length,
+        )
+        self._layout = layout
+        self._gamma = discount
+        self._rows: list[packing.Rows] = []  # of the unfinished rollout
+        self._num_rows = 0  # written since the beginning, of all rollouts
+        self._observation: packing.Rows = {}  # the newest
+        self._is_first = True  # the next step is the first of its episode
+        self._return_so_far = 0.0
+
+    def save(self) -> core.State:
+        """Returns the steps of the unfinished rollout, and where the open episode stands."""
+        names = self._signature.columns if self._rows else ()
+        return {
+            "rollout_length": self._layout.rollout_length,
+            "rows": {name: torch.from_numpy(np.stack([row[name] for row in self._rows])) for name in names},
+            "is_open": self._is_open and not self._has_ended,
+            "observation": {name: torch.from_numpy(row.copy()) for name, row in self._observation.items()},
+            "is_first": self._is_first,
+            "return_so_far": self._return_so_far,
+        }
+
+    def restore(self, state: core.State) -> None:
+        """Takes over a state of `save`, into a new adder, and writes its steps again.
+
+        If an episode was open it is open again: where the environment cannot go on with it, `reset` ends
+        it, as a time limit would.
+
+        Raises:
+            ValueError: the adder has been used, or the state is of rollouts of another kind.
+        """
+        if self._is_closed or self._writer is not None:
+            raise ValueError("A state must be restored into a new adder, got one in use. Make a new one.")
+        rows = {name: tensor.numpy() for name, tensor in state["rows"].items()}
+        self._check_fits(state["rollout_length"], rows)
+        num_rows = len(next(iter(rows.values()), ()))
+        self._writer = self._client.writer(self._max_window)
+        for t in range(num_rows):
+            row = {name: column[t].copy() for name, column in rows.items()}
+            self._writer.append(row)
+            self._rows.append(row)
+        self._num_rows = num_rows
+        self._observation = {name: tensor.numpy().copy() for name, tensor in state["observation"].items()}
+        self._is_open = state["is_open"]
+        self._is_first = state["is_first"]
+        self._return_so_far = state["return_so_far"]
+
+    def _check_fits(self, rollout_length: int, rows: Mapping[str, np.ndarray]) -> None:
+        found = {name: (column.shape[1:], column.dtype) for name, column in rows.items()}
+        expected = {name: (column.shape, column.dtype) for name, column in self._signature.columns.items()}
+        length = self._layout.rollout_length
+        if rollout_length != length or (found and found != expected):
+            raise ValueError(
+                f"`state` must be of rollouts of {length} steps with the columns {expected}, got "
+                f"{rollout_length} steps with {found}. Resume with the configuration it was saved with."
+            )
+
+    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+        self._observation = self._layout.first(timestep.observation)
+        self._is_first = True
+        self._return_so_far = 0.0
+
+    def _write_step(
+        self,
+        writer: replay.Writer,
+        action: types.NestedArray,
+        next_timestep: dm_env.TimeStep,
+        extras: types.NestedArray,
+    ) -> None:
+        step = self._layout.step(action, next_timestep, extras)
+        return_so_far = float(next_timestep.reward) + self._gamma * self._return_so_far
+        rows = self._layout.transition(
+            observation=self._observation, step=step, first=self._is_first, return_so_far=return_so_far
+        )
+        length = self._layout.rollout_length
+        is_full = len(self._rows) + 1 == length
+        priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows])) if is_full else {}
+        # Nothing is refused from here on.
+        writer.append(rows)
+        self._rows.append(rows)
+        self._num_rows += 1
+        self._observation = self._layout.next_observation(step)
+        self._is_first = False
+        self._return_so_far = return_so_far
+        if is_full:
+            self._rows = []
+            self._create_items(writer, self._layout.fields(self._num_rows - length), priorities)
+            writer.flush()
+
+    def _write_end(self, writer: replay.Writer) -> None:
+        writer.flush()  # An item that had to wait; to the store the stream goes on.
+
+    def _write_rest(self, writer: replay.Writer) -> None:
+        del writer
+        if self._rows:
+            _logger.info(
+                "dropped %d steps of an unfinished rollout of %d",
+                len(self._rows),
+                self._layout.rollout_length,
+            )

@@ -1,0 +1,200 @@
+"""How on-policy rollouts lie in replay."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dm_env
+import numpy as np
+import torch
+import tree
+
+from minerva_acme import specs, types
+from minerva_acme.replay import base, packing
+
+_FLOAT = specs.Array((), np.float32)
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class RolloutLayout:
+    """Items are windows of T rows; a row is a whole transition, so that any window is one of T steps.
+
+        column "float32"                   first | return so far | o_t | o_{t+1} | a_t | r_t | d_t | e_t
+        column "observation/pixels"        o_t
+        column "next_observation/pixels"   o_{t+1}
+
+    Both observations are stored: where an episode ends the next row begins another one. `first` is 1
+    where the step is the first of its episode; a row cannot know that it is the last, since `reset`
+    may end an episode later. A learner takes one item of each of E environments.
+    """
+
+    def __init__(
+        self,
+        environment_spec: specs.EnvironmentSpec,
+        rollout_length: int,
+        extras_spec: types.NestedSpec = (),
+    ) -> None:
+        """Plans the columns.
+
+        Args:
+            environment_spec: of the environment as the actor sees it.
+            rollout_length: T, in steps of one environment.
+            extras_spec: of what the policy records beside each action.
+
+        Raises:
+            ValueError: the length is below 1, rewards or discounts are not one number a step, or
+                something cannot be stored.
+        """
+        if rollout_length < 1:
+            raise ValueError(f"`rollout_length` must be >= 1 step, got {rollout_length}.")
+        for name in ("rewards", "discounts"):
+            spec = getattr(environment_spec, name)
+            if not isinstance(spec, specs.Array) or spec.shape:
+                found = specs.describe(spec) if isinstance(spec, specs.Array) else spec
+                raise ValueError(
+                    f"`{name}` must be one number a step for rollouts, got {found}. Reduce them in a wrapper "
+                    "of the environment."
+                )
+        self._rollout_length = rollout_length
+        observations = environment_spec.observations
+        self._observation = packing.RowPacker(observations, "observation")
+        self._step = packing.RowPacker(
+            _Step(
+                observation=observations,
+                action=environment_spec.actions,
+                reward=environment_spec.rewards,
+                discount=environment_spec.discounts,
+                extras=extras_spec,
+            )
+        )
+        # In the order in which `transition` puts its parts together.
+        self._row = packing.RowPacker(
+            _Row(
+                first=_FLOAT,
+                return_so_far=_FLOAT,
+                observation=observations,
+                next_observation=observations,
+                action=environment_spec.actions,
+                reward=environment_spec.rewards,
+                discount=environment_spec.discounts,
+                extras=extras_spec,
+            )
+        )
+        columns = self._observation.columns
+        self._images = [name for name, column in columns.items() if len(column.shape) > 1]
+        # A packed step begins with its observation.
+        self._sizes = {name: columns[name].shape[0] for name in columns if name not in self._images}
+        self._joined = [
+            name for name in self._row.columns if name == "float32" or name in self._sizes
+        ]  # columns with something of several parts
+
+    @property
+    def rollout_length(self) -> int:
+        """T, in steps of one environment."""
+        return self._rollout_length
+
+    @property
+    def signature(self) -> base.ItemSignature:
+        """What the table must be made for."""
+        columns = self._row.columns
+        return base.ItemSignature(
+            columns=columns, fields={name: base.FieldSpec(name, self._rollout_length) for name in columns}
+        )
+
+    def first(self, observation: types.NestedArray) -> packing.Rows:
+        """Returns the observation that an episode begins with, packed, to be handed to `transition`."""
+        return self._observation.pack(observation)
+
+    def step(
+        self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
+    ) -> packing.Rows:
+        """Returns what an action led to, packed, to be handed to `transition`."""
+        step = self._step.pack(
+            _Step(next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras)
+        )
+        for name in self._images:
+            step[f"next_{name}"] = step.pop(name)
+        return step
+
+    def next_observation(self, step: packing.Rows) -> packing.Rows:
+        """Returns the observation that a step ended with, packed, without a copy."""
+        observation = {name: step[name][:size] for name, size in self._sizes.items()}
+        for name in self._images:
+            observation[name] = step[f"next_{name}"]
+        return observation
+
+    def transition(
+        self, *, observation: packing.Rows, step: packing.Rows, first: bool, return_so_far: float
+    ) -> packing.Rows:
+        """Returns the rows of a transition.
+
+        Args:
+            observation: at t, packed.
+            step: what was done at t.
+            first: whether the episode began with `observation`.
+            return_so_far: discounted sum of the episode's rewards, this step's included.
+
+        Raises:
+            ValueError: the sum is too large for float32.
+        """
+        if not abs(return_so_far) <= _LARGEST:
+            raise ValueError(
+                f"The rewards of an episode sum to {return_so_far}, too large for float32. Scale them "
+                "down in a wrapper of the environment."
+            )
+        marks = {"float32": np.array([first, return_so_far], np.float32)}
+        rows = {**marks, **observation, **step}
+        for name in self._joined:
+            parts = [part[name] for part in (marks, observation, step) if name in part]
+            rows[name] = np.concatenate(parts)
+        return rows
+
+    def fields(self, start: int) -> dict[str, base.Window]:
+        """Returns the item whose first transition is row `start`."""
+        return {name: base.Window(name, start, self._rollout_length) for name in self._row.columns}
+
+    def item(self, rows: Sequence[packing.Rows]) -> types.Rollout:
+        """Returns the item of T rows as arrays [T, ...], what `unpack` gives of one environment."""
+        fields = {
+            name: torch.from_numpy(np.stack([row[name] for row in rows])[None]) for name in self._row.columns
+        }
+        item: types.Rollout = tree.map_structure(lambda leaf: leaf[:, 0].numpy(), self.unpack(fields))
+        return item
+
+    def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Rollout:
+        """Returns E items [E, T, *row shape] as contiguous tensors [T, E, ...].
+
+        Rewards and discounts are float32; observations, actions and extras keep their dtypes.
+        """
+        views = self._row.unpack({name: rows.transpose(0, 1) for name, rows in fields.items()})
+        row: _Row = tree.map_structure(torch.Tensor.contiguous, views)
+        last = torch.ones_like(row.first)
+        last[:-1] = row.first[1:]
+        return types.Rollout(
+            observation=row.observation,
+            action=row.action,
+            reward=row.reward.float(),
+            discount=row.discount.float(),
+            next_observation=row.next_observation,
+            last=last,
+            return_so_far=row.return_so_far,
+            extras=row.extras,
+        )
+
+
+class _Step(NamedTuple):
+    observation: types.NestedArray  # that the step ended with; named as in messages
+    action: types.NestedArray
+    reward: Any
+    discount: Any
+    extras: types.NestedArray
+
+
+class _Row(NamedTuple):
+    first: Any
+    return_so_far: Any
+    observation: types.NestedArray
+    next_observation: types.NestedArray
+    action: types.NestedArray
+    reward: Any
+    discount: Any
+    extras: types.NestedArray
