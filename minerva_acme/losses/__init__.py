@@ -1,6 +1,7 @@
 """Targets and losses as pure functions, and the dual variables beside them. They need torch alone."""
 
 from minerva_acme.losses.critic import critic_loss
+from minerva_acme.losses.diagnostics import explained_variance
 from minerva_acme.losses.duals import DualVariable, MPODuals
 from minerva_acme.losses.mpo import (
     DecoupledKLs,
@@ -14,24 +15,59 @@ from minerva_acme.losses.mpo import (
     kl_penalty,
 )
 from minerva_acme.losses.n_step import n_step_targets, one_step_targets
+from minerva_acme.losses.ppo import PPOLosses, normalize_advantages, ppo_loss
 from minerva_acme.losses.retrace import retrace_targets
+from minerva_acme.losses.returns import (
+    RolloutTargets,
+    discounted_returns,
+    gae,
+    lambda_returns,
+    one_step_advantages,
+    return_advantages,
+)
 from minerva_acme.losses.shapes import check_shapes
+from minerva_acme.losses.vmpo import (
+    VMPOEStep,
+    VMPOKLs,
+    categorical_kl,
+    value_loss,
+    vmpo_e_step,
+    vmpo_kls,
+    vmpo_policy_loss,
+)
 
 __all__ = [
     "DecoupledKLs",
     "DualVariable",
     "EStep",
     "MPODuals",
+    "PPOLosses",
     "PolicyLosses",
+    "RolloutTargets",
+    "VMPOEStep",
+    "VMPOKLs",
     "action_penalty_values",
     "alpha_loss",
+    "categorical_kl",
     "check_shapes",
     "critic_loss",
     "decoupled_kls",
     "decoupled_policy_losses",
+    "discounted_returns",
     "e_step",
+    "explained_variance",
+    "gae",
     "kl_penalty",
+    "lambda_returns",
     "n_step_targets",
+    "normalize_advantages",
+    "one_step_advantages",
     "one_step_targets",
+    "ppo_loss",
     "retrace_targets",
+    "return_advantages",
+    "value_loss",
+    "vmpo_e_step",
+    "vmpo_kls",
+    "vmpo_policy_loss",
 ]

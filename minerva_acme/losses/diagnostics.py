@@ -1,0 +1,33 @@
+"""Numbers that tell how learning goes. Nothing is trained by them.
+
+Shapes: `...` any axes, over all of which a number is taken.
+"""
+
+import torch
+
+
+@torch.no_grad()
+def explained_variance(value: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """How much of the targets' variance the values account for.
+
+        1 - var(target - value) / var(target)
+
+    Args:
+        value: predictions, [...].
+        target: what they predict, [...].
+
+    Returns:
+        [], without gradient: 1 for perfect predictions, 0 for a constant, below 0 for worse than a
+        constant; 0 also where the targets are all equal and there is nothing to explain.
+
+    Raises:
+        ValueError: the shapes differ, or they hold nothing.
+    """
+    if value.shape != target.shape or value.numel() == 0:
+        raise ValueError(
+            f"`value` and `target` must have one shape and not be empty, got {list(value.shape)} "
+            f"and {list(target.shape)}."
+        )
+    target_variance = target.var(correction=0)
+    ratio = (target - value).var(correction=0) / target_variance
+    return torch.where(target_variance > 0, 1.0 - ratio, 0.0)

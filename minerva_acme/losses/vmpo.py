@@ -1,0 +1,226 @@
+"""The losses of on-policy maximum a posteriori policy optimisation (V-MPO).
+
+Shapes: n samples of a rollout, D action dimensions, K discrete actions.
+
+Source: [1] Song et al. 2020, "V-MPO: On-policy maximum a posteriori policy optimization for discrete
+and continuous control".
+
+mu, sigma are the online policy's, mu_b, sigma_b those of the behaviour policy that collected the
+rollout. Which parameters a loss trains is decided here, by what is detached:
+
+    E-step              -> temperature
+    policy loss, KLs    -> online policy
+    value loss          -> value
+
+`mpo.alpha_loss` trains the multipliers of the KLs.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from minerva_acme.losses.shapes import check_shapes
+from minerva_acme.networks import DiagonalGaussian
+
+_TINY = 1e-8  # keeps sums of weights, and variances, from dividing by 0
+
+
+class VMPOEStep(NamedTuple):
+    """The improved, nonparametric policy over the samples."""
+
+    weights: torch.Tensor  # [n]  psi, summing to 1, 0 where not selected; without gradient
+    selected: torch.Tensor  # [n]  1 for the samples of the top k, else 0
+    temperature_loss: torch.Tensor  # []  its gradient flows to the temperature alone
+    effective_sample_size: torch.Tensor  # []  1 / sum psi^2, without gradient
+    selected_share: torch.Tensor  # []  mean of `selected`
+
+
+class VMPOKLs(NamedTuple):
+    """KL(behaviour || online), mean over the selected, of a change of mu alone and of sigma alone."""
+
+    mean: torch.Tensor  # []  nats, summed over D
+    stddev: torch.Tensor  # []  nats, summed over D
+
+
+def vmpo_e_step(
+    *,
+    advantages: torch.Tensor,
+    temperature: torch.Tensor,
+    epsilon: float,
+    top_k_fraction: float,
+    restarting_weights: torch.Tensor | None = None,
+    importance_weights: torch.Tensor | None = None,
+) -> VMPOEStep:
+    """Weighs the samples of the largest advantages, a KL of about `epsilon` from uniform.
+
+        s     = restart A / eta
+        m     = restart for the k largest s among restart > 0, else 0;  k = floor(top_k_fraction n)
+        psi~  = m importance exp(s - max s)
+        psi   = psi~ / (sum psi~ + 1e-8)
+        L_eta = eta (epsilon + log(sum psi~ + 1e-8) + max s - log(sum m + 1e-8))
+
+    Source: [1] eq. 3 and 4; restarting and importance weights as in its appendix. Where
+    no sample has restart > 0 all count as selected, and their weights are 0.
+
+    Args:
+        advantages: A, normalised where that is wanted, [n]; no gradient flows to them.
+        temperature: eta > 0, [].
+        epsilon: bound on the KL, nats.
+        top_k_fraction: share of the samples to select, in (0, 1].
+        restarting_weights: in [0, 1], 0 leaves a sample out, [n]; None is 1 for all.
+        importance_weights: corrections for samples of an older policy, > 0, [n]; None is 1 for all.
+
+    Returns:
+        A `VMPOEStep`.
+
+    Raises:
+        ValueError: a shape is wrong, or k is not in 1..n.
+    """
+    check_shapes(("advantages", advantages, "n"), ("temperature", temperature, ""))
+    restart = torch.ones_like(advantages) if restarting_weights is None else restarting_weights.detach()
+    importance = torch.ones_like(advantages) if importance_weights is None else importance_weights.detach()
+    check_shapes(
+        ("advantages", advantages, "n"),
+        ("restarting_weights", restart, "n"),
+        ("importance_weights", importance, "n"),
+    )
+    num_samples = advantages.shape[0]
+    k = math.floor(top_k_fraction * num_samples)
+    if not 1 <= k <= num_samples:
+        raise ValueError(
+            f"`top_k_fraction` must select 1 to n samples, got {top_k_fraction} of n = {num_samples}. "
+            "Use one in (0, 1], and longer rollouts or a larger one where it selects none."
+        )
+
+    # Advantages are data here: only the temperature is trained by this loss.
+    s = restart * advantages.detach() / temperature
+    candidates = s.detach().masked_fill(restart <= 0.0, -torch.inf)
+    top = torch.zeros_like(restart).index_fill(0, candidates.topk(k).indices, 1.0)
+    selected = torch.where(restart > 0.0, top, 0.0)
+    selected = torch.where(selected.any(), selected, 1.0)
+
+    m = selected * restart
+    # What is left out must not reach the exponential: it may be larger than all that is selected.
+    selected_s = s.masked_fill(selected == 0.0, -torch.inf)
+    max_s = selected_s.max()
+    unnormalized = m * importance * torch.exp(selected_s - max_s)
+    total = unnormalized.sum() + _TINY
+    temperature_loss = temperature * (epsilon + total.log() + max_s - (m.sum() + _TINY).log())
+
+    # The M-step takes the weights as given: they are its targets.
+    weights = (unnormalized / total).detach()
+    sum_squares = weights.square().sum().clamp(min=torch.finfo(weights.dtype).tiny)
+    return VMPOEStep(
+        weights=weights,
+        selected=selected,
+        temperature_loss=temperature_loss,
+        effective_sample_size=weights.sum().square() / sum_squares,
+        selected_share=selected.mean(),
+    )
+
+
+def vmpo_policy_loss(weights: torch.Tensor, log_prob: torch.Tensor) -> torch.Tensor:
+    """Fits the policy to the weighted samples.
+
+        L_pi = -sum psi log pi(a | s)
+
+    Source: [1] eq. 2.
+
+    Args:
+        weights: psi of the E-step, [n]; no gradient flows to them.
+        log_prob: log pi(a | s) of the online policy, nats, [n].
+
+    Returns:
+        The loss, [].
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    check_shapes(("weights", weights, "n"), ("log_prob", log_prob, "n"))
+    return -(weights.detach() * log_prob).sum()
+
+
+def vmpo_kls(online: DiagonalGaussian, behaviour: DiagonalGaussian, selected: torch.Tensor) -> VMPOKLs:
+    """How far the online policy's mean and standard deviation have moved from the behaviour's.
+
+        KL_mu    = mean_selected sum_d (mu - mu_b)^2 / (2 sigma_b^2 + 1e-8)
+        KL_sigma = mean_selected 1/2 sum_d (sigma_b^2 / sigma^2 - 1 + 2 (log sigma - log sigma_b))
+
+    Source: [1] eq. 9 and the decoupling behind it. For a squashed Gaussian these are the KLs of the
+    actions too: an invertible map leaves a KL as it is.
+
+    Args:
+        online: the policy that is trained, [n, D].
+        behaviour: the policy the samples are from, [n, D]; no gradient flows to it.
+        selected: 1 for the samples that count, at least one, else 0, [n].
+
+    Returns:
+        `VMPOKLs`.
+
+    Raises:
+        ValueError: a shape is wrong.
+    """
+    check_shapes(
+        ("online.mean", online.mean, "nD"),
+        ("online.log_std", online.log_std, "nD"),
+        ("behaviour.mean", behaviour.mean, "nD"),
+        ("behaviour.log_std", behaviour.log_std, "nD"),
+        ("selected", selected, "n"),
+    )
+    mean_b, log_std_b = behaviour.mean.detach(), behaviour.log_std.detach()
+    kl_mean = (online.mean - mean_b).square() / (2.0 * (2.0 * log_std_b).exp() + _TINY)
+    # By expm1: the difference of a rounded ratio and its logarithm would drown small KLs.
+    log_ratio = 2.0 * (log_std_b - online.log_std)
+    kl_stddev = 0.5 * (log_ratio.expm1() - log_ratio)
+    return VMPOKLs(
+        mean=_mean_of_selected(kl_mean.sum(dim=1), selected),
+        stddev=_mean_of_selected(kl_stddev.sum(dim=1), selected),
+    )
+
+
+def categorical_kl(behaviour: torch.Tensor, online: torch.Tensor, selected: torch.Tensor) -> torch.Tensor:
+    """How far a discrete policy has moved from the behaviour's.
+
+        KL = mean_selected sum_a pi_b(a | s) (log pi_b(a | s) - log pi(a | s))
+
+    Source: [1] eq. 5.
+
+    Args:
+        behaviour: logits of the policy the samples are from, [n, K]; no gradient flows to them.
+        online: logits of the policy that is trained, [n, K].
+        selected: 1 for the samples that count, at least one, else 0, [n].
+
+    Returns:
+        The KL, nats, [].
+
+    Raises:
+        ValueError: a shape is wrong.
+    """
+    check_shapes(("behaviour", behaviour, "nK"), ("online", online, "nK"), ("selected", selected, "n"))
+    log_pi_b = behaviour.detach().log_softmax(dim=1)
+    log_pi = online.log_softmax(dim=1)
+    return _mean_of_selected((log_pi_b.exp() * (log_pi_b - log_pi)).sum(dim=1), selected)
+
+
+def value_loss(value: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Half the mean squared error of the values.
+
+        L_V = 1/2 mean (V - R)^2
+
+    Args:
+        value: V of the network that is trained, [n].
+        target: R, what it regresses to, [n]; no gradient flows to it.
+
+    Returns:
+        The loss, [].
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    check_shapes(("value", value, "n"), ("target", target, "n"))
+    return 0.5 * (value - target.detach()).square().mean()
+
+
+def _mean_of_selected(x: torch.Tensor, selected: torch.Tensor) -> torch.Tensor:
+    return (selected * x).sum() / selected.sum()
