@@ -213,7 +213,8 @@ def make_actor_critic(
     if shared_torso and tuple(layer_sizes) != tuple(value_layer_sizes):
         raise ValueError(
             "`value_layer_sizes` must equal `layer_sizes` with `shared_torso`, got "
-            f"{tuple(value_layer_sizes)} and {tuple(layer_sizes)}. Give both the same sizes, or each its own torso."
+            f"{tuple(value_layer_sizes)} and {tuple(layer_sizes)}. Give both the same sizes, or each its "
+            "own torso."
         )
     make_torso = _TORSOS[torso]
     policy_torso = make_torso(observation_size, layer_sizes, generator=generator)
