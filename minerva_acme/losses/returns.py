@@ -62,7 +62,7 @@ def lambda_returns(
         G_t = r_t + discount_t ((1 - lambda) V(s_{t+1}) + lambda G_{t+1})   where last_t = 0
         G_t = r_t + discount_t V(s_{t+1})                                   where last_t = 1
 
-    Source: Sutton and Barto 2018, "Reinforcement learning", eq. 12.20 with state values.
+    Source: Sutton and Barto 2018, "Reinforcement learning", section 12.8.
 
     Args:
         r_t: rewards, [T, E].

@@ -60,8 +60,9 @@ def vmpo_e_step(
         psi   = psi~ / (sum psi~ + 1e-8)
         L_eta = eta (epsilon + log(sum psi~ + 1e-8) + max s - log(sum m + 1e-8))
 
-    Source: [1] eq. 3 and 4; restarting and importance weights as in its appendix. Where
-    no sample has restart > 0 all count as selected, and their weights are 0.
+    Source: [1], E-step and temperature loss over the top half of the advantages, here over any share.
+    Deviations: weights for samples that may not count (restarting) or are of an older policy
+    (importance). Where no sample has restart > 0 all are selected, and weigh 0.
 
     Args:
         advantages: A, normalised where that is wanted, [n]; no gradient flows to them.
@@ -125,7 +126,7 @@ def vmpo_policy_loss(weights: torch.Tensor, log_prob: torch.Tensor) -> torch.Ten
 
         L_pi = -sum psi log pi(a | s)
 
-    Source: [1] eq. 2.
+    Source: [1], the policy loss of the M-step.
 
     Args:
         weights: psi of the E-step, [n]; no gradient flows to them.
@@ -147,7 +148,7 @@ def vmpo_kls(online: DiagonalGaussian, behaviour: DiagonalGaussian, selected: to
         KL_mu    = mean_selected sum_d (mu - mu_b)^2 / (2 sigma_b^2 + 1e-8)
         KL_sigma = mean_selected 1/2 sum_d (sigma_b^2 / sigma^2 - 1 + 2 (log sigma - log sigma_b))
 
-    Source: [1] eq. 9 and the decoupling behind it. For a squashed Gaussian these are the KLs of the
+    Source: [1], the M-step for Gaussian policies. For a squashed Gaussian these are the KLs of the
     actions too: an invertible map leaves a KL as it is.
 
     Args:
@@ -184,7 +185,7 @@ def categorical_kl(behaviour: torch.Tensor, online: torch.Tensor, selected: torc
 
         KL = mean_selected sum_a pi_b(a | s) (log pi_b(a | s) - log pi(a | s))
 
-    Source: [1] eq. 5.
+    Source: [1], the M-step's constraint.
 
     Args:
         behaviour: logits of the policy the samples are from, [n, K]; no gradient flows to them.
