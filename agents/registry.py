@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from minerva_acme import builders
-from minerva_acme.agents import mpo
+from minerva_acme.agents import mpo, ppo, vmpo
 
 
 class AgentEntry(NamedTuple):
@@ -19,5 +19,7 @@ class AgentEntry(NamedTuple):
 AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
     {
         "mpo": AgentEntry(config=mpo.MPOConfig, presets=mpo.PRESETS, builder=mpo.MPOBuilder),
+        "vmpo": AgentEntry(config=vmpo.VMPOConfig, presets=vmpo.PRESETS, builder=vmpo.VMPOBuilder),
+        "ppo": AgentEntry(config=ppo.PPOConfig, presets=ppo.PRESETS, builder=ppo.PPOBuilder),
     }
 )

@@ -4,7 +4,9 @@ import abc
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
+import tree
 
 from minerva_acme import actors, core, counting, loggers, specs, types, variables
 from minerva_acme.replay import base as replay
@@ -16,8 +18,13 @@ class AgentPolicy(core.Saveable):
     """An `actors.Policy` whose weights come from a variable source; its state is its randomness."""
 
     @abc.abstractmethod
+    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
+        """Chooses the actions for E observations: everything has a leading axis E."""
+
     def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
         """Chooses the action for one observation."""
+        output = self.batch(tree.map_structure(lambda leaf: np.asarray(leaf)[None], observation))
+        return tree.map_structure(lambda leaf: leaf[0], output)
 
     @abc.abstractmethod
     def set_variables(self, values: list[types.NestedArray]) -> None:
@@ -65,8 +72,21 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
+        num_env_steps: int | None = None,
     ) -> core.Learner:
-        """Makes the learner, on `device`."""
+        """Makes the learner, on `device`.
+
+        Args:
+            networks: what `make_networks` returned.
+            dataset: what `make_dataset` returned.
+            spec: of the environment.
+            counter: counts the learner's steps.
+            logger: receives its metrics.
+            generator: on `device`, for what it draws.
+            device: where it computes.
+            num_env_steps: how many environment steps the run makes in all, for schedules that end
+                with it; None: nobody knows.
+        """
 
     @abc.abstractmethod
     def make_policy(
@@ -88,11 +108,17 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     def variable_update_period(self) -> int:
         """Environment steps between an actor's looks for newer variables."""
 
+    @property
+    def num_environments(self) -> int:
+        """How many environments are played at once, each with an adder of its own."""
+        return 1
+
     @abc.abstractmethod
     def learner_steps_due(self, num_inserted: int) -> int:
         """Learner steps that should have been made in all once `num_inserted` items were written.
 
-        It never falls as `num_inserted` grows. A runner in one thread learns while fewer were made.
+        It never falls as `num_inserted`, of all adders together, grows. A runner in one thread learns
+        while fewer were made.
         """
 
     def make_actor(
@@ -102,12 +128,26 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         adder: core.Adder | None = None,
     ) -> core.Actor:
         """Makes an actor that writes to `adder`, if any, and follows `variable_source`, if any."""
-        client = None
-        if variable_source is not None:
-            client = variables.VariableClient(
-                variable_source,
-                self.policy_variables,
-                policy.set_variables,
-                update_period=self.variable_update_period,
-            )
-        return actors.FeedForwardActor(policy=policy, adder=adder, variable_client=client)
+        return actors.FeedForwardActor(
+            policy=policy, adder=adder, variable_client=self._make_variable_client(policy, variable_source)
+        )
+
+    def make_vector_actor(
+        self,
+        policy: AgentPolicy,
+        variable_source: core.VariableSource | None = None,
+        adders: Sequence[core.Adder] = (),
+    ) -> core.VectorActor:
+        """Makes an actor for several environments, which writes to an adder each, if there are any."""
+        return actors.FeedForwardVectorActor(
+            policy=policy, adders=adders, variable_client=self._make_variable_client(policy, variable_source)
+        )
+
+    def _make_variable_client(
+        self, policy: AgentPolicy, source: core.VariableSource | None
+    ) -> variables.VariableClient | None:
+        if source is None:
+            return None
+        return variables.VariableClient(
+            source, self.policy_variables, policy.set_variables, update_period=self.variable_update_period
+        )

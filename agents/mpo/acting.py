@@ -60,12 +60,12 @@ class BehaviourPolicy(_GaussianActing):
     """Samples the Gaussian and executes the sample clipped to the action bounds."""
 
     @torch.no_grad()
-    def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observation, float32 [O]. Returns an action, float32 [D], and `BehaviourExtras`."""
-        gaussian = self._network(torch.from_numpy(observation)[None])
+    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
+        """Args: observations, float32 [E, O]. Returns actions, float32 [E, D], and `BehaviourExtras`."""
+        gaussian = self._network(torch.from_numpy(observations))
         raw_action = gaussian.sample(self._generator)
-        log_prob = gaussian.log_prob(raw_action).numpy()[0]
-        raw_action = raw_action.numpy()[0]
+        log_prob = gaussian.log_prob(raw_action).numpy()
+        raw_action = raw_action.numpy()
         return actors.PolicyOutput(
             action=np.clip(raw_action, self._low, self._high),
             extras=BehaviourExtras(log_prob=log_prob, raw_action=raw_action),
@@ -76,7 +76,7 @@ class GreedyPolicy(_GaussianActing):
     """Executes the mean, clipped to the action bounds."""
 
     @torch.no_grad()
-    def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observation, float32 [O]. Returns an action, float32 [D]."""
-        gaussian = self._network(torch.from_numpy(observation)[None])
-        return actors.PolicyOutput(action=np.clip(gaussian.mean.numpy()[0], self._low, self._high))
+    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
+        """Args: observations, float32 [E, O]. Returns actions, float32 [E, D]."""
+        gaussian = self._network(torch.from_numpy(observations))
+        return actors.PolicyOutput(action=np.clip(gaussian.mean.numpy(), self._low, self._high))

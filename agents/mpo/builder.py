@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from minerva_acme import builders, core, counting, loggers, losses, specs
+from minerva_acme.agents import spec_checks
 from minerva_acme.agents.mpo import acting, learning, targets
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import networks as mpo_networks
@@ -22,28 +22,15 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         self._config = config
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        _check_vector(
-            "observations",
-            spec.observations,
-            "Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest.",
-        )
-        _check_vector(
+        spec_checks.check_observations("MPO", spec)
+        spec_checks.check_vector(
+            "MPO",
             "actions",
             spec.actions,
             "SinglePrecisionWrapper casts; discrete, nested and image actions need another agent.",
         )
-        _check_scalar("rewards", spec.rewards)
-        _check_scalar("discounts", spec.discounts)
-        if not isinstance(spec.actions, specs.BoundedArray):
-            bounded = False
-        else:
-            low, high = specs.bounds(spec.actions)
-            bounded = bool(np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all())
-        if not bounded:
-            raise ValueError(
-                "MPO needs actions with finite bounds, low below high, got "
-                f"{specs.describe(spec.actions)}. Bound them in the environment's action_spec."
-            )
+        spec_checks.check_scalar_signals("MPO", spec)
+        spec_checks.check_bounded("MPO", spec)
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
@@ -89,7 +76,9 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
+        num_env_steps: int | None = None,
     ) -> core.Learner:
+        del num_env_steps  # No schedule ends with the run.
         config = self._config
         return learning.MPOLearner(
             networks=networks,
@@ -147,24 +136,3 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
 
         return layouts.TrajectoryLayout(spec, self._config.sequence_length, acting.extras_spec(spec))
 
-
-def _check_vector(name: str, spec: Any, way_out: str) -> None:
-    if (
-        not isinstance(spec, specs.Array)
-        or spec.dtype != np.float32
-        or len(spec.shape) != 1
-        or not spec.shape[0]
-    ):
-        raise ValueError(f"MPO needs {name} that are one float32 vector, got {_describe(spec)}. {way_out}")
-
-
-def _check_scalar(name: str, spec: Any) -> None:
-    if not isinstance(spec, specs.Array) or spec.dtype != np.float32 or spec.shape != ():
-        raise ValueError(
-            f"MPO needs {name} that are one float32 number, got {_describe(spec)}. Wrap the environment: "
-            "SinglePrecisionWrapper casts; several rewards must be summed into one."
-        )
-
-
-def _describe(spec: Any) -> str:
-    return specs.describe(spec) if isinstance(spec, specs.Array) else f"a nest, {spec!r}"

@@ -24,6 +24,8 @@ class RunOptions:
     """Reproduces networks, exploration and environments."""
     device: str = "cpu"
     """Where the learner computes: cpu, cuda, cuda:1, ..."""
+    environment_processes: bool = False
+    """Whether each training environment runs in a process of its own; worth it where a step is slow."""
     evaluation_period: int = 5_000
     """Environment steps between evaluations; 0: only before and after training."""
     evaluation_episodes: int = 10

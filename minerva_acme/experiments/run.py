@@ -2,17 +2,28 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import pathlib
 import shutil
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import dm_env
 import numpy as np
 import torch
 import tree
 
-from minerva_acme import actors, core, counting, environment_loop, loggers, specs
+from minerva_acme import (
+    actors,
+    core,
+    counting,
+    environment_loop,
+    loggers,
+    specs,
+    vector_environment_loop,
+    vector_environments,
+)
 from minerva_acme.experiments import checkpointing, evaluation, signals
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import reverb_store
@@ -46,6 +57,12 @@ class ExperimentResult:
     """The policy at the end; None if the run was interrupted."""
     interrupted_by: str | None
     """The signal that stopped the run early, or None."""
+
+
+class _Updates(Protocol):
+    """An actor, for one environment or several, that takes newer weights."""
+
+    def update(self, wait: bool = False) -> None: ...
 
 
 class _Seeds:
@@ -97,7 +114,7 @@ class _Run:
         builder = config.builder
 
         # The environment comes first: an agent that cannot play in it says so before anything starts.
-        self._environment = config.environment_factory(self._seeds.number("environment"))
+        self._environment = self._make_environment()
         resources.callback(self._environment.close)
         spec = self._spec = specs.make_environment_spec(self._environment)
         builder.check_spec(spec)
@@ -139,20 +156,17 @@ class _Run:
             logger=self._loggers["learner"],
             generator=self._seeds.generator("learner", device),
             device=device,
+            num_env_steps=config.num_env_steps,
         )
         self._policy = builder.make_policy(networks, spec, self._seeds.generator("policy"))
         self._greedy_policy = builder.make_policy(
             networks, spec, self._seeds.generator("evaluation"), evaluation=True
         )
-        self._adder = resources.enter_context(builder.make_adder(self._client, spec))
-        self._actor = builder.make_actor(self._policy, self._learner, self._adder)
-        self._loop = environment_loop.EnvironmentLoop(
-            environment=self._environment,
-            actor=self._actor,
-            counter=counting.Counter(self._counter, "actor"),
-            logger=self._loggers["actor"],
-            observers=config.observers,
-        )
+        self._adders = [
+            resources.enter_context(builder.make_adder(self._client, spec))
+            for _ in range(builder.num_environments)
+        ]
+        self._actor, self._play_step = self._make_loop()
 
         # What was written to the replay that now exists, and learned from it: a resumed run whose
         # checkpoint holds no replay fills a new one first.
@@ -194,39 +208,81 @@ class _Run:
     def _learner_steps(self) -> int:
         return int(self._counter.get_counts().get("learner_steps", 0))
 
+    @property
+    def _inserted(self) -> int:
+        return self._inserted_before + sum(adder.num_inserted for adder in self._adders)
+
+    def _make_environment(self) -> dm_env.Environment | vector_environments.VectorEnvironment:
+        config, count = self._config, self._config.builder.num_environments
+        seeds = [self._seeds.number("environment", index) for index in range(count)]
+        if count == 1 and not config.environment_processes:
+            return config.environment_factory(seeds[0])
+        return vector_environments.make_vector(
+            [functools.partial(config.environment_factory, seed) for seed in seeds],
+            processes=config.environment_processes,
+        )
+
+    def _make_loop(self) -> tuple[_Updates, Callable[[], list[environment_loop.EpisodeResult]]]:
+        """Returns the actor, and what makes a step in every environment and returns the episodes that ended."""
+        config, environment = self._config, self._environment
+        common: dict[str, Any] = {
+            "counter": counting.Counter(self._counter, "actor"),
+            "logger": self._loggers["actor"],
+            "observers": config.observers,
+        }
+        if isinstance(environment, vector_environments.VectorEnvironment):
+            vector_actor = config.builder.make_vector_actor(self._policy, self._learner, self._adders)
+            vector_loop = vector_environment_loop.VectorEnvironmentLoop(
+                environment=environment, actor=vector_actor, **common
+            )
+            return vector_actor, vector_loop.step
+        actor = config.builder.make_actor(self._policy, self._learner, self._adders[0])
+        loop = environment_loop.EnvironmentLoop(environment=environment, actor=actor, **common)
+
+        def step() -> list[environment_loop.EpisodeResult]:
+            result = loop.step()
+            return [] if result is None else [result]
+
+        return actor, step
+
     def _train(self, stop: signals.StopRequest) -> int:
         """Plays and learns to the end or to the stop; returns the steps at the last save."""
         config = self._config
-        saved_at = self._env_steps
-        while self._env_steps < config.num_env_steps and not stop:
-            episode = self._loop.step()
+        saved_at = steps = self._env_steps
+        while steps < config.num_env_steps and not stop:
+            episodes = self._play_step()
             self._learn(stop)
-            if episode is not None:
-                self._episode_return = float(episode["episode_return"])
+            if episodes:
+                self._episode_return = float(episodes[-1]["episode_return"])
             self._report("train")
-            steps = self._env_steps
-            if config.evaluation_period and steps % config.evaluation_period == 0:
+            before, steps = steps, self._env_steps
+            period = config.evaluation_period
+            if period and steps // period > before // period:
                 self._evaluate(stop)
-            # Saved at the end of an episode, a resumed run plays on as an uninterrupted one would;
-            # an episode that is longer than a whole period is not waited for.
+            # Saved when no episode is open, a resumed run plays on as an uninterrupted one would; but
+            # that is not waited for longer than another whole period.
             unsaved = steps - saved_at
             if config.checkpoint_period and unsaved >= config.checkpoint_period:
-                if episode is not None or unsaved >= 2 * config.checkpoint_period:
+                between = len(episodes) == len(self._adders)
+                if between or unsaved >= 2 * config.checkpoint_period:
                     self._save(stopping=False)
                     saved_at = steps
         return saved_at
 
     def _learn(self, stop: signals.StopRequest) -> None:
-        inserted = self._inserted_before + self._adder.num_inserted
-        due = self._config.builder.learner_steps_due(inserted)
+        due = self._config.builder.learner_steps_due(self._inserted)
+        if self._learned >= due:
+            return
+        if not self._sampling:
+            # The limiter counts what has arrived; what is still on its way would be waited for
+            # in vain, since nobody but this thread can send it.
+            for adder in self._adders:
+                adder.flush()
+            self._sampling = True
         while self._learned < due and not stop:
-            if not self._sampling:
-                # The limiter counts what has arrived; what is still on its way would be waited for
-                # in vain, since nobody but this thread can send it.
-                self._adder.flush()
-                self._sampling = True
             self._learner.step()
             self._learned += 1
+        self._actor.update()
 
     def _evaluate_before(self, stop: signals.StopRequest) -> None:
         actor = actors.RandomActor(self._spec.actions, seed=self._seeds.number("random"))
@@ -287,8 +343,10 @@ class _Run:
         self._report("save")
         if stopping:
             # The resumed run begins a new episode, so the open one ends here: its transitions stay.
-            self._adder.reset()
-        self._adder.flush()
+            for adder in self._adders:
+                adder.reset()
+        for adder in self._adders:
+            adder.flush()
         # A resumed run starts with the newest weights, so this one goes on with them.
         self._actor.update(wait=True)
         state = {
@@ -297,7 +355,10 @@ class _Run:
             "policy": self._policy.save(),
             "policy_variables": self._policy_variables(),
             "environment": self._environment.save() if hasattr(self._environment, "save") else None,
-            "inserted": self._inserted_before + self._adder.num_inserted,
+            "adders": [
+                adder.save() if isinstance(adder, core.Saveable) else None for adder in self._adders
+            ],
+            "inserted": self._inserted,
             "learned": self._learned,
             "random": _pack(self._random),
             "before": _pack(self._before),
@@ -317,7 +378,11 @@ class _Run:
         self._policy.restore(state["policy"])
         if state["environment"] is not None:
             # dm_env has no such method; those of `environments.make` do.
-            self._environment.restore(state["environment"])  # type: ignore[attr-defined]
+            self._environment.restore(state["environment"])  # type: ignore[union-attr]
+        for adder, adder_state in zip(self._adders, state["adders"], strict=True):
+            if isinstance(adder, core.Saveable):
+                adder.restore(adder_state)
+                adder.reset()  # The environment begins anew.
         if with_replay:
             self._inserted_before = state["inserted"]
             self._learned = state["learned"]

@@ -1,0 +1,26 @@
+"""What PPO and V-MPO are both made of: acting, rollouts prepared for learning, and the builder's common part."""
+
+from minerva_acme.agents.on_policy.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
+from minerva_acme.agents.on_policy.actions import (
+    ClippedActions,
+    DiscreteActions,
+    RawActions,
+    SquashedActions,
+)
+from minerva_acme.agents.on_policy.batch import RolloutBatch, RolloutEvaluator
+from minerva_acme.agents.on_policy.builder import OnPolicyBuilder
+from minerva_acme.agents.on_policy.config import OnPolicyConfig
+
+__all__ = [
+    "BehaviourExtras",
+    "BehaviourPolicy",
+    "ClippedActions",
+    "DiscreteActions",
+    "GreedyPolicy",
+    "OnPolicyBuilder",
+    "OnPolicyConfig",
+    "RawActions",
+    "RolloutBatch",
+    "RolloutEvaluator",
+    "SquashedActions",
+]

@@ -1,0 +1,121 @@
+"""How an on-policy agent acts: a sample of the policy while training, its mode while evaluating."""
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from minerva_acme import actors, builders, core, networks, specs, types
+from minerva_acme.agents.on_policy import actions
+
+
+class BehaviourExtras(NamedTuple):
+    """What the learner needs to know of how an action was chosen."""
+
+    log_prob: types.NestedArray
+    """[] log-probability of the action, or log-density of the executed one, under the behaviour policy."""
+    raw_action: types.NestedArray
+    """[D] what the policy drew before it was brought into the bounds; [] where actions are discrete."""
+    parameters: types.NestedArray
+    """The behaviour policy itself, `DiagonalGaussian` of [D] or `Categorical` of [K]; () if not asked for."""
+
+
+def extras_spec(spec: specs.EnvironmentSpec, record_parameters: bool) -> BehaviourExtras:
+    """The specs of `BehaviourExtras` in an environment."""
+    parameters: types.NestedSpec = ()
+    if isinstance(spec.actions, specs.DiscreteArray):
+        raw_action = specs.Array((), np.int64, name="raw_action")
+        if record_parameters:
+            parameters = networks.Categorical(
+                logits=specs.Array((spec.actions.num_values,), np.float32, name="logits")  # type: ignore[arg-type]
+            )
+    else:
+        raw_action = specs.Array(spec.actions.shape, np.float32, name="raw_action")
+        if record_parameters:
+            parameters = networks.DiagonalGaussian(
+                mean=specs.Array(spec.actions.shape, np.float32, name="mean"),  # type: ignore[arg-type]
+                log_std=specs.Array(spec.actions.shape, np.float32, name="log_std"),  # type: ignore[arg-type]
+            )
+    return BehaviourExtras(
+        log_prob=specs.Array((), np.float32, name="log_prob"), raw_action=raw_action, parameters=parameters
+    )
+
+
+class _Acting(builders.AgentPolicy):
+    """A network of its own, on the CPU, whose weights and statistics come from a variable source."""
+
+    def __init__(
+        self,
+        *,
+        network: networks.ActorCritic,
+        raw_actions: actions.RawActions,
+        generator: torch.Generator,
+        record_parameters: bool,
+    ) -> None:
+        """Takes over the parts.
+
+        Args:
+            network: copied.
+            raw_actions: the way from what the policy draws to the environment's actions.
+            generator: draws the actions.
+            record_parameters: whether extras hold the policy's parameters.
+        """
+        self._network = copy.deepcopy(network).to("cpu").requires_grad_(False).eval()
+        self._parameters = self._network.state_dict()
+        self._raw_actions = raw_actions
+        self._generator = generator
+        self._record_parameters = record_parameters
+
+    def set_variables(self, values: list[types.NestedArray]) -> None:
+        """Takes over weights and statistics.
+
+        Args:
+            values: one state dict of arrays by name.
+        """
+        (state,) = values
+        for name, parameter in self._parameters.items():
+            parameter.copy_(torch.from_numpy(state[name]))
+
+    def save(self) -> core.State:
+        return {"generator": self._generator.get_state()}
+
+    def restore(self, state: core.State) -> None:
+        self._generator.set_state(state["generator"])
+
+
+class BehaviourPolicy(_Acting):
+    """Samples the policy and records how."""
+
+    @torch.no_grad()
+    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
+        """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
+        policy = self._network.policy(torch.from_numpy(observations))
+        raw = policy.sample(self._generator)
+        log_prob = policy.log_prob(raw) - self._raw_actions.log_det(raw)
+        parameters: types.NestedArray = ()
+        if self._record_parameters:
+            parameters = type(policy)(*(_rows(leaf, len(observations)) for leaf in policy))
+        return actors.PolicyOutput(
+            action=self._raw_actions.to_environment(raw),
+            extras=BehaviourExtras(
+                log_prob=log_prob.numpy(), raw_action=raw.numpy(), parameters=parameters
+            ),
+        )
+
+
+class GreedyPolicy(_Acting):
+    """Executes the mode: the mean, or the most probable action."""
+
+    @torch.no_grad()
+    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
+        """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E]."""
+        policy = self._network.policy(torch.from_numpy(observations))
+        return actors.PolicyOutput(action=self._raw_actions.to_environment(policy.mode()))
+
+
+def _rows(parameter: torch.Tensor, num_rows: int) -> np.ndarray:
+    """A parameter for each row; one that does not depend on the state has no leading axis."""
+    if parameter.ndim == 1:
+        parameter = parameter.expand(num_rows, -1)
+    return parameter.numpy()

@@ -1,0 +1,150 @@
+"""A rollout, made ready to be learned from.
+
+Shapes: T steps of each of E environments, n = T * E samples, O observation size.
+"""
+
+import functools
+from typing import NamedTuple, Protocol
+
+import torch
+import tree
+
+from minerva_acme import core, learning, losses, networks, types
+from minerva_acme.agents.on_policy import actions
+from minerva_acme.agents.on_policy import config as on_policy_config
+
+
+class RolloutBatch(NamedTuple):
+    """The samples of a rollout, time first; nothing here carries a gradient."""
+
+    observation: torch.Tensor  # [n, O]
+    raw_action: torch.Tensor  # [n, D], or [n] where discrete
+    log_det: torch.Tensor  # [n] log |d action / d raw|
+    log_prob: torch.Tensor  # [n] of the action under the behaviour policy
+    parameters: types.NestedTensor  # the behaviour policy, leaves [n, ...]; () if not recorded
+    value: torch.Tensor  # [n] before the update
+    advantage: torch.Tensor  # [n]
+    target: torch.Tensor  # [n] what the value regresses to
+
+
+class AdvantageEstimator(Protocol):
+    """Computes advantages and value targets; see `minerva_acme.losses.returns`."""
+
+    def __call__(
+        self,
+        *,
+        r_t: torch.Tensor,
+        discount_t: torch.Tensor,
+        v_t: torch.Tensor,
+        v_tp1: torch.Tensor,
+        last_t: torch.Tensor,
+    ) -> losses.RolloutTargets:
+        """All [T, E]."""
+
+
+def advantage_estimator(config: on_policy_config.OnPolicyConfig) -> AdvantageEstimator:
+    """The estimator that a config names."""
+    if config.advantage_estimator == "gae":
+        return functools.partial(losses.gae, lambda_=config.gae_lambda)
+    if config.advantage_estimator == "dae":
+        return losses.one_step_advantages
+    return losses.return_advantages
+
+
+class RolloutEvaluator(core.Saveable):
+    """Turns rollouts into batches, and holds the statistics that are updated once for each of them.
+
+    Rewards are scaled by statistics that have seen the rollout. The observation statistics, which are
+    the network's, see it only when its update is done: as long as it lasts they are those that the
+    actions were chosen under, so that the first ratio of every update is 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: networks.ActorCritic,
+        raw_actions: actions.RawActions,
+        estimator: AdvantageEstimator,
+        discount: float,
+        scale_rewards: bool,
+        device: torch.device,
+    ) -> None:
+        """Takes over the parts.
+
+        Args:
+            network: gives values; its normaliser is updated.
+            raw_actions: gives the Jacobian of executed actions.
+            estimator: computes advantages and value targets.
+            discount: gamma.
+            scale_rewards: whether rewards are divided by the running standard deviation of the
+                discounted return.
+            device: of the rollouts.
+        """
+        self._network = network
+        self._raw_actions = raw_actions
+        self._estimator = estimator
+        self._discount = discount
+        self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
+
+    @torch.no_grad()
+    def evaluate(self, rollout: types.Rollout) -> RolloutBatch:
+        """Values a rollout and flattens it.
+
+        Args:
+            rollout: [T, E, ...], its extras being `BehaviourExtras`.
+
+        Raises:
+            NonFinite: an observation, reward, value or advantage is infinite or not a number.
+        """
+        learning.check_finite("observations", rollout.observation)
+        learning.check_finite("rewards", rollout.reward)
+        learning.check_finite("returns", rollout.return_so_far)
+        v_t = self._network.value(rollout.observation)
+        targets = self._estimator(
+            r_t=self._scaled(rollout),
+            discount_t=rollout.discount * self._discount,
+            v_t=v_t,
+            v_tp1=self._next_values(rollout, v_t),
+            last_t=rollout.last,
+        )
+        learning.check_finite("advantages", targets.advantage)
+        learning.check_finite("value targets", targets.target)
+        extras = rollout.extras
+        raw_action = extras.raw_action.flatten(0, 1)
+        log_prob = extras.log_prob.flatten()
+        return RolloutBatch(
+            observation=rollout.observation.flatten(0, 1),
+            raw_action=raw_action,
+            log_det=torch.as_tensor(self._raw_actions.log_det(raw_action)).expand_as(log_prob),
+            log_prob=log_prob,
+            parameters=tree.map_structure(lambda leaf: leaf.flatten(0, 1), extras.parameters),
+            value=v_t.flatten(),
+            advantage=targets.advantage.flatten(),
+            target=targets.target.flatten(),
+        )
+
+    def update_observation_statistics(self, rollout: types.Rollout) -> None:
+        """Takes the observations of a rollout into the network's normaliser."""
+        if self._network.normalizer is not None:
+            self._network.normalizer.update(rollout.observation)
+
+    def save(self) -> core.State:
+        return {"return_norm": None if self._return_norm is None else self._return_norm.state_dict()}
+
+    def restore(self, state: core.State) -> None:
+        if self._return_norm is not None:
+            self._return_norm.load_state_dict(state["return_norm"])
+
+    def _scaled(self, rollout: types.Rollout) -> torch.Tensor:
+        if self._return_norm is None:
+            return rollout.reward
+        self._return_norm.update(rollout.return_so_far[..., None])
+        return self._return_norm.scale(rollout.reward)
+
+    def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
+        """V of what each step led to: the value of the next row, but where the episode or the rollout ends."""
+        v_tp1 = torch.empty_like(v_t)
+        v_tp1[:-1] = v_t[1:]
+        ends = rollout.last > 0
+        v_tp1[ends] = self._network.value(rollout.next_observation[ends])
+        return v_tp1

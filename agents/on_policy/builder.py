@@ -1,0 +1,174 @@
+"""Makes the parts that on-policy agents have in common."""
+
+import abc
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from minerva_acme import builders, core, networks, specs
+from minerva_acme.agents import spec_checks
+from minerva_acme.agents.on_policy import acting, actions, batch
+from minerva_acme.agents.on_policy import config as on_policy_config
+from minerva_acme.replay import base as replay
+
+TABLE = "rollouts"
+
+Config = TypeVar("Config", bound=on_policy_config.OnPolicyConfig)
+
+
+class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Config]):
+    """Rollouts of several environments through a queue; subclasses add networks and learner.
+
+    An item is a rollout of one environment, and goes out once: a learner step takes one of each
+    environment, so that it learns from nothing but what the newest policy did.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The agent's name, for messages."""
+
+    @property
+    @abc.abstractmethod
+    def _records_parameters(self) -> bool:
+        """Whether the loss needs the behaviour policy's parameters."""
+
+    @property
+    @abc.abstractmethod
+    def _policy_gain(self) -> float:
+        """Gain of the policy head's initial weights."""
+
+    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        spec_checks.check_observations(self.name, spec)
+        spec_checks.check_scalar_signals(self.name, spec)
+        actions_spec = spec.actions
+        if isinstance(actions_spec, specs.DiscreteArray):
+            return
+        if not isinstance(actions_spec, specs.Array):
+            raise ValueError(
+                f"{self.name} needs actions that are one discrete number or one float32 vector, got "
+                f"{spec_checks.describe(actions_spec)}. Mixed and nested actions must be joined in a wrapper "
+                "of the environment."
+            )
+        spec_checks.check_vector(
+            self.name,
+            "actions",
+            actions_spec,
+            "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
+        )
+        spec_checks.check_bounded(self.name, spec)
+
+    def make_networks(
+        self, spec: specs.EnvironmentSpec, generator: torch.Generator
+    ) -> networks.ActorCritic:
+        config = self._config
+        discrete = isinstance(spec.actions, specs.DiscreteArray)
+        return networks.make_actor_critic(
+            observation_size=spec.observations.shape[0],
+            num_actions=spec.actions.num_values if discrete else None,
+            action_size=None if discrete else spec.actions.shape[0],
+            layer_sizes=config.policy_layer_sizes,
+            value_layer_sizes=config.value_layer_sizes,
+            torso=config.torso,
+            shared_torso=config.shared_torso,
+            state_dependent_std=config.state_dependent_stddev,
+            initial_stddev=config.init_stddev,
+            policy_gain=self._policy_gain,
+            normalize_observations=config.normalize_observations,
+            generator=generator,
+        )
+
+    def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
+        # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.
+        capacity = 4 * self._config.num_environments
+        return [
+            replay.TableConfig(
+                name=TABLE,
+                signature=self._layout(spec).signature,
+                max_size=capacity,
+                rate_limiter=replay.Queue(capacity),
+                sampler=replay.Fifo(),
+                max_times_sampled=1,
+            )
+        ]
+
+    def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
+        from minerva_acme.adders import RolloutAdder
+
+        return RolloutAdder(
+            client=client, table=TABLE, layout=self._layout(spec), discount=self._config.discount
+        )
+
+    def make_dataset(
+        self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
+    ) -> Iterator[Any]:
+        from minerva_acme.replay.dataset import Dataset
+
+        return Dataset(
+            client.sampler(TABLE),
+            unpack=self._layout(spec).unpack,
+            batch_size=self._config.num_environments,
+            # The next rollout does not exist yet, and a queue gives each item once.
+            prefetch=0,
+            device=device,
+        )
+
+    def make_policy(
+        self,
+        networks: networks.ActorCritic,
+        spec: specs.EnvironmentSpec,
+        generator: torch.Generator,
+        evaluation: bool = False,
+    ) -> builders.AgentPolicy:
+        make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
+        return make(
+            network=networks,
+            raw_actions=self._raw_actions(spec),
+            generator=generator,
+            record_parameters=self._records_parameters,
+        )
+
+    @property
+    def policy_variables(self) -> Sequence[str]:
+        return ["network"]
+
+    @property
+    def variable_update_period(self) -> int:
+        return 1  # A rollout is made by one policy, the newest.
+
+    @property
+    def num_environments(self) -> int:
+        return self._config.num_environments
+
+    def learner_steps_due(self, num_inserted: int) -> int:
+        return num_inserted // self._config.num_environments
+
+    def _num_updates(self, num_env_steps: int | None) -> int | None:
+        """Learner steps of the whole run, where it is known how long it is."""
+        return None if num_env_steps is None else num_env_steps // self._config.rollout_steps
+
+    def _evaluator(
+        self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device
+    ) -> batch.RolloutEvaluator:
+        return batch.RolloutEvaluator(
+            network=network,
+            raw_actions=self._raw_actions(spec),
+            estimator=batch.advantage_estimator(self._config),
+            discount=self._config.discount,
+            scale_rewards=self._config.scale_rewards,
+            device=device,
+        )
+
+    def _raw_actions(self, spec: specs.EnvironmentSpec) -> actions.RawActions:
+        return actions.raw_actions(spec.actions, squash=self._config.squash_actions)
+
+    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
+        from minerva_acme.replay import rollouts
+
+        return rollouts.RolloutLayout(
+            spec, self._config.rollout_length, acting.extras_spec(spec, self._records_parameters)
+        )

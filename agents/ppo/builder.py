@@ -1,0 +1,51 @@
+"""Makes the parts of PPO."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from minerva_acme import core, counting, loggers, networks, specs
+from minerva_acme.agents import on_policy
+from minerva_acme.agents.ppo import config as ppo_config
+from minerva_acme.agents.ppo import learning as ppo_learning
+
+
+class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
+    """PPO over rollouts. Every part can be swapped by overriding its `make_` method."""
+
+    @property
+    def name(self) -> str:
+        return "PPO"
+
+    @property
+    def _records_parameters(self) -> bool:
+        return False
+
+    @property
+    def _policy_gain(self) -> float:
+        return 0.01  # The first policy is the same in every state [Andrychowicz et al. 2021].
+
+    def make_learner(
+        self,
+        *,
+        networks: networks.ActorCritic,
+        dataset: Iterator[Any],
+        spec: specs.EnvironmentSpec,
+        counter: counting.Counter,
+        logger: loggers.Logger,
+        generator: torch.Generator,
+        device: torch.device,
+        num_env_steps: int | None = None,
+    ) -> core.Learner:
+        network = networks.to(device)
+        return ppo_learning.PPOLearner(
+            network=network,
+            dataset=dataset,
+            evaluator=self._evaluator(network, spec, device),
+            config=self._config,
+            num_updates=self._num_updates(num_env_steps),
+            counter=counter,
+            logger=logger,
+            generator=generator,
+        )

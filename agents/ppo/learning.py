@@ -1,0 +1,207 @@
+"""The PPO learner.
+
+Shapes: n samples of a rollout, m samples of a minibatch.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme import core, counting, learning, loggers, losses, networks, types
+from minerva_acme.agents import on_policy
+from minerva_acme.agents.ppo import config as ppo_config
+
+Metrics = dict[str, Any]
+
+
+class _Samples(NamedTuple):
+    """What the loss needs of a rollout, or of a minibatch of it."""
+
+    observation: torch.Tensor  # [n, O]
+    raw_action: torch.Tensor  # [n, D], or [n] where discrete
+    raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
+    value: torch.Tensor  # [n] before the update
+    advantage: torch.Tensor  # [n]
+    target: torch.Tensor  # [n]
+
+
+class PPOLearner(core.Learner):
+    """Proximal policy optimisation: a few epochs of clipped policy gradients on each rollout.
+
+    Source: Schulman et al. 2017, "Proximal policy optimization algorithms". One loss, of policy, value
+    and entropy, trains the whole network; observation and reward statistics are updated once a rollout.
+
+    Variables: `network`, a dict of arrays, the observation statistics among them.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: networks.ActorCritic,
+        dataset: Iterator[Any],
+        evaluator: on_policy.RolloutEvaluator,
+        config: ppo_config.PPOConfig,
+        num_updates: int | None,
+        counter: counting.Counter,
+        logger: loggers.Logger,
+        generator: torch.Generator,
+    ) -> None:
+        """Takes over the parts.
+
+        Args:
+            network: trained in place.
+            dataset: yields samples whose `data` is a `Rollout` on the network's device, extras being
+                `BehaviourExtras`.
+            evaluator: values rollouts with this network.
+            config: hyperparameters.
+            num_updates: learner steps of the whole run, over which the learning rate is annealed;
+                None: it stays.
+            counter: counts `steps` and `walltime`.
+            logger: receives a row of diagnostics a step.
+            generator: on the network's device, shuffles the samples.
+        """
+        self._network = network
+        self._parameters = [*network.parameters()]
+        self._optimizer = torch.optim.Adam(
+            self._parameters, lr=config.learning_rate, eps=config.adam_epsilon, fused=True
+        )
+        self._dataset = dataset
+        self._evaluator = evaluator
+        self._config = config
+        self._num_updates = num_updates
+        self._generator = generator
+        self._log = learning.StepLog(counter, logger)
+        self._skipped = learning.SkippedBatches(config.max_skipped_batches)
+        self._num_steps = 0
+
+    def step(self) -> None:
+        """Learns from one rollout."""
+        rollout = next(self._dataset).data
+        learning_rate = self._anneal()
+        metrics: Metrics = {}
+        try:
+            batch = self._evaluator.evaluate(rollout)
+            metrics = self._update(batch)
+            self._evaluator.update_observation_statistics(rollout)
+            self._skipped.used()
+        except learning.NonFinite as error:
+            self._skipped.skipped(self._num_steps, error)
+        self._num_steps += 1
+        self._log.write(
+            {**metrics, "learning_rate": learning_rate, "skipped_batches": self._skipped.total}
+        )
+
+    def _anneal(self) -> float:
+        left = 1.0
+        if self._config.anneal_learning_rate and self._num_updates:
+            left = max(0.0, 1.0 - self._num_steps / self._num_updates)
+        learning_rate = left * self._config.learning_rate
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        return learning_rate
+
+    def _update(self, batch: on_policy.RolloutBatch) -> Metrics:
+        config = self._config
+        samples = _Samples(
+            observation=batch.observation,
+            raw_action=batch.raw_action,
+            # The Jacobian of the executed action is the same before and after: it leaves the ratio.
+            raw_log_prob=batch.log_prob + batch.log_det,
+            value=batch.value,
+            advantage=batch.advantage,
+            target=batch.target,
+        )
+        num_samples = samples.value.shape[0]
+        num_minibatches = num_samples // config.minibatch_size
+        sums: torch.Tensor | None = None
+        num_updates = 0
+        for epoch in range(config.num_epochs):
+            order = torch.randperm(num_samples, generator=self._generator, device=samples.value.device)
+            shuffled = [column[order].tensor_split(num_minibatches) for column in samples]
+            for columns in zip(*shuffled, strict=True):
+                loss, grad_norm = self._minimise(_Samples(*columns))
+                if epoch == num_updates == 0:
+                    first_ratio_kl = loss.approx_kl.detach()
+                with torch.no_grad():
+                    row = torch.stack([*loss, grad_norm])
+                    sums = row if sums is None else sums + row
+                num_updates += 1
+            if config.target_kl and loss.approx_kl.item() > config.target_kl:
+                break
+        assert sums is not None
+        names = [*losses.PPOLosses._fields, "grad_norm"]
+        mean = dict(zip(names, sums / num_updates, strict=True))
+        return {
+            "loss/total": mean["total"],
+            "loss/policy": mean["policy"],
+            "loss/value": mean["value"],
+            "policy/entropy": mean["entropy"],
+            "policy/approx_kl": loss.approx_kl.detach(),  # of the last minibatch
+            "policy/approx_kl_first": first_ratio_kl,  # 0 but for rounding: nothing moved yet
+            "policy/clip_fraction": mean["clip_fraction"],
+            "grad_norm": mean["grad_norm"],
+            "epochs": epoch + 1,
+            "value/explained_variance": losses.explained_variance(batch.value, batch.target),
+            "value/mean": batch.value.mean(),
+            "value/target_mean": batch.target.mean(),
+        }
+
+    def _minimise(self, samples: _Samples) -> tuple[losses.PPOLosses, torch.Tensor]:
+        """One gradient step on a minibatch; returns the losses and the norm before clipping."""
+        config = self._config
+        advantage = samples.advantage
+        if config.normalize_advantages:
+            advantage = losses.normalize_advantages(advantage, unbiased=True)
+        policy, value = self._network(samples.observation)
+        loss = losses.ppo_loss(
+            log_prob=policy.log_prob(samples.raw_action),
+            behaviour_log_prob=samples.raw_log_prob,
+            advantages=advantage,
+            targets=samples.target,
+            value=value,
+            behaviour_value=samples.value,
+            entropy=policy.entropy(),
+            clip_ratio=config.clip_ratio,
+            clip_value=config.clip_value,
+            entropy_coef=config.entropy_coef,
+            value_coef=config.value_coef,
+        )
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.total.backward()
+        grad_norm = nn.utils.clip_grad_norm_(self._parameters, config.max_grad_norm)
+        learning.check_finite("gradients", grad_norm)
+        self._optimizer.step()
+        return loss, grad_norm
+
+    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
+        return learning.variables_of({"network": self._network}, names)
+
+    def poll_variables(
+        self, names: Sequence[str], newer_than: int | None = None
+    ) -> core.VersionedVariables | None:
+        if newer_than == self._num_steps:
+            return None
+        return core.VersionedVariables(self._num_steps, self.get_variables(names))
+
+    def save(self) -> core.State:
+        return copy.deepcopy(
+            {
+                "network": self._network.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+                "evaluator": self._evaluator.save(),
+                "generator": self._generator.get_state(),
+                "skipped": self._skipped.save(),
+                "num_steps": self._num_steps,
+            }
+        )
+
+    def restore(self, state: core.State) -> None:
+        self._network.load_state_dict(state["network"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._evaluator.restore(state["evaluator"])
+        self._generator.set_state(state["generator"].cpu())
+        self._skipped.restore(state["skipped"])
+        self._num_steps = state["num_steps"]

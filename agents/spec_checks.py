@@ -1,0 +1,74 @@
+"""What several agents ask of an environment's spec, and how they say that it is not so."""
+
+from typing import Any
+
+import numpy as np
+
+from minerva_acme import specs
+
+
+def check_vector(agent: str, name: str, spec: Any, way_out: str) -> None:
+    """Checks that a spec is one float32 vector.
+
+    Raises:
+        ValueError: it is not; the message names the agent and ends with `way_out`.
+    """
+    if (
+        not isinstance(spec, specs.Array)
+        or spec.dtype != np.float32
+        or len(spec.shape) != 1
+        or not spec.shape[0]
+    ):
+        raise ValueError(
+            f"{agent} needs {name} that are one float32 vector, got {describe(spec)}. {way_out}"
+        )
+
+
+def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that observations are one float32 vector.
+
+    Raises:
+        ValueError: they are not.
+    """
+    check_vector(
+        agent,
+        "observations",
+        spec.observations,
+        "Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest.",
+    )
+
+
+def check_bounded(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that actions have finite bounds.
+
+    Raises:
+        ValueError: they have not.
+    """
+    bounded = False
+    if isinstance(spec.actions, specs.BoundedArray):
+        low, high = specs.bounds(spec.actions)
+        bounded = bool(np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all())
+    if not bounded:
+        raise ValueError(
+            f"{agent} needs actions with finite bounds, low below high, got "
+            f"{describe(spec.actions)}. Bound them in the environment's action_spec."
+        )
+
+
+def check_scalar_signals(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that reward and discount are one float32 number each.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for name, signal in (("rewards", spec.rewards), ("discounts", spec.discounts)):
+        if not isinstance(signal, specs.Array) or signal.dtype != np.float32 or signal.shape != ():
+            raise ValueError(
+                f"{agent} needs {name} that are one float32 number, got {describe(signal)}. Wrap the "
+                "environment: SinglePrecisionWrapper casts; several rewards must be summed into one."
+            )
+
+
+def describe(spec: Any) -> str:
+    """A spec, or a nest of them, in a few words."""
+    return specs.describe(spec) if isinstance(spec, specs.Array) else f"a nest, {spec!r}"

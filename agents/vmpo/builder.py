@@ -1,0 +1,54 @@
+"""Makes the parts of V-MPO."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from minerva_acme import core, counting, loggers, networks, specs
+from minerva_acme.agents import on_policy
+from minerva_acme.agents.vmpo import config as vmpo_config
+from minerva_acme.agents.vmpo import learning as vmpo_learning
+
+
+class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
+    """V-MPO over rollouts. Every part can be swapped by overriding its `make_` method."""
+
+    @property
+    def name(self) -> str:
+        return "V-MPO"
+
+    @property
+    def _records_parameters(self) -> bool:
+        return True  # for the KLs
+
+    @property
+    def _policy_gain(self) -> float:
+        return 0.01
+
+    def make_learner(
+        self,
+        *,
+        networks: networks.ActorCritic,
+        dataset: Iterator[Any],
+        spec: specs.EnvironmentSpec,
+        counter: counting.Counter,
+        logger: loggers.Logger,
+        generator: torch.Generator,
+        device: torch.device,
+        num_env_steps: int | None = None,
+    ) -> core.Learner:
+        del generator  # Nothing is drawn: every step takes the whole rollout.
+        config, network = self._config, networks.to(device)
+        return vmpo_learning.VMPOLearner(
+            network=network,
+            duals=vmpo_learning.VMPODuals(
+                init_temperature=config.init_temperature, init_alpha=config.init_alpha
+            ).to(device),
+            dataset=dataset,
+            evaluator=self._evaluator(network, spec, device),
+            config=config,
+            num_updates=self._num_updates(num_env_steps),
+            counter=counter,
+            logger=logger,
+        )
