@@ -1,0 +1,33 @@
+"""A learner step of MPO beside the plain update, at the size of dm_control's cheetah."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+from . import frame
+
+
+@contextlib.contextmanager
+def make() -> Iterator[frame.Variants]:
+    """256 sequences of 5 steps, policy 256-256-256, critic 512-512-256, N = 20, 8 actions for Retrace."""
+    from minerva_acme.agents import mpo
+
+    from . import mpo_setup
+
+    spec, config = mpo_setup.make_spec(), mpo.MPOConfig()
+    batches = [mpo_setup.make_batch(spec, config, seed) for seed in range(4)]
+    plain = mpo_setup.make_plain(spec, config)
+    plain_batches = itertools.cycle([mpo_setup.plain_batch(batch) for batch in batches])
+    yield {
+        "plain": lambda: plain.update(next(plain_batches)),
+        "float32": mpo_setup.make_learner(spec, config, batches).step,
+    }
+
+
+BENCHMARK = frame.Benchmark(
+    name="mpo_learner",
+    unit="learner step",
+    make=make,
+    reference="plain",
+    goals={"float32": 2.5},
+)

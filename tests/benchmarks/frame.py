@@ -1,0 +1,126 @@
+"""Measures variants of one piece of work in turn, and compares each with a reference.
+
+On a machine with other work the same code takes 2 times longer one second than the next. So variants
+take turns, a block each, the order reversed every round, which spreads slow seconds over all of them:
+ratios of medians then hold to some percent where times do not. CPU time is measured beside wall time.
+"""
+
+import dataclasses
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+Variants = Mapping[str, Callable[[], object]]
+
+_MIN_ROUNDS = 5
+
+
+class Skip(Exception):
+    """A benchmark cannot run here; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A piece of work in several variants."""
+
+    name: str
+    unit: str
+    """What a variant does in a call, in words: "learner step"."""
+    make: Callable[[], AbstractContextManager[Variants]]
+    """Sets the variants up, by name, and cleans up behind them."""
+    reference: str
+    """The variant that the others are compared with."""
+    goals: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """How many times faster than the reference a variant should be."""
+    calls_per_block: int = 1
+    units_per_call: int = 1
+    threads: tuple[int, ...] = (1, 2)
+    """Numbers of torch threads to measure with."""
+    cpu_clock: Callable[[], float] = time.process_time
+    """CPU seconds used so far; another clock where other processes take part."""
+
+
+class Block(NamedTuple):
+    """The cost of a unit of work in one block."""
+
+    wall: float  # seconds
+    cpu: float  # seconds
+
+
+class Summary(NamedTuple):
+    """What the blocks of a variant say together; times are seconds a unit of work."""
+
+    wall_median: float
+    wall_p10: float
+    cpu_median: float
+    # How many times faster than the reference, by each of these and by the median of ratios within rounds.
+    wall_ratio: float
+    p10_ratio: float
+    cpu_ratio: float
+    paired_ratio: float
+    rounds: int
+
+
+def measure(benchmark: Benchmark, variants: Variants, seconds: float) -> dict[str, list[Block]]:
+    """Runs rounds for about so many seconds, five at least, after one block each to warm up.
+
+    Returns:
+        The blocks of each variant, by name; those of one index are of one round.
+    """
+    blocks: dict[str, list[Block]] = {name: [] for name in variants}
+    for function in variants.values():
+        _run_block(benchmark, function)
+    start = time.perf_counter()
+    order = list(variants)
+    while len(blocks[order[0]]) < _MIN_ROUNDS or time.perf_counter() - start < seconds:
+        for name in order:
+            blocks[name].append(_run_block(benchmark, variants[name]))
+        order.reverse()
+    return blocks
+
+
+def _run_block(benchmark: Benchmark, function: Callable[[], object]) -> Block:
+    wall, cpu = time.perf_counter(), benchmark.cpu_clock()
+    for _ in range(benchmark.calls_per_block):
+        function()
+    units = benchmark.calls_per_block * benchmark.units_per_call
+    return Block((time.perf_counter() - wall) / units, (benchmark.cpu_clock() - cpu) / units)
+
+
+def summarise(blocks: Mapping[str, list[Block]], reference: str) -> dict[str, Summary]:
+    """Medians, tenth percentiles and ratios to the reference, by name of the variant."""
+
+    def median(values: list[float]) -> float:
+        return statistics.median(values)
+
+    def wall(name: str) -> list[float]:
+        return [block.wall for block in blocks[name]]
+
+    def cpu(name: str) -> list[float]:
+        return [block.cpu for block in blocks[name]]
+
+    def ratio(theirs: float, ours: float) -> float:
+        return theirs / ours if ours > 0.0 else math.nan
+
+    return {
+        name: Summary(
+            wall_median=median(wall(name)),
+            wall_p10=_p10(wall(name)),
+            cpu_median=median(cpu(name)),
+            wall_ratio=ratio(median(wall(reference)), median(wall(name))),
+            p10_ratio=ratio(_p10(wall(reference)), _p10(wall(name))),
+            cpu_ratio=ratio(median(cpu(reference)), median(cpu(name))),
+            paired_ratio=median(
+                [ratio(theirs, ours) for theirs, ours in zip(wall(reference), wall(name), strict=True)]
+            ),
+            rounds=len(blocks[name]),
+        )
+        for name in blocks
+    }
+
+
+def _p10(values: list[float]) -> float:
+    return sorted(values)[len(values) // 10]

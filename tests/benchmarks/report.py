@@ -1,0 +1,36 @@
+"""Results as a table."""
+
+from typing import Any
+
+import rich.console
+import rich.table
+
+from . import frame
+
+
+def show(benchmark: frame.Benchmark, threads: int, result: dict[str, Any]) -> None:
+    """Prints the table of one benchmark, or why there is none."""
+    console = rich.console.Console(width=110)
+    for what in ("skipped", "failed"):
+        if what in result:
+            console.print(f"{benchmark.name}: {what}: {result[what]}", markup=False)
+            return
+    table = rich.table.Table(
+        title=f"{benchmark.name}, {threads} thread(s): a {benchmark.unit}, times faster than "
+        f"{benchmark.reference}",
+        title_justify="left",
+    )
+    table.add_column("variant")
+    for column in ("ms median", "ms p10", "CPU ms", "x wall", "x p10", "x CPU", "x paired", "goal", "rounds"):
+        table.add_column(column, justify="right")
+    for name, values in result["variants"].items():
+        summary = frame.Summary(**values)
+        goal = benchmark.goals.get(name)
+        table.add_row(
+            name,
+            *(f"{seconds * 1e3:.4g}" for seconds in summary[:3]),
+            *(f"{ratio:.2f}" for ratio in summary[3:7]),
+            "" if goal is None else f">= {goal:g}",
+            str(summary.rounds),
+        )
+    console.print(table)
