@@ -28,6 +28,7 @@ def explained_variance(value: torch.Tensor, target: torch.Tensor) -> torch.Tenso
             f"`value` and `target` must have one shape and not be empty, got {list(value.shape)} "
             f"and {list(target.shape)}."
         )
-    target_variance = target.var(correction=0)
+    # From one of them: a variance stays, and that of equal targets is 0 without a rounding error.
+    target_variance = (target - target.flatten()[0]).var(correction=0)
     ratio = (target - value).var(correction=0) / target_variance
     return torch.where(target_variance > 0, 1.0 - ratio, 0.0)

@@ -44,8 +44,10 @@ def normalize_advantages(advantages: torch.Tensor, unbiased: bool) -> torch.Tens
             f"`advantages` must hold more than {int(unbiased)} to be normalized, got shape "
             f"{list(advantages.shape)}. Use larger batches or leave them as they are."
         )
-    variance, mean = torch.var_mean(advantages, correction=int(unbiased))
-    return (advantages - mean) / (variance.sqrt() + _MIN_STDDEV)
+    # From one of them: equal advantages become zeros, which their rounded mean alone would not make them.
+    shifted = advantages - advantages.flatten()[0]
+    stddev, mean = torch.std_mean(shifted, correction=int(unbiased))
+    return (shifted - mean) / (stddev + _MIN_STDDEV)
 
 
 def ppo_loss(
