@@ -18,7 +18,7 @@ from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, MAX_LOG_STD, MIN_LOG
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP, orthogonal_linear
 
 _VALUE_GAIN = 1.0
-_TORSOS = {"layer_norm": LayerNormMLP, "tanh": TanhMLP}
+_TORSOS: dict[str, type[LayerNormMLP] | type[TanhMLP]] = {"layer_norm": LayerNormMLP, "tanh": TanhMLP}
 
 
 class PolicyAndValue(NamedTuple):
@@ -65,26 +65,32 @@ class ActorCritic(nn.Module):
 
     def forward(self, observation: torch.Tensor) -> PolicyAndValue:
         """Policy and value at each observation, [..., O]; shared features are computed once."""
-        if self.normalizer is not None:
-            observation = self.normalizer(observation)
-        features = self.policy_torso(observation)
-        value_features = features if self.value_torso is None else self.value_torso(observation)
-        return PolicyAndValue(self.policy_head(features), self.value_head(value_features).squeeze(-1))
+        return self.from_normalized(self.normalize(observation))
 
     def policy(self, observation: torch.Tensor) -> DiagonalGaussian | Categorical:
         """The policy alone at each observation, [..., O]."""
-        if self.normalizer is not None:
-            observation = self.normalizer(observation)
-        distribution: DiagonalGaussian | Categorical = self.policy_head(self.policy_torso(observation))
+        features = self.policy_torso(self.normalize(observation))
+        distribution: DiagonalGaussian | Categorical = self.policy_head(features)
         return distribution
 
     def value(self, observation: torch.Tensor) -> torch.Tensor:
         """The value alone at each observation, [..., O] -> [...]."""
-        if self.normalizer is not None:
-            observation = self.normalizer(observation)
         torso = self.policy_torso if self.value_torso is None else self.value_torso
-        value: torch.Tensor = self.value_head(torso(observation))
+        value: torch.Tensor = self.value_head(torso(self.normalize(observation)))
         return value.squeeze(-1)
+
+    def normalize(self, observation: torch.Tensor) -> torch.Tensor:
+        """The observation as the torsos see it, [..., O] -> [..., O]."""
+        if self.normalizer is None:
+            return observation
+        normalized: torch.Tensor = self.normalizer(observation)
+        return normalized
+
+    def from_normalized(self, observation: torch.Tensor) -> PolicyAndValue:
+        """`forward` of what `normalize` gave, for a learner that normalises a rollout once for all epochs."""
+        features = self.policy_torso(observation)
+        value_features = features if self.value_torso is None else self.value_torso(observation)
+        return PolicyAndValue(self.policy_head(features), self.value_head(value_features).squeeze(-1))
 
 
 class GaussianHead(nn.Module):

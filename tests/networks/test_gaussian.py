@@ -70,3 +70,8 @@ def test_gradient_of_a_sample_reaches_mean_and_log_std() -> None:
     sample.sum().backward()
     torch.testing.assert_close(mean.grad, torch.ones(3))
     torch.testing.assert_close(log_std.grad, sample.detach())  # std * noise
+
+
+def test_mode_is_the_mean() -> None:
+    gaussian = make_gaussian(4, 3)
+    assert gaussian.mode() is gaussian.mean

@@ -73,3 +73,41 @@ def test_rows_of_another_size_and_no_rows_are_refused(shape: tuple[int, ...]) ->
 def test_no_features_are_refused() -> None:
     with pytest.raises(ValueError, match="`size` must be >= 1, got 0"):
         networks.RunningNorm(0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e30])
+def test_rows_that_are_not_finite_are_refused_and_change_nothing(bad: float) -> None:
+    norm = networks.RunningNorm(4)
+    norm.update(random_rows(10))
+    before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
+    rows = random_rows(5)
+    rows[3, 1] = bad
+    with pytest.raises(ValueError, match=r"`x` must be finite, .*, got [01] of 5 rows that are not finite"):
+        norm.update(rows)
+    torch.testing.assert_close(dict(norm.state_dict()), before, rtol=0.0, atol=0.0)
+
+
+def test_count_does_not_stand_still_in_a_long_run() -> None:
+    norm = networks.RunningNorm(1)
+    norm.count.fill_(2.0**24)  # where float32 knows even numbers only
+    for _ in range(3):
+        norm.update(torch.zeros(1, 1))
+    assert norm.count.item() == 2.0**24 + 3
+    assert norm.mean.dtype == norm.var.dtype == torch.float32
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (5, 2), (5, 2, 1)])
+def test_scale_divides_rewards_of_any_shape_by_the_standard_deviation_alone(shape: tuple[int, ...]) -> None:
+    norm = networks.RunningNorm(1)
+    norm.mean.fill_(100.0)
+    norm.var.fill_(4.0)
+    x = torch.randn(shape)
+    torch.testing.assert_close(norm.scale(x), x / 2.0)
+    torch.testing.assert_close(norm.scale(torch.full(shape, 50.0)), torch.full(shape, 10.0))
+    torch.testing.assert_close(norm.scale(torch.full(shape, -50.0)), torch.full(shape, -10.0))
+
+
+def test_scale_of_several_features_goes_by_each() -> None:
+    norm = networks.RunningNorm(2)
+    norm.var.copy_(torch.tensor([4.0, 0.25]))
+    torch.testing.assert_close(norm.scale(torch.ones(3, 2)), torch.tensor([[0.5, 2.0]]).expand(3, 2))

@@ -47,3 +47,40 @@ def test_untrained_torso_sees_the_scale_of_its_input() -> None:
 def test_missing_or_empty_layers_are_refused(layer_sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="`layer_sizes` must hold at least one size, all >= 1, got"):
         networks.LayerNormMLP(5, layer_sizes)
+    with pytest.raises(ValueError, match="`layer_sizes` must hold at least one size, all >= 1, got"):
+        networks.TanhMLP(5, layer_sizes)
+
+
+def make_tanh_mlp(seed: int = 0) -> networks.TanhMLP:
+    return networks.TanhMLP(5, (64, 32, 48), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("leading", [(), (7,), (2, 3)])
+def test_tanh_mlp_is_linear_and_tanh_with_the_gradients_of_plain_modules(leading: tuple[int, ...]) -> None:
+    torso, x = make_tanh_mlp(), torch.randn(*leading, 5, requires_grad=True)
+    before = x.detach().clone()
+    reference = nn.Sequential(*(module for layer in torso for module in (layer, nn.Tanh())))
+    output = torso(x)
+    assert output.shape == (*leading, torso.output_size)
+    torch.testing.assert_close(output, reference(x))
+    gradients = [
+        torch.autograd.grad(module(x).square().sum(), [x, *torso.parameters()])
+        for module in (torso, reference)
+    ]
+    torch.testing.assert_close(*gradients)
+    torch.testing.assert_close(x.detach(), before, rtol=0.0, atol=0.0)
+
+
+def test_tanh_mlp_starts_orthogonal_with_gain_root_two_and_zero_bias() -> None:
+    for layer in make_tanh_mlp():
+        weight = layer.weight.detach()
+        gram = weight.T @ weight if weight.shape[0] > weight.shape[1] else weight @ weight.T
+        torch.testing.assert_close(gram, 2.0 * torch.eye(len(gram)), rtol=0.0, atol=1e-5)
+        assert layer.bias.abs().max().item() == 0.0
+
+
+def test_seed_reproduces_tanh_mlp_without_the_global_generator() -> None:
+    state = torch.get_rng_state()
+    torch.testing.assert_close(make_tanh_mlp(3).state_dict(), make_tanh_mlp(3).state_dict())
+    assert not torch.equal(make_tanh_mlp(3)[0].weight, make_tanh_mlp(4)[0].weight)
+    assert torch.equal(torch.get_rng_state(), state)
