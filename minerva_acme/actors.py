@@ -1,5 +1,6 @@
 """Actors that need no memory of the episode."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import dm_env
@@ -64,6 +65,67 @@ class FeedForwardActor(core.Actor):
             self._variable_client.update(wait)
 
 
+class VectorPolicy(Protocol):
+    """Chooses actions for several environments in one call."""
+
+    def batch(self, observations: types.NestedArray) -> PolicyOutput:
+        """Chooses the E actions for E observations, all with a leading axis E, also the extras."""
+
+
+class FeedForwardVectorActor(core.VectorActor):
+    """Acts in E environments by one call of a policy that sees the current observations alone.
+
+    Every environment has an adder of its own, so that episodes never mix.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: VectorPolicy,
+        adders: Sequence[core.Adder] = (),
+        variable_client: variables.VariableClient | None = None,
+    ) -> None:
+        """Takes over the parts.
+
+        Args:
+            policy: chooses the actions.
+            adders: where to write what happened in each environment, the policy's extras included; E of
+                them, or none to write nowhere.
+            variable_client: keeps the policy's weights up to date; None: they stay.
+        """
+        self._policy = policy
+        self._adders = tuple(adders)
+        self._variable_client = variable_client
+        self._extras: list[types.NestedArray] = []  # [E], () where the action was observed or never chosen
+
+    def select_action(self, observations: Sequence[types.NestedArray]) -> list[types.NestedArray]:
+        """Returns the E actions.
+
+        Raises:
+            ValueError: there are adders, but not one for each observation.
+        """
+        if self._adders and len(self._adders) != len(observations):
+            raise ValueError(
+                "`adders` must be none, or one for each environment, got "
+                f"{len(self._adders)} for {len(observations)} environments."
+            )
+        actions, extras = self._policy.batch(_stack(observations))
+        self._extras = _rows(extras, len(observations))
+        return _rows(actions, len(observations))
+
+    def observe_first(self, index: int, timestep: dm_env.TimeStep) -> None:
+        if self._adders:
+            self._adders[index].add_first(timestep)
+
+    def observe(self, index: int, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
+        if self._adders:
+            self._adders[index].add(action, next_timestep, self._extras[index])
+
+    def update(self, wait: bool = False) -> None:
+        if self._variable_client is not None:
+            self._variable_client.update(wait)
+
+
 class RandomActor(core.Actor, core.Saveable):
     """Acts uniformly at random within the action spec: the score that an agent has to beat."""
 
@@ -108,6 +170,27 @@ class RandomActor(core.Actor, core.Saveable):
         # Weighed this way the widest bounds do not overflow; rounding to the spec's dtype may exceed them.
         action = (low * (1.0 - share) + high * share).astype(spec.dtype)
         return np.clip(action, low, high)
+
+
+def _stack(nests: Sequence[types.NestedArray]) -> types.NestedArray:
+    """Nests of arrays as one nest of arrays with a leading axis."""
+    if isinstance(nests[0], np.ndarray):
+        return np.stack(nests)
+    return tree.map_structure(lambda *leaves: np.stack(leaves), *nests)
+
+
+def _rows(nest: types.NestedArray, number: int) -> list[types.NestedArray]:
+    """Undoes `_stack`, without copies."""
+    leaves = [nest] if isinstance(nest, np.ndarray) else tree.flatten(nest)
+    if wrong := [leaf.shape for leaf in leaves if leaf.shape[:1] != (number,)]:
+        raise ValueError(
+            f"`policy.batch` must return {number} rows, one for each observation, got shape {wrong[0]}."
+        )
+    if isinstance(nest, np.ndarray):
+        return list(nest)
+    if not leaves:
+        return [nest] * number
+    return [tree.unflatten_as(nest, row) for row in zip(*leaves, strict=True)]
 
 
 def _check_bounded(path: str, spec: Any) -> None:

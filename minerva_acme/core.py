@@ -48,6 +48,29 @@ class Actor(abc.ABC):
         """Takes newer weights if there are any; with `wait`, returns only once it holds them."""
 
 
+class VectorActor(abc.ABC):
+    """An actor in E environments at once; each has its episodes, and its calls, in an order of its own."""
+
+    @abc.abstractmethod
+    def select_action(self, observations: Sequence[types.NestedArray]) -> list[types.NestedArray]:
+        """Returns the E actions for the E newest observations, none with a batch axis.
+
+        The action of an environment that only resets in this step is never observed.
+        """
+
+    @abc.abstractmethod
+    def observe_first(self, index: int, timestep: dm_env.TimeStep) -> None:
+        """Observes the first timestep of an episode in environment `index`."""
+
+    @abc.abstractmethod
+    def observe(self, index: int, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
+        """Observes the action selected for environment `index` and the timestep that it led to."""
+
+    @abc.abstractmethod
+    def update(self, wait: bool = False) -> None:
+        """Takes newer weights if there are any; with `wait`, returns only once it holds them."""
+
+
 class Adder(abc.ABC):
     """Turns a stream of timesteps into replay items. A context manager that closes itself.
 

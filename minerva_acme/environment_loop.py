@@ -76,7 +76,8 @@ class EnvironmentLoop:
         self._logger = logger
         self._observers = tuple(observers)
         self._should_update = should_update
-        self._episode: _Episode | None = None
+        self._clock = Clock()
+        self._episode: Episode | None = None
 
     def step(self) -> EpisodeResult | None:
         """Makes one environment step, after a reset if no episode is open.
@@ -86,17 +87,17 @@ class EnvironmentLoop:
         """
         # Taken out until the step is complete: an exception leaves no half-observed episode behind.
         episode, self._episode = self._episode or self._begin(), None
-        with episode.phase("select_action"):
+        with self._clock.phase("select_action"):
             action = self._actor.select_action(episode.timestep.observation)
-        with episode.phase("environment_step"):
+        with self._clock.phase("environment_step"):
             timestep = self._environment.step(action)
         episode.add(timestep)
-        with episode.phase("observe"):
+        with self._clock.phase("observe"):
             self._actor.observe(action, next_timestep=timestep)
             for observer in self._observers:
                 observer.observe(self._environment, timestep, action)
         if self._should_update:
-            with episode.phase("update"):
+            with self._clock.phase("update"):
                 self._actor.update()
         if timestep.last():
             return self._end(episode)
@@ -120,30 +121,23 @@ class EnvironmentLoop:
         Raises:
             ValueError: both are given, or a negative number.
         """
-        if num_episodes is not None and num_steps is not None:
-            raise ValueError(
-                "Only one of `num_episodes` and `num_steps` may be given, got "
-                f"{num_episodes} and {num_steps}. Call run once for each."
-            )
-        for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps)):
-            if number is not None and number < 0:
-                raise ValueError(f"`{name}` must be >= 0, got {number}.")
+        check_budget(num_episodes, num_steps)
         episodes = steps = 0
         while episodes != num_episodes and steps != num_steps:
             episodes += self.step() is not None
             steps += 1
 
-    def _begin(self) -> "_Episode":
-        episode = _Episode()
-        with episode.phase("reset"):
+    def _begin(self) -> "Episode":
+        episode = Episode(self._clock)
+        with self._clock.phase("reset"):
             episode.timestep = self._environment.reset()
-        with episode.phase("observe"):
+        with self._clock.phase("observe"):
             self._actor.observe_first(episode.timestep)
             for observer in self._observers:
                 observer.observe_first(self._environment, episode.timestep)
         return episode
 
-    def _end(self, episode: "_Episode") -> EpisodeResult:
+    def _end(self, episode: "Episode") -> EpisodeResult:
         result = episode.result() | self._counter.increment(steps=1, episodes=1)
         for observer in self._observers:
             result |= observer.get_metrics()
@@ -152,38 +146,73 @@ class EnvironmentLoop:
         return result
 
 
-class _Episode:
-    """The episode in progress."""
-
-    timestep: dm_env.TimeStep
+class Clock:
+    """Adds up the seconds spent on each phase of playing."""
 
     def __init__(self) -> None:
-        self._started_at = time.perf_counter()
-        self._length = 0
-        self._return: types.NestedArray = None
-        self._seconds = dict.fromkeys(_PHASES, 0.0)
+        self.seconds = dict.fromkeys(_PHASES, 0.0)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
+        """Times what is done inside, unless that fails."""
         started_at = time.perf_counter()
         yield
-        self._seconds[name] += time.perf_counter() - started_at
+        self.seconds[name] += time.perf_counter() - started_at
+
+
+class Episode:
+    """The book of an episode in progress, for the loops."""
+
+    timestep: dm_env.TimeStep
+
+    def __init__(self, clock: Clock) -> None:
+        """Begins the book. Args: clock: that of the loop, which goes on from episode to episode."""
+        self._started_at = time.perf_counter()
+        self._length = 0
+        self._return: types.NestedArray = None
+        self._clock = clock
+        self._seconds_before = dict(clock.seconds)
 
     def add(self, timestep: dm_env.TimeStep) -> None:
+        """Enters a step."""
         # A long sum in single precision loses digits.
-        reward = tree.map_structure(np.float64, timestep.reward)
-        self._return = reward if self._length == 0 else tree.map_structure(np.add, self._return, reward)
+        if isinstance(timestep.reward, float | np.floating):
+            reward = np.float64(timestep.reward)
+            self._return = reward if self._length == 0 else self._return + reward
+        else:
+            reward = tree.map_structure(np.float64, timestep.reward)
+            self._return = reward if self._length == 0 else tree.map_structure(np.add, self._return, reward)
         self._length += 1
         self.timestep = timestep
 
     def result(self) -> EpisodeResult:
+        """Returns what became of the episode, as `EnvironmentLoop` says, without counts and metrics."""
         seconds = time.perf_counter() - self._started_at
         return {
             **_by_path("episode_return", self._return),
             "episode_length": self._length,
             "steps_per_second": self._length / seconds,
-            **{f"seconds/{phase}": spent for phase, spent in self._seconds.items()},
+            **{
+                f"seconds/{phase}": spent - self._seconds_before[phase]
+                for phase, spent in self._clock.seconds.items()
+            },
         }
+
+
+def check_budget(num_episodes: int | None, num_steps: int | None) -> None:
+    """Checks how long a loop is to run.
+
+    Raises:
+        ValueError: both are given, or a negative number.
+    """
+    if num_episodes is not None and num_steps is not None:
+        raise ValueError(
+            "Only one of `num_episodes` and `num_steps` may be given, got "
+            f"{num_episodes} and {num_steps}. Call run once for each."
+        )
+    for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps)):
+        if number is not None and number < 0:
+            raise ValueError(f"`{name}` must be >= 0, got {number}.")
 
 
 def _by_path(name: str, nest: types.NestedArray) -> dict[str, float]:

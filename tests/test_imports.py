@@ -15,6 +15,7 @@ ABOUT = {
     "minerva_acme.wrappers.gymnasium_adapter": "gymnasium",
     "minerva_acme.wrappers.gymnasium_from_dm_env": "gymnasium",
     "minerva_acme.wrappers.gymnasium_spaces": "gymnasium",
+    "minerva_acme.wrappers.gymnasium_vector": "gymnasium",
 }
 
 

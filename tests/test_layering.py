@@ -22,6 +22,7 @@ ONLY_IN = {
         "minerva_acme.wrappers.gymnasium_adapter",
         "minerva_acme.wrappers.gymnasium_from_dm_env",
         "minerva_acme.wrappers.gymnasium_spaces",
+        "minerva_acme.wrappers.gymnasium_vector",
     ),
     "matplotlib": ("minerva_acme.cli",),
     "ray": (),

@@ -1,5 +1,6 @@
 """Wrappers around `dm_env` environments, and the adapters from and to Gymnasium's."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from minerva_acme.wrappers.action_repeat import ActionRepeatWrapper
@@ -21,6 +22,11 @@ from minerva_acme.wrappers.video_frames import VideoFramesWrapper
 if TYPE_CHECKING:
     from minerva_acme.wrappers.gymnasium_adapter import GymnasiumEnvironment
     from minerva_acme.wrappers.gymnasium_from_dm_env import GymnasiumFromDmEnv
+    from minerva_acme.wrappers.gymnasium_vector import (
+        EnvironmentWorkerError,
+        GymnasiumVectorEnvironment,
+        ProcessVectorEnvironment,
+    )
 
 __all__ = [
     "ActionRepeatWrapper",
@@ -29,14 +35,17 @@ __all__ = [
     "ConcatObservationWrapper",
     "DelayedRewardWrapper",
     "DmControlRandomState",
+    "EnvironmentWorkerError",
     "EnvironmentWrapper",
     "EpisodeStatistics",
     "EpisodeStatisticsWrapper",
     "FrameStackWrapper",
     "GymnasiumEnvironment",
     "GymnasiumFromDmEnv",
+    "GymnasiumVectorEnvironment",
     "NoopStartsWrapper",
     "ObservationTransformWrapper",
+    "ProcessVectorEnvironment",
     "SinglePrecisionWrapper",
     "SpecCheckWrapper",
     "StepLimitWrapper",
@@ -47,14 +56,17 @@ __all__ = [
 ]
 
 
+_LAZY = {
+    "EnvironmentWorkerError": "gymnasium_vector",
+    "GymnasiumEnvironment": "gymnasium_adapter",
+    "GymnasiumFromDmEnv": "gymnasium_from_dm_env",
+    "GymnasiumVectorEnvironment": "gymnasium_vector",
+    "ProcessVectorEnvironment": "gymnasium_vector",
+}
+
+
 def __getattr__(name: str) -> Any:
     # Importing gymnasium is left to those who use it.
-    if name == "GymnasiumEnvironment":
-        from minerva_acme.wrappers.gymnasium_adapter import GymnasiumEnvironment
-
-        return GymnasiumEnvironment
-    if name == "GymnasiumFromDmEnv":
-        from minerva_acme.wrappers.gymnasium_from_dm_env import GymnasiumFromDmEnv
-
-        return GymnasiumFromDmEnv
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    if name not in _LAZY:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
