@@ -12,7 +12,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import specs
+from minerva_acme import specs, types
 from minerva_acme.replay import base as replay
 
 TABLE = "table"
@@ -126,7 +126,7 @@ class Store:
         return items
 
     def items(self, layout, table: str = TABLE) -> list[Any]:
-        """All items in the order in which they were written, each a Trajectory or Transition of arrays."""
+        """All items in the order in which they were written, each a NamedTuple of arrays."""
         return self.items_and_priorities(layout, table)[0]
 
     def items_and_priorities(self, layout, table: str = TABLE) -> tuple[list[Any], list[float]]:
@@ -136,7 +136,11 @@ class Store:
         batch = layout.unpack({name: torch.from_numpy(rows) for name, rows in fields.items()})
         for leaf in tree.flatten(batch):
             assert leaf.is_contiguous()
-        items = [tree.map_structure(lambda leaf, i=i: leaf[i].numpy(), batch) for i in range(len(priorities))]
+        axis = 1 if isinstance(batch, types.Rollout) else 0
+        items = [
+            tree.map_structure(lambda leaf, i=i: leaf.select(axis, i).numpy(), batch)
+            for i in range(len(priorities))
+        ]
         return items, priorities
 
 

@@ -1,13 +1,13 @@
-"""What both adders have in common: the order of calls, refusals, and when things reach the table."""
+"""What adders have in common: the order of calls, refusals, and when things reach the table."""
 
 import dm_env
 import numpy as np
 import pytest
 
 from minerva_acme import specs
-from minerva_acme.adders import NStepTransitionAdder, SequenceAdder
+from minerva_acme.adders import NStepTransitionAdder, RolloutAdder, SequenceAdder
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts
+from minerva_acme.replay import layouts, rollouts
 
 SPEC = specs.EnvironmentSpec(
     observations={"position": specs.Array((3,), np.float32), "pixels": specs.Array((2, 2, 1), np.uint8)},
@@ -27,16 +27,20 @@ GOOD = dict(
 )
 
 
-@pytest.fixture(params=["sequence", "n_step"])
+@pytest.fixture(params=["sequence", "n_step", "rollout"])
 def layout(request):
     if request.param == "sequence":
         return layouts.TrajectoryLayout(SPEC, 2, EXTRAS_SPEC)
+    if request.param == "rollout":
+        return rollouts.RolloutLayout(SPEC, 1, EXTRAS_SPEC)
     return layouts.TransitionLayout(SPEC, EXTRAS_SPEC)
 
 
 def make_adder(client, layout, **kwargs):
     if isinstance(layout, layouts.TrajectoryLayout):
         return SequenceAdder(client=client, table="table", layout=layout, period=1, **kwargs)
+    if isinstance(layout, rollouts.RolloutLayout):
+        return RolloutAdder(client=client, table="table", layout=layout, discount=0.5, **kwargs)
     return NStepTransitionAdder(client=client, table="table", layout=layout, n_step=2, discount=0.5, **kwargs)
 
 
@@ -239,7 +243,9 @@ def test_reset_without_an_open_episode_does_nothing(make_memory_store, layout):
     play_good_episode(adder)
     adder.reset()
     assert adder.num_inserted == len(store.items(layout)) == 3
-    assert store.client.writers[0].num_episodes == 1
+    # To the store, rollouts are one endless episode.
+    is_endless = isinstance(layout, rollouts.RolloutLayout)
+    assert store.client.writers[0].num_episodes == (0 if is_endless else 1)
 
 
 def test_close_ends_the_open_episode_and_sends_everything(make_memory_store, layout):
@@ -271,7 +277,8 @@ def test_after_a_flush_within_an_episode_what_was_created_can_be_sampled(make_st
         add(adder)
         add(adder)
         adder.flush()
-        assert adder.num_inserted == len(store.items(layout)) == 1
+        num_items = 2 if isinstance(layout, rollouts.RolloutLayout) else 1  # the others take two steps
+        assert adder.num_inserted == len(store.items(layout)) == num_items
 
 
 def test_items_get_the_priority_asked_for(make_memory_store, layout):
@@ -296,9 +303,9 @@ def test_no_item_is_lost_where_the_writer_runs_out_of_time(make_memory_store, la
             raise replay.ReplayTimeout("the table holds inserts back")
 
     writer.create_item = create_item_late
-    add(adder)
     timeouts = 0
     for step_type, changes in [
+        (dm_env.StepType.MID, {}),
         (dm_env.StepType.MID, dict(action=np.float32([0.3, 0.4]))),
         (dm_env.StepType.LAST, dict(reward=np.float32(5))),
     ]:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import adders, specs, testing
-from minerva_acme.replay import layouts
+from minerva_acme.replay import layouts, rollouts
 
 SPEC = specs.make_environment_spec(testing.FakeEnvironment())
 EXTRAS = specs.Array((), np.float32, name="log_prob")
@@ -72,6 +72,14 @@ class TestNStepTransitionAdder(AddersContract):
 class TestNStepTransitionAdderThatStartsAsAcmes(AddersContract):
     def make_adder(self):
         return adders.NStepTransitionAdder(**self.make_transitions(), shorter_at_start=True)
+
+
+class TestRolloutAdder(AddersContract):
+    def make_adder(self):
+        # Of one step: longer rollouts wait for the next episode, where the contract counts items.
+        layout = rollouts.RolloutLayout(SPEC, 1, EXTRAS)
+        client = self.make_store(layout.signature).client
+        return adders.RolloutAdder(client=client, table="table", layout=layout, discount=0.9)
 
 
 class TestForkingAdder(AddersContract):

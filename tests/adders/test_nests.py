@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minerva_acme import adders, specs, types
-from minerva_acme.replay import layouts
+from minerva_acme.replay import layouts, rollouts
 
 MAX_STEPS = 9
 
@@ -127,6 +127,27 @@ def transition(episode: Episode, first: int, end: int, gamma: float) -> types.Tr
     )
 
 
+def rollout(steps: list[tuple[Episode, int]], gamma: float) -> types.Rollout:
+    """The steps, each told by its episode and its place in it."""
+    next_episodes = [episode for episode, _ in steps[1:]] + [None]
+    is_last = [episode is not other for (episode, _), other in zip(steps, next_episodes, strict=True)]
+    returns = [sum(gamma ** (t - k) * e.rewards[k] for k in range(t + 1)) for e, t in steps]
+
+    def stack(nests: list[Any]) -> Any:
+        return tree.map_structure(lambda *leaves: np.stack(leaves), *nests)
+
+    return types.Rollout(
+        observation=stack([episode.observations[t] for episode, t in steps]),
+        action=stack([episode.actions[t] for episode, t in steps]),
+        reward=stack([episode.rewards[t] for episode, t in steps]),
+        discount=stack([episode.discounts[t] for episode, t in steps]),
+        next_observation=stack([episode.observations[t + 1] for episode, t in steps]),
+        last=np.float32(is_last),
+        return_so_far=np.float32(returns),
+        extras=stack([episode.extras[t] for episode, t in steps]),
+    )
+
+
 def assert_same(items: list[Any], expected: list[Any]) -> None:
     assert len(items) == len(expected)
     for item, wanted in zip(items, expected, strict=True):
@@ -194,6 +215,32 @@ def test_transitions(make_memory_store, spec, extras_spec, lengths, n_step, gamm
             transition(episode, first, min(first + n_step, len(episode.actions)), gamma)
             for episode in episodes
             for first in range(len(episode.actions))
+        ],
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    spec=SPECS.map(lambda spec: spec._replace(rewards=SCALAR)),
+    extras_spec=EXTRAS,
+    lengths=LENGTHS,
+    length=st.integers(1, 5),
+    gamma=st.sampled_from([0.0, 0.5, 1.0]),
+    seed=st.integers(0, 99),
+)
+def test_rollouts(make_memory_store, spec, extras_spec, lengths, length, gamma, seed):
+    episodes = [make_episode(spec, extras_spec, *steps, seed + i) for i, steps in enumerate(lengths)]
+    layout = rollouts.RolloutLayout(spec, length, extras_spec)
+    store = make_memory_store(layout.signature)
+    with adders.RolloutAdder(client=store.client, table="table", layout=layout, discount=gamma) as adder:
+        for episode in episodes:
+            episode.play(adder)
+    steps = [(episode, t) for episode in episodes for t in range(len(episode.actions))]
+    assert_same(
+        store.items(layout),
+        [
+            rollout(steps[first : first + length], gamma)
+            for first in range(0, len(steps) - length + 1, length)
         ],
     )
 

@@ -5,9 +5,15 @@ import numpy as np
 import pytest
 
 from minerva_acme import types
-from minerva_acme.adders import ContinuingSequenceAdder, EpisodeAdder, NStepTransitionAdder, SequenceAdder
+from minerva_acme.adders import (
+    ContinuingSequenceAdder,
+    EpisodeAdder,
+    NStepTransitionAdder,
+    RolloutAdder,
+    SequenceAdder,
+)
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts
+from minerva_acme.replay import layouts, rollouts
 
 TRAJECTORIES = {
     "sequence": lambda **kwargs: SequenceAdder(**kwargs, period=1),
@@ -21,11 +27,17 @@ def make_transition_adder(**kwargs):
     return NStepTransitionAdder(**kwargs, n_step=2, discount=0.5)
 
 
-@pytest.fixture(params=[*TRAJECTORIES, "n_step"])
+def make_rollout_adder(**kwargs):
+    return RolloutAdder(**kwargs, discount=0.5)
+
+
+@pytest.fixture(params=[*TRAJECTORIES, "n_step", "rollout"])
 def kind(request, scalar_spec):
     """A layout, and a function that makes an adder for it."""
     if request.param == "n_step":
         return layouts.TransitionLayout(scalar_spec), make_transition_adder
+    if request.param == "rollout":
+        return rollouts.RolloutLayout(scalar_spec, 1), make_rollout_adder
     # Longer sequences across episodes would wait for the next one.
     length = 1 if request.param == "continuing" else 3
     is_short = request.param == "short"

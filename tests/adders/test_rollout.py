@@ -1,0 +1,550 @@
+"""One stream of timesteps in, exactly these rollouts out."""
+
+import importlib.util
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dm_env
+import numpy as np
+import pytest
+import torch
+import tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minerva_acme import specs, types
+from minerva_acme.adders import RolloutAdder
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import rollouts
+from minerva_acme.testing import checks
+
+GAMMA = 0.5
+
+# Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
+# An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
+# actions start + 100, ...; an item is (observation, action, reward, discount, next_observation, last,
+# return_so_far).
+TABLES = {
+    "an episode of exactly T steps": lambda d: dict(
+        length=3,
+        episodes=[(0, [1, 2, 3], [1, 1, d])],
+        items=[
+            ([0, 1, 2], [100, 101, 102], [1, 2, 3], [1, 1, d], [1, 2, 3], [0, 0, 1], [1, 2.5, 4.25]),
+        ],
+    ),
+    "episodes longer than T": lambda d: dict(
+        length=3,
+        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d]), (50, [5, 6], [1, d])],
+        items=[
+            ([0, 1, 2], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 2, 3], [0, 0, 1], [1, 2.5, 4.25]),
+            ([3, 50, 51], [103, 150, 151], [4, 5, 6], [d, 1, d], [4, 51, 52], [1, 0, 1], [6.125, 5, 8.5]),
+        ],
+    ),
+    "several episodes in a rollout": lambda d: dict(
+        length=4,
+        episodes=[(0, [1], [d]), (50, [2, 3], [1, d]), (70, [4, 5], [1, d])],
+        items=[
+            (
+                [0, 50, 51, 70],
+                [100, 150, 151, 170],
+                [1, 2, 3, 4],
+                [d, 1, d, 1],
+                [1, 51, 52, 71],
+                [1, 0, 1, 1],
+                [1, 2, 4, 4],
+            ),
+        ],
+    ),
+    "rollouts of one step": lambda d: dict(
+        length=1,
+        episodes=[(0, [1, 2], [1, d]), (50, [3], [d])],
+        items=[
+            ([0], [100], [1], [1], [1], [1], [1]),
+            ([1], [101], [2], [d], [2], [1], [2.5]),
+            ([50], [150], [3], [d], [51], [1], [3]),
+        ],
+    ),
+    "a reset in an episode": lambda d: dict(
+        length=4,
+        episodes=[(0, [1, 2], [1, 1], "reset"), (50, [3], [1], "reset"), (70, [4], [d])],
+        items=[
+            (
+                [0, 1, 50, 70],
+                [100, 101, 150, 170],
+                [1, 2, 3, 4],
+                [1, 1, 1, d],
+                [1, 2, 51, 71],
+                [0, 1, 1, 1],
+                [1, 2.5, 3, 4],
+            ),
+        ],
+    ),
+    "a reset between two rollouts": lambda d: dict(
+        length=2,
+        episodes=[(0, [1, 2], [1, 1], "reset"), (50, [3, 4], [1, d])],
+        items=[
+            ([0, 1], [100, 101], [1, 2], [1, 1], [1, 2], [0, 1], [1, 2.5]),
+            ([50, 51], [150, 151], [3, 4], [1, d], [51, 52], [0, 1], [3, 5.5]),
+        ],
+    ),
+    "episodes without a step": lambda d: dict(
+        length=2,
+        episodes=[(0, [], [], "reset"), (50, [1], [d]), (60, [], [], "reset"), (70, [2], [d])],
+        items=[([50, 70], [150, 170], [1, 2], [d, d], [51, 71], [1, 1], [1, 2])],
+    ),
+    "too little for a rollout": lambda d: dict(length=3, episodes=[(0, [1, 2], [1, d])], items=[]),
+}
+ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
+
+
+def make_adder(store: Any, layout: rollouts.RolloutLayout, **changes: Any) -> RolloutAdder:
+    options = dict(client=store.client, table="table", layout=layout, discount=GAMMA)
+    return RolloutAdder(**{**options, **changes})
+
+
+def rollout(observation, action, reward, discount, next_observation, last, return_so_far) -> types.Rollout:
+    return types.Rollout(
+        observation=np.float32(observation)[:, None],
+        action=np.float32(action)[:, None],
+        reward=np.float32(reward),
+        discount=np.float32(discount),
+        next_observation=np.float32(next_observation)[:, None],
+        last=np.float32(last),
+        return_so_far=np.float32(return_so_far),
+    )
+
+
+def assert_same(items: list[types.Rollout], expected: list[types.Rollout]) -> None:
+    assert len(items) == len(expected)
+    for item, wanted in zip(items, expected, strict=True):
+        tree.map_structure(np.testing.assert_array_equal, item, wanted)
+
+
+@ENDS
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_timesteps_become_exactly_these_rollouts(make_store, scalar_spec, play, table, final_discount):
+    table = table(final_discount)
+    layout = rollouts.RolloutLayout(scalar_spec, table["length"])
+    store = make_store(layout.signature)
+    with make_adder(store, layout) as adder:
+        for episode in table["episodes"]:
+            play(adder, *episode)
+        assert adder.num_inserted == len(table["items"])
+        assert_same(store.items(layout), [rollout(*item) for item in table["items"]])
+    assert adder.num_inserted == len(table["items"])
+    assert store.items(layout) == []
+
+
+STEPS = st.lists(st.tuples(st.integers(-9, 9), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    length=st.integers(1, 7), lists=st.lists(st.tuples(STEPS, st.sampled_from(["last", "reset"])), max_size=5)
+)
+def test_any_episodes_become_what_a_plain_loop_says(make_memory_store, scalar_spec, play, length, lists):
+    episodes = [(50 * i, *zip(*steps, strict=True), end) for i, (steps, end) in enumerate(lists)]
+    rows = []
+    for start, rewards, discounts, _ in episodes:
+        return_so_far = 0.0
+        for t, (reward, discount) in enumerate(zip(rewards, discounts, strict=True)):
+            return_so_far = reward + GAMMA * return_so_far
+            is_last = t + 1 == len(rewards)
+            rows.append((start + t, start + 100 + t, reward, discount, start + t + 1, is_last, return_so_far))
+    expected = []
+    for first in range(0, len(rows) - length + 1, length):
+        columns = [list(column) for column in zip(*rows[first : first + length], strict=True)]
+        columns[5][-1] = 1
+        expected.append(rollout(*columns))
+
+    layout = rollouts.RolloutLayout(scalar_spec, length)
+    store = make_memory_store(layout.signature)
+    with make_adder(store, layout) as adder:
+        for episode in episodes:
+            play(adder, *episode)
+    assert_same(store.items(layout), expected)
+
+
+def test_dicts_images_and_discrete_actions_come_back_from_buffers_that_are_used_again(make_store):
+    vector, image = specs.Array((2,), np.float32), specs.Array((4, 4, 3), np.uint8)
+    scalar = specs.Array((), np.float32)
+    spec = specs.EnvironmentSpec(
+        {"x": vector, "pixels": image, "step": specs.Array((), np.int64)},
+        specs.DiscreteArray(5, dtype=np.int64),
+        scalar,
+        scalar,
+    )
+    layout = rollouts.RolloutLayout(spec, 4, {"log_prob": scalar})
+    store = make_store(layout.signature)
+    buffer = {
+        "x": np.zeros(2, np.float32),
+        "pixels": np.zeros((4, 4, 3), np.uint8),
+        "step": np.zeros((), int),
+    }
+    action = np.zeros((), np.int64)
+
+    def fill(value: int) -> None:
+        for leaf in buffer.values():
+            leaf[...] = value
+
+    with make_adder(store, layout) as adder:
+        for start in (10, 20):
+            fill(start)
+            adder.add_first(dm_env.restart(buffer))
+            for t in range(3):
+                fill(start + t + 1)
+                action[...] = t
+                step_type = dm_env.StepType.LAST if t == 2 else dm_env.StepType.MID
+                timestep = dm_env.TimeStep(step_type, np.float32(t), np.float32(1), buffer)
+                adder.add(action, timestep, {"log_prob": np.float32(-t)})
+        (item,) = store.items(layout)
+    numbers = np.array([10, 11, 12, 20])
+    for name, leaf in buffer.items():
+        for found, values in ((item.observation, numbers), (item.next_observation, numbers + 1)):
+            assert found[name].dtype == leaf.dtype
+            np.testing.assert_array_equal(
+                found[name], np.broadcast_to(values.reshape(4, *[1] * leaf.ndim), (4, *leaf.shape))
+            )
+    assert item.action.dtype == np.int64
+    np.testing.assert_array_equal(item.action, [0, 1, 2, 0])
+    np.testing.assert_array_equal(item.extras["log_prob"], [0, -1, -2, 0])
+    np.testing.assert_array_equal(item.last, [0, 0, 1, 1])
+
+
+def test_priorities_are_asked_for_a_whole_rollout(make_memory_store, scalar_spec, play):
+    layout = rollouts.RolloutLayout(scalar_spec, 2)
+    store = make_memory_store(layout.signature)
+    with make_adder(store, layout, priority=lambda item: float(item.reward.sum())) as adder:
+        play(adder, 0, [1, 2, 3, 4], [1, 1, 1, 0])
+    items, priorities = store.items_and_priorities(layout)
+    assert priorities == [3, 7]
+    assert [item.reward.shape for item in items] == [(2,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(reward=np.float32(np.nan)), "`reward` must be finite, got nan"),
+        (dict(reward=np.float32(np.inf)), "`reward` must be finite, got inf"),
+        (dict(reward=None), "`reward` must be float32 of shape .*, got None"),
+        (dict(observation=np.float32([np.inf])), "`observation` must be finite, got inf at index"),
+        (dict(reward=np.float32(3e38)), "rewards of an episode sum to .*, too large for float32"),
+    ],
+    ids=["nan reward", "infinite reward", "no reward", "infinite observation", "return too large"],
+)
+@pytest.mark.parametrize("num_before", [1, 2], ids=["within the rollout", "at its last step"])
+def test_a_step_that_is_refused_changes_nothing(
+    make_memory_store, scalar_spec, play, changes, message, num_before
+):
+    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    untouched, store = make_memory_store(layout.signature), make_memory_store(layout.signature)
+    rewards, discounts = [3e38, 2, 3, 4], [1, 1, 1, 0]
+    play(make_adder(untouched, layout, discount=1.0), 0, rewards, discounts)
+
+    adder = make_adder(store, layout, discount=1.0)
+    adder.add_first(dm_env.restart(np.float32([0])))
+    for t in range(4):
+        step_type = dm_env.StepType.LAST if t == 3 else dm_env.StepType.MID
+        timestep = dm_env.TimeStep(
+            step_type, np.float32(rewards[t]), np.float32(discounts[t]), np.float32([t + 1])
+        )
+        if t == num_before:
+            with pytest.raises(ValueError, match=message):
+                adder.add(np.float32([100 + t]), timestep._replace(**changes))
+        adder.add(np.float32([100 + t]), timestep)
+    assert_same(store.items(layout), untouched.items(layout))
+
+
+@pytest.mark.parametrize("discount", [-0.1, 1.1, float("nan")])
+def test_a_discount_out_of_range_is_refused(make_memory_store, scalar_spec, discount):
+    layout = rollouts.RolloutLayout(scalar_spec, 2)
+    with pytest.raises(ValueError, match=rf"`discount` must be in \[0, 1\], got {discount}"):
+        make_adder(make_memory_store(layout.signature), layout, discount=discount)
+
+
+def test_an_item_is_sent_at_once_and_the_stream_is_one_history(make_memory_store, scalar_spec, play):
+    layout = rollouts.RolloutLayout(scalar_spec, 2)
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store, layout)
+    play(adder, 0, [1], [0])
+    adder.add_first(dm_env.restart(np.float32([50])))
+    (writer,) = store.client.writers
+    assert (writer.max_window, writer.flushed_items, writer.num_appended) == (2, 0, 1)
+    adder.add(np.float32([150]), dm_env.transition(np.float32(1), np.float32([51]), np.float32(1)))
+    assert (writer.flushed_items, writer.num_episodes) == (1, 0)
+    adder.close()
+    assert writer.closed
+
+
+def test_closing_says_how_many_steps_it_drops(make_memory_store, scalar_spec, play, caplog):
+    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    store = make_memory_store(layout.signature)
+    with caplog.at_level(logging.INFO, "minerva_acme.adders.rollout"):
+        with make_adder(store, layout) as adder:
+            play(adder, 0, [1, 2, 3], [1, 1, 0])
+        assert not caplog.messages
+        with make_adder(store, layout) as adder:
+            play(adder, 0, [1, 2], [1, 0])
+            adder.add_first(dm_env.restart(np.float32([0])))
+    assert caplog.messages == ["dropped 2 steps of an unfinished rollout of 3"]
+    assert len(store.items(layout)) == 1
+
+
+# Saving and restoring.
+
+
+def make_calls() -> list[Callable[[RolloutAdder], None]]:
+    """Three episodes, of 3 steps, 1 step that is reset, and 4 steps; each call is one of the loop's."""
+    calls: list[Callable[[RolloutAdder], None]] = []
+
+    def first(start: int) -> None:
+        calls.append(lambda adder: adder.add_first(dm_env.restart(np.float32([start]))))
+
+    def add(number: int, step_type: dm_env.StepType) -> None:
+        timestep = dm_env.TimeStep(step_type, np.float32(number), np.float32(1), np.float32([number + 1]))
+        calls.append(lambda adder: adder.add(np.float32([100 + number]), timestep))
+
+    for start, num_steps, ends in ((0, 3, True), (50, 1, False), (70, 4, True)):
+        first(start)
+        for t in range(num_steps):
+            is_last = ends and t == num_steps - 1
+            add(start + t, dm_env.StepType.LAST if is_last else dm_env.StepType.MID)
+        if not ends:
+            calls.append(lambda adder: adder.reset())
+    return calls
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 8])
+def test_a_restored_adder_goes_on_as_the_saved_one_wherever_it_was_saved(
+    make_memory_store, scalar_spec, length
+):
+    layout = rollouts.RolloutLayout(scalar_spec, length)
+    uninterrupted = make_memory_store(layout.signature)
+    calls = make_calls()
+    with make_adder(uninterrupted, layout) as adder:
+        for call in calls:
+            call(adder)
+    expected = uninterrupted.items(layout)
+    assert len(expected) == 8 // length
+    for cut in range(len(calls) + 1):
+        before, after = make_memory_store(layout.signature), make_memory_store(layout.signature)
+        adder = make_adder(before, layout)
+        for call in calls[:cut]:
+            call(adder)
+        state = checks.through_a_file(adder.save())
+        with make_adder(after, layout) as restored:
+            restored.restore(state)
+            checks.assert_nests_equal(restored.save(), state)
+            for call in calls[cut:]:
+                call(restored)
+        assert_same(before.items(layout) + after.items(layout), expected)
+        assert adder.num_inserted + restored.num_inserted == len(expected)
+
+
+def test_a_saved_state_is_a_copy(make_memory_store, scalar_spec):
+    layout = rollouts.RolloutLayout(scalar_spec, 5)
+    adder = make_adder(make_memory_store(layout.signature), layout)
+    calls = make_calls()
+    for call in calls[:3]:
+        call(adder)
+    state = adder.save()
+    copy = checks.through_a_file(state)
+    for call in calls[3:]:
+        call(adder)
+    checks.assert_nests_equal(state, copy)
+
+
+def test_a_restored_adder_writes_to_a_new_server(make_store, scalar_spec, play):
+    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    old, new = make_store(layout.signature), make_store(layout.signature)
+    with make_adder(old, layout) as adder:
+        play(adder, 0, [1, 2, 3, 4], [1, 1, 1, 0])
+        state = adder.save()
+    with make_adder(new, layout) as adder:
+        adder.restore(state)
+        play(adder, 50, [5, 6], [1, 0])
+        expected = ([3, 50, 51], [103, 150, 151], [4, 5, 6], [0, 1, 0], [4, 51, 52], [1, 0, 1])
+        assert_same(new.items(layout), [rollout(*expected, [6.125, 5, 8.5])])
+
+
+def test_an_episode_that_cannot_go_on_after_a_restore_is_ended_by_reset(make_memory_store, scalar_spec, play):
+    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store, layout)
+    for call in make_calls()[:3]:  # Two steps of an episode.
+        call(adder)
+    resumed = make_adder(store, layout)
+    resumed.restore(adder.save())
+    with pytest.raises(ValueError, match="An episode is still open"):
+        resumed.add_first(dm_env.restart(np.float32([50])))
+    resumed.reset()
+    play(resumed, 50, [7], [0])
+    (item,) = store.items(layout)
+    np.testing.assert_array_equal(item.next_observation[:, 0], [1, 2, 51])
+    np.testing.assert_array_equal(item.last, [0, 1, 1])
+    np.testing.assert_array_equal(item.return_so_far, [0, 1, 7])
+
+
+def test_a_state_of_other_rollouts_is_refused(make_memory_store, scalar_spec, play):
+    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    adder = make_adder(make_memory_store(layout.signature), layout)
+    play(adder, 0, [1], [0])
+    state = adder.save()
+    longer = rollouts.RolloutLayout(scalar_spec, 4)
+    other = rollouts.RolloutLayout(scalar_spec, 3, specs.Array((), np.float32))
+    for wrong in (longer, other):
+        client = make_memory_store(wrong.signature)
+        with pytest.raises(
+            ValueError, match="`state` must be of rollouts of .* Resume with the configuration"
+        ):
+            make_adder(client, wrong).restore(state)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_state_is_restored_into_a_new_adder_alone(make_memory_store, scalar_spec, play, is_closed):
+    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    adder = make_adder(make_memory_store(layout.signature), layout)
+    state = adder.save()
+    if is_closed:
+        adder.close()
+    else:
+        play(adder, 0, [1], [0])
+    with pytest.raises(ValueError, match="must be restored into a new adder, got one in use"):
+        adder.restore(state)
+
+
+# A queue, as on-policy agents use it.
+
+NUM_ENVIRONMENTS = 3
+
+
+@pytest.fixture
+def make_queue(scalar_spec) -> Iterator[Callable[..., replay.ReplayClient]]:
+    """Makes a client of a server with one queue of rollouts, on Reverb."""
+    if importlib.util.find_spec("reverb") is None:
+        pytest.skip("Reverb is not installed")
+    from minerva_acme.replay import reverb_store
+
+    opened: list[Any] = []
+
+    def make(layout: rollouts.RolloutLayout, capacity: int, **options: Any) -> replay.ReplayClient:
+        queue = replay.TableConfig(
+            name="table",
+            signature=layout.signature,
+            max_size=capacity,
+            rate_limiter=replay.Queue(capacity),
+            sampler=replay.Fifo(),
+            max_times_sampled=1,
+        )
+        server = reverb_store.ReverbServer([queue])
+        client = reverb_store.ReverbClient(server.address, **options)
+        opened.extend([server, client])
+        return client
+
+    yield make
+    for resource in reversed(opened):
+        resource.close()
+
+
+class Stream:
+    """Endless episodes of one environment; each observation is the number of the step it is before."""
+
+    def __init__(self, adder: RolloutAdder, episode_length: int, start: int) -> None:
+        self.adder = adder
+        self.episode_length = episode_length
+        self.start = start
+        self.num_steps = 0
+
+    def step(self) -> None:
+        number = self.start + self.num_steps
+        place = self.num_steps % self.episode_length
+        if place == 0:
+            self.adder.add_first(dm_env.restart(np.float32([number])))
+        self.num_steps += 1
+        step_type = dm_env.StepType.LAST if place + 1 == self.episode_length else dm_env.StepType.MID
+        timestep = dm_env.TimeStep(step_type, np.float32(1), np.float32(1), np.float32([number + 1]))
+        self.adder.add(np.float32([number]), timestep)
+
+
+def unpack(layout: rollouts.RolloutLayout, fields: dict[str, np.ndarray]) -> types.Rollout:
+    return layout.unpack({name: torch.from_numpy(rows) for name, rows in fields.items()})
+
+
+@pytest.mark.reverb
+def test_one_thread_writes_and_learns_in_turn_and_each_rollout_is_learned_from_once(make_queue, scalar_spec):
+    length = 5
+    layout = rollouts.RolloutLayout(scalar_spec, length)
+    client = make_queue(layout, NUM_ENVIRONMENTS, timeout_seconds=5.0)
+    streams = [
+        Stream(RolloutAdder(client=client, table="table", layout=layout, discount=GAMMA), 3 + e, 1000 * e)
+        for e in range(NUM_ENVIRONMENTS)
+    ]
+    with client.sampler("table") as sampler:
+        for update in range(50):
+            for _ in range(length):
+                for stream in streams:
+                    stream.step()
+            batch = unpack(layout, sampler.sample_batch(NUM_ENVIRONMENTS, timeout_seconds=5.0)[1])
+            # The steps since the last update, all of them, those of each environment in its column.
+            starts = torch.tensor([1000.0 * e + length * update for e in range(NUM_ENVIRONMENTS)])
+            assert torch.equal(batch.observation[..., 0], starts + torch.arange(5.0)[:, None])
+            assert torch.equal(batch.next_observation, batch.observation + 1)
+            assert torch.equal(batch.action, batch.observation)
+        info = client.table_info("table")
+    assert (info.size, info.inserted, info.sampled) == (0, 150, 150)
+    for stream in streams:
+        assert stream.adder.num_inserted == 50
+        stream.adder.close()
+
+
+@pytest.mark.reverb
+def test_a_writer_that_goes_on_waits_for_the_learner(make_queue, scalar_spec):
+    layout = rollouts.RolloutLayout(scalar_spec, 4)
+    client = make_queue(layout, 2, timeout_seconds=20.0)
+    num_items = 12
+
+    def write() -> None:
+        with RolloutAdder(client=client, table="table", layout=layout, discount=GAMMA) as adder:
+            stream = Stream(adder, 3, 0)
+            for _ in range(4 * num_items):
+                stream.step()
+                written.append(adder.num_inserted)
+
+    written: list[int] = [0]
+    writer = threading.Thread(target=write)
+    writer.start()
+    with client.sampler("table") as sampler:
+        for update in range(num_items):
+            batch = unpack(layout, sampler.sample_batch(1, timeout_seconds=20.0)[1])
+            assert batch.observation.flatten().tolist() == [4 * update + t for t in range(4)]
+            # Two are stored, and the writer stands at one that it cannot insert yet.
+            assert written[-1] <= update + 1 + 2 + 1
+    writer.join(20.0)
+    assert not writer.is_alive()
+
+
+@pytest.mark.reverb
+def test_where_the_queue_is_full_for_too_long_add_says_so_and_loses_nothing(make_queue, scalar_spec):
+    layout = rollouts.RolloutLayout(scalar_spec, 2)
+    client = make_queue(layout, 1, timeout_seconds=0.2)
+    adder = RolloutAdder(client=client, table="table", layout=layout, discount=GAMMA)
+    stream = Stream(adder, 4, 0)
+    found = []
+    with client.sampler("table") as sampler:
+        for _ in range(3):
+            stream.step()
+        with pytest.raises(replay.ReplayTimeout, match="Table 'table' holds inserts back: 1 inserted"):
+            stream.step()  # It is the last of its episode too, which stays open.
+        with pytest.raises(ValueError, match="The episode has ended. Call `reset`"):
+            adder.add(np.float32([0]), dm_env.transition(np.float32(0), np.float32([0]), np.float32(1)))
+        found.append(unpack(layout, sampler.sample_batch(1, timeout_seconds=5.0)[1]))
+        adder.reset()
+        found.append(unpack(layout, sampler.sample_batch(1, timeout_seconds=5.0)[1]))
+        for _ in range(2):
+            stream.step()
+        found.append(unpack(layout, sampler.sample_batch(1, timeout_seconds=5.0)[1]))
+    adder.close()
+    steps = [batch.observation.flatten().tolist() for batch in found]
+    assert steps == [[0, 1], [2, 3], [4, 5]]
