@@ -82,8 +82,10 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
         generator: torch.Generator,
     ) -> torch.Tensor:
         policy_t = networks.DiagonalGaussian(policy.mean[:, :-1], policy.log_std[:, :-1])
+        # The first value cancels: target_0 = q_0 + (r_0 + .. - q_0) + .. Nothing is computed for it.
+        q_after_0 = critic(trajectory.observation[:, 1:-1], trajectory.action[:, 1:])
         return losses.retrace_targets(
-            q_t=critic(trajectory.observation[:, :-1], trajectory.action),
+            q_t=torch.nn.functional.pad(q_after_0, (1, 0)),
             v_tp1=_following_values(trajectory, policy, critic, num_actions, generator),
             r_t=trajectory.reward,
             discount_t=discount_t,

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import tree
 
 from minerva_acme import actors, builders, core, networks, specs, types
 from minerva_acme.agents.on_policy import actions
@@ -95,7 +96,7 @@ class BehaviourPolicy(_Acting):
         log_prob = policy.log_prob(raw) - self._raw_actions.log_det(raw)
         parameters: types.NestedArray = ()
         if self._record_parameters:
-            parameters = type(policy)(*(_rows(leaf, len(observations)) for leaf in policy))
+            parameters = tree.map_structure(torch.Tensor.numpy, policy)
         return actors.PolicyOutput(
             action=self._raw_actions.to_environment(raw),
             extras=BehaviourExtras(
@@ -112,10 +113,3 @@ class GreedyPolicy(_Acting):
         """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E]."""
         policy = self._network.policy(torch.from_numpy(observations))
         return actors.PolicyOutput(action=self._raw_actions.to_environment(policy.mode()))
-
-
-def _rows(parameter: torch.Tensor, num_rows: int) -> np.ndarray:
-    """A parameter for each row; one that does not depend on the state has no leading axis."""
-    if parameter.ndim == 1:
-        parameter = parameter.expand(num_rows, -1)
-    return parameter.numpy()

@@ -17,7 +17,7 @@ from minerva_acme.agents.on_policy import config as on_policy_config
 class RolloutBatch(NamedTuple):
     """The samples of a rollout, time first; nothing here carries a gradient."""
 
-    observation: torch.Tensor  # [n, O]
+    observation: torch.Tensor  # [n, O] normalised, as the actions were chosen under
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     log_det: torch.Tensor  # [n] log |d action / d raw|
     log_prob: torch.Tensor  # [n] of the action under the behaviour policy
@@ -113,7 +113,7 @@ class RolloutEvaluator(core.Saveable):
         raw_action = extras.raw_action.flatten(0, 1)
         log_prob = extras.log_prob.flatten()
         return RolloutBatch(
-            observation=rollout.observation.flatten(0, 1),
+            observation=self._network.normalize(rollout.observation).flatten(0, 1),
             raw_action=raw_action,
             log_det=torch.as_tensor(self._raw_actions.log_det(raw_action)).expand_as(log_prob),
             log_prob=log_prob,

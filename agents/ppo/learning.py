@@ -20,7 +20,7 @@ Metrics = dict[str, Any]
 class _Samples(NamedTuple):
     """What the loss needs of a rollout, or of a minibatch of it."""
 
-    observation: torch.Tensor  # [n, O]
+    observation: torch.Tensor  # [n, O] normalised
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
     value: torch.Tensor  # [n] before the update
@@ -155,7 +155,7 @@ class PPOLearner(core.Learner):
         advantage = samples.advantage
         if config.normalize_advantages:
             advantage = losses.normalize_advantages(advantage, unbiased=True)
-        policy, value = self._network(samples.observation)
+        policy, value = self._network.from_normalized(samples.observation)
         loss = losses.ppo_loss(
             log_prob=policy.log_prob(samples.raw_action),
             behaviour_log_prob=samples.raw_log_prob,

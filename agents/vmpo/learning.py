@@ -150,10 +150,10 @@ class VMPOLearner(core.Learner):
 
     def _m_step(self, batch: on_policy.RolloutBatch, e_step: losses.VMPOEStep) -> Metrics:
         config, duals = self._config, self._duals
-        policy, value = self._network(batch.observation)
+        policy, value = self._network.from_normalized(batch.observation)
         metrics: Metrics = {}
         if isinstance(policy, networks.Categorical):
-            kl = losses.categorical_kl(batch.parameters, policy, e_step.selected)
+            kl = losses.categorical_kl(batch.parameters.logits, policy.logits, e_step.selected)
             kls = {"mean": (kl, duals.alpha_mean(), config.epsilon_mean)}
         else:
             parts = losses.vmpo_kls(policy, batch.parameters, e_step.selected)
