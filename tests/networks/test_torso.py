@@ -84,3 +84,13 @@ def test_seed_reproduces_tanh_mlp_without_the_global_generator() -> None:
     torch.testing.assert_close(make_tanh_mlp(3).state_dict(), make_tanh_mlp(3).state_dict())
     assert not torch.equal(make_tanh_mlp(3)[0].weight, make_tanh_mlp(4)[0].weight)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_large_batches_without_gradient_are_activated_like_small_ones():
+    torso = networks.LayerNormMLP(3, (64, 8), generator=torch.Generator().manual_seed(0))
+    x = 10.0 * torch.randn(1024, 3, generator=torch.Generator().manual_seed(1))
+    expected = torso(x).detach()
+    with torch.no_grad():
+        torch.testing.assert_close(torso(x), expected, rtol=0.0, atol=2e-6)
+        at_the_ends = torso[2](torch.full((2**14,), 1e4)), torso[2](torch.full((2**14,), -1e4))
+    assert (at_the_ends[0] == 1.0).all() and (at_the_ends[1] == -1.0).all()
