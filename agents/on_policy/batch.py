@@ -94,17 +94,26 @@ class RolloutEvaluator(core.Saveable):
             rollout: [T, E, ...], its extras being `BehaviourExtras`.
 
         Raises:
-            NonFinite: an observation, reward, value or advantage is infinite or not a number.
+            NonFinite: something of the rollout, a value or an advantage is infinite or not a number.
         """
-        learning.check_finite("observations", rollout.observation)
-        learning.check_finite("rewards", rollout.reward)
-        learning.check_finite("returns", rollout.return_so_far)
         v_t = self._network.value(rollout.observation)
+        v_tp1 = self._next_values(rollout, v_t)
+        # All that the targets are made of, before the first statistics change.
+        for name, tensor in (
+            ("observations", rollout.observation),
+            ("next observations", rollout.next_observation),
+            ("rewards", rollout.reward),
+            ("discounts", rollout.discount),
+            ("returns", rollout.return_so_far),
+            ("values", v_t),
+            ("values of the next observations", v_tp1),
+        ):
+            learning.check_finite(name, tensor)
         targets = self._estimator(
             r_t=self._scaled(rollout),
             discount_t=rollout.discount * self._discount,
             v_t=v_t,
-            v_tp1=self._next_values(rollout, v_t),
+            v_tp1=v_tp1,
             last_t=rollout.last,
         )
         learning.check_finite("advantages", targets.advantage)
@@ -115,7 +124,9 @@ class RolloutEvaluator(core.Saveable):
         return RolloutBatch(
             observation=self._network.normalize(rollout.observation).flatten(0, 1),
             raw_action=raw_action,
-            log_det=torch.as_tensor(self._raw_actions.log_det(raw_action)).expand_as(log_prob),
+            log_det=torch.as_tensor(self._raw_actions.log_det(raw_action), device=log_prob.device).expand_as(
+                log_prob
+            ),
             log_prob=log_prob,
             parameters=tree.map_structure(lambda leaf: leaf.flatten(0, 1), extras.parameters),
             value=v_t.flatten(),
