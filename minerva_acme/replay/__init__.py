@@ -1,10 +1,11 @@
 """Replay: where steps are stored as they come and sampled in batches.
 
-`base` is the contract, Reverb is what it is built on. Nothing here imports Reverb before a server or a
-client is made. `dataset` makes tensors of it and is imported on its own: a process that only holds or
-writes replay needs no torch.
+`base` is the contract. Reverb and this process's memory are what it is built on; `make_server` chooses.
+Nothing here imports Reverb before a server or a client of it is made. `dataset` makes tensors of batches
+and is imported on its own: a process that only holds or writes replay needs no torch.
 """
 
+from minerva_acme.replay.backends import make_server
 from minerva_acme.replay.base import (
     ColumnSpec,
     FieldSpec,
@@ -27,6 +28,7 @@ from minerva_acme.replay.base import (
     Window,
     Writer,
 )
+from minerva_acme.replay.memory_store import MemoryClient, MemoryServer
 from minerva_acme.replay.reverb_store import ReverbClient, ReverbServer
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "Fifo",
     "ItemSignature",
     "Lifo",
+    "MemoryClient",
+    "MemoryServer",
     "MinSize",
     "Prioritized",
     "Queue",
@@ -52,4 +56,5 @@ __all__ = [
     "Uniform",
     "Window",
     "Writer",
+    "make_server",
 ]

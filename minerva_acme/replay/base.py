@@ -13,7 +13,7 @@ import abc
 import dataclasses
 from collections.abc import Mapping
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -66,6 +66,9 @@ class Prioritized(NamedTuple):
     exponent: float
 
 
+TIMEOUT_SECONDS = 60.0
+"""How long a rate limiter may hold a writer back, if nothing else is said."""
+
 Selector = Uniform | Fifo | Lifo | Prioritized
 
 
@@ -115,6 +118,12 @@ class TableConfig:
             raise ValueError(f"`max_size` must be >= 1 item, got {self.max_size}.")
         if self.max_times_sampled < 0:
             raise ValueError(f"`max_times_sampled` must be >= 0 (0: no limit), got {self.max_times_sampled}.")
+        for name, selector in (("sampler", self.sampler), ("remover", self.remover)):
+            if isinstance(selector, Prioritized) and not 0.0 <= selector.exponent < float("inf"):
+                raise ValueError(
+                    f"`exponent` of the {name} must be finite and >= 0, got {selector.exponent}. 0 draws all "
+                    "items alike, `Uniform` does so faster."
+                )
         limiter = self.rate_limiter
         if isinstance(limiter, MinSize | SampleToInsertRatio):
             if limiter.min_size < 1:
@@ -167,6 +176,16 @@ class ReplayError(RuntimeError):
 
 class ReplayTimeout(ReplayError):
     """The store did not answer in time, or has not enough items; the message says which."""
+
+
+def check_timeout(timeout_seconds: float) -> None:
+    """Refuses what is no time to wait.
+
+    Raises:
+        ValueError: it is not above 0.
+    """
+    if timeout_seconds <= 0:
+        raise ValueError(f"`timeout_seconds` must be > 0, got {timeout_seconds}.")
 
 
 class _Resource(abc.ABC):
@@ -223,11 +242,18 @@ class Writer(_Resource):
 class Sampler(_Resource):
     """Takes items from one table."""
 
+    @property
+    def prefetch(self) -> int:
+        """How many batches are best sampled ahead in another thread; 0 where that gains nothing."""
+        return 2
+
     @abc.abstractmethod
     def sample_batch(
         self, batch_size: int, timeout_seconds: float | None = None
-    ) -> tuple[SampleInfo, dict[str, np.ndarray]]:
+    ) -> tuple[SampleInfo, dict[str, Any]]:
         """Returns B items, each field stacked to `[B, length, *row shape]` in a fresh array.
+
+        Where the store keeps rows on a device, the fields are torch tensors there.
 
         Of a variable field, `length` is that of the longest item in the batch; behind the rows of a
         shorter one are rows of 0.
@@ -265,6 +291,17 @@ class ReplayClient(_Resource):
             ReplayError: there is no such table; the message lists those there are.
         """
 
+    def check_table(self, config: TableConfig) -> None:
+        """Checks that a table is the one described; a store that cannot tell says nothing.
+
+        Raises:
+            ReplayError: there is no such table, or it differs; the message says in what.
+        """
+
+    def memory_bytes(self) -> int | None:
+        """How much memory rows and items take, in bytes; None where the store does not tell."""
+        return None
+
     @abc.abstractmethod
     def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Sets the priorities of the items that still exist."""
@@ -283,5 +320,9 @@ class ReplayServer(_Resource):
         """Where other processes reach it."""
 
     @abc.abstractmethod
-    def client(self) -> ReplayClient:
-        """Returns a client in this process."""
+    def client(self, timeout_seconds: float = TIMEOUT_SECONDS) -> ReplayClient:
+        """Returns a client in this process.
+
+        Args:
+            timeout_seconds: how long a rate limiter may hold its writers back.
+        """

@@ -36,7 +36,7 @@ class Dataset(Iterator[ReplaySample[T]], Generic[T]):
         unpack: Callable[[Mapping[str, torch.Tensor]], T],
         batch_size: int,
         *,
-        prefetch: int = 2,
+        prefetch: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         """Makes the dataset; nothing is sampled before the first batch is asked for.
@@ -46,11 +46,14 @@ class Dataset(Iterator[ReplaySample[T]], Generic[T]):
             unpack: turns the fields of a batch, each `[B, length, ...]`, into what the learner
                 takes. Tensors that it returns are best contiguous.
             batch_size: items in a batch, B.
-            prefetch: batches that wait ready at most; 0 to sample when asked, in the caller's thread.
+            prefetch: batches that wait ready at most; 0 to sample when asked, in the caller's thread. None
+                for what the sampler recommends.
             device: where the tensors go.
         """
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be >= 1 item, got {batch_size}.")
+        if prefetch is None:
+            prefetch = sampler.prefetch
         if prefetch < 0:
             raise ValueError(f"`prefetch` must be >= 0 batches, got {prefetch}.")
         self._sampler = sampler
@@ -159,7 +162,9 @@ class Dataset(Iterator[ReplaySample[T]], Generic[T]):
             info, self._unpack({name: self._to_tensor(field) for name, field in fields.items()})
         )
 
-    def _to_tensor(self, field: np.ndarray) -> torch.Tensor:
+    def _to_tensor(self, field: np.ndarray | torch.Tensor) -> torch.Tensor:
+        if isinstance(field, torch.Tensor):
+            return field.to(self._device)
         tensor = torch.from_numpy(field)  # shares the array's memory
         if self._device.type == "cuda":
             return tensor.pin_memory().to(self._device, non_blocking=True)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from minerva_acme.replay import base, reverb_loader, reverb_messages
+from minerva_acme.replay import base, messages, reverb_loader, reverb_messages
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class ReverbConnection:
         self.pybind = reverb_loader.load()
         self.client: Any = self.pybind.Client(address)
 
-    def tables(self, timeout_seconds: float | None = None) -> dict[str, reverb_messages.TableDescription]:
+    def tables(self, timeout_seconds: float | None = None) -> dict[str, messages.TableDescription]:
         """Asks the server for its tables.
 
         Raises:
@@ -44,16 +44,16 @@ class ReverbConnection:
         while True:
             try:
                 # Whole seconds; 0 would be no limit.
-                messages = self.client.ServerInfo(1)
+                encoded = self.client.ServerInfo(1)
             except RuntimeError as error:
                 if time.monotonic() >= deadline:
                     raise base.ReplayTimeout(self._silence()) from error
                 time.sleep(0.05)  # The error may have come at once.
                 continue
-            descriptions = map(reverb_messages.decode_table_info, messages)
+            descriptions = map(reverb_messages.decode_table_info, encoded)
             return {description.name: description for description in descriptions}
 
-    def table(self, name: str, timeout_seconds: float | None = None) -> reverb_messages.TableDescription:
+    def table(self, name: str, timeout_seconds: float | None = None) -> messages.TableDescription:
         """Asks the server for one table.
 
         Raises:
@@ -62,8 +62,7 @@ class ReverbConnection:
         """
         tables = self.tables(timeout_seconds)
         if name not in tables:
-            known = ", ".join(f"'{table}'" for table in sorted(tables))
-            raise base.ReplayError(f"There is no table '{name}' at {self.address}. Its tables are {known}.")
+            raise base.ReplayError(messages.unknown_table(name, f"at {self.address}", tables))
         return tables[name]
 
     def call(self, function: Callable[[], T], timeout_seconds: float | None = None) -> T:

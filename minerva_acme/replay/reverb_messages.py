@@ -9,11 +9,12 @@ import pathlib
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from minerva_acme.replay import base
+from minerva_acme.replay.messages import TableDescription, field_specs
 
 # TensorFlow's numbers of the dtypes that Reverb can store.
 _DTYPE_NUMBERS = {
@@ -36,65 +37,6 @@ _DTYPE_NUMBERS = {
 _DTYPES = {number: dtype for dtype, number in _DTYPE_NUMBERS.items()}
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-UNKNOWN = -1  # TensorFlow's size of a dimension that is not the same in all items
-
-
-class TableDescription(NamedTuple):
-    """A table as the server, or a checkpoint, describes it."""
-
-    name: str
-    max_size: int
-    max_times_sampled: int
-    sampler: str
-    remover: str
-    samples_per_insert: float
-    min_diff: float  # sampling waits where inserted * samples_per_insert - sampled would fall below
-    max_diff: float  # inserting waits where it would rise above
-    min_size: int
-    fields: Mapping[str, base.ColumnSpec]  # of whole fields, see `field_specs`
-    size: int
-    inserted: int
-    sampled: int
-
-    def info(self) -> base.TableInfo:
-        return base.TableInfo(self.name, self.size, self.max_size, self.inserted, self.sampled, self.min_size)
-
-    def samples_allowed(self) -> int:
-        """How many samples can be taken without waiting for an insert."""
-        if self.size < self.min_size:
-            return 0
-        allowed = int(self.inserted * self.samples_per_insert - self.sampled - self.min_diff)
-        if self.max_times_sampled:  # The items that are sampled may leave the table.
-            allowed = min(allowed, self.size - self.min_size + 1)
-        return max(0, allowed)
-
-    def allows_inserting(self) -> bool:
-        """Whether the rate limiter would let one more item in."""
-        difference = (self.inserted + 1) * self.samples_per_insert - self.sampled
-        return self.inserted < self.min_size or difference <= self.max_diff
-
-    def differences(self, other: "TableDescription") -> list[str]:
-        """What is set otherwise in another description, as `max_size` 10 against 20."""
-        settings = self._fields[: self._fields.index("size")]
-        return [
-            f"`{name}` {getattr(self, name)} against {getattr(other, name)}"
-            for name in settings
-            if getattr(self, name) != getattr(other, name)
-        ]
-
-
-def field_specs(signature: base.ItemSignature) -> dict[str, base.ColumnSpec]:
-    """The shape and dtype of each field of an item; the shape begins with the length, or `UNKNOWN`.
-
-    The most rows that a variable field may have is not told to Reverb.
-    """
-    specs = {}
-    for name, field in sorted(signature.fields.items()):
-        column = signature.columns[field.column]
-        length = UNKNOWN if field.variable else field.length
-        specs[name] = base.ColumnSpec((length, *column.shape), np.dtype(column.dtype))
-    return specs
 
 
 def encode_signature(signature: base.ItemSignature) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base, reverb_log, reverb_messages
+from minerva_acme.replay import base, messages, reverb_log
 from minerva_acme.replay.reverb_connection import SLICE_SECONDS, ReverbConnection
 
 _logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class ReverbSampler(base.Sampler):
         self._connection = connection
         self._table = table
         self._stack: dict[str, Callable[[Sequence[np.ndarray]], np.ndarray]] = {
-            name: _stack_padded if spec.shape[0] == reverb_messages.UNKNOWN else np.stack
+            name: _stack_padded if spec.shape[0] == messages.UNKNOWN else np.stack
             for name, spec in description.fields.items()
         }
         self._exact = exact
@@ -99,10 +99,7 @@ class ReverbSampler(base.Sampler):
                     min(SLICE_SECONDS, max(left, 0.0)),
                 )
                 if self._closed:
-                    raise base.ReplayError(
-                        f"The sampler of table '{self._table}' is closed. "
-                        "Make a new one with `client.sampler`."
-                    )
+                    raise base.ReplayError(messages.sampler_closed(self._table))
                 if self._error is not None:
                     error, self._error = self._error, None
                     raise base.ReplayError(f"Sampling from table '{self._table}' failed: {error}") from error
@@ -194,18 +191,7 @@ class ReverbSampler(base.Sampler):
         return 0
 
     def _explain_wait(self, batch_size: int) -> str:
-        table = self._connection.table(self._table)
-        if table.size < table.min_size:
-            return f"Waiting for {table.min_size} items in table '{self._table}', has {table.size}."
-        if not table.samples_allowed():
-            return (
-                f"Table '{self._table}' holds samples back: {table.inserted} inserted, {table.sampled} "
-                f"sampled, {table.size} stored. Its rate limiter waits for more to be written."
-            )
-        return (
-            f"Waiting for a batch of {batch_size} items from table '{self._table}': {len(self._items)} have "
-            f"come, {table.size} are stored."
-        )
+        return messages.sampling_waits(self._connection.table(self._table), batch_size, len(self._items))
 
 
 def _stack_padded(items: Sequence[np.ndarray]) -> np.ndarray:

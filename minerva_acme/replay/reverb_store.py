@@ -2,7 +2,6 @@
 
 import logging
 import pathlib
-import sys
 import time
 from collections.abc import Sequence
 from types import ModuleType
@@ -10,9 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base, ports, reverb_loader, reverb_log, reverb_messages
+from minerva_acme.replay import (
+    base,
+    memory_checkpoint,
+    messages,
+    ports,
+    reverb_loader,
+    reverb_log,
+    reverb_messages,
+)
 from minerva_acme.replay.reverb_connection import ReverbConnection
-from minerva_acme.replay.reverb_messages import TableDescription
 from minerva_acme.replay.reverb_sampler import ReverbSampler
 from minerva_acme.replay.reverb_writer import ReverbWriter
 
@@ -54,9 +60,7 @@ class ReverbServer(base.ReplayServer):
         Raises:
             ReplayError: the port is in use, or the checkpoint is missing, unfinished or of other tables.
         """
-        names = [table.name for table in tables]
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"`tables` must be one or more tables of different names, got {names}.")
+        messages.check_names(tables)
         if port is None:
             port = ports.free_port()
         else:
@@ -103,9 +107,9 @@ class ReverbServer(base.ReplayServer):
     def address(self) -> str:
         return f"localhost:{self._port}"
 
-    def client(self) -> "ReverbClient":
-        """Returns a client; in the server's own process it reads the tables without the network."""
-        return ReverbClient(self.address)
+    def client(self, timeout_seconds: float = base.TIMEOUT_SECONDS) -> "ReverbClient":
+        """Returns a client, see `ReplayServer.client`; it reads the tables without the network."""
+        return ReverbClient(self.address, timeout_seconds)
 
     def close(self) -> None:
         if self._server is not None:
@@ -117,7 +121,9 @@ class ReverbServer(base.ReplayServer):
 class ReverbClient(base.ReplayClient):
     """Reads and writes the tables of a `ReverbServer`, in this process or another."""
 
-    def __init__(self, address: str, timeout_seconds: float = 60.0, answer_seconds: float = 10.0) -> None:
+    def __init__(
+        self, address: str, timeout_seconds: float = base.TIMEOUT_SECONDS, answer_seconds: float = 10.0
+    ) -> None:
         """Makes a client; the server is first asked when something is needed of it.
 
         Args:
@@ -125,8 +131,7 @@ class ReverbClient(base.ReplayClient):
             timeout_seconds: how long a rate limiter, or a server that is away, may hold a writer back.
             answer_seconds: how long a server may be silent before it counts as gone.
         """
-        if timeout_seconds <= 0:
-            raise ValueError(f"`timeout_seconds` must be > 0, got {timeout_seconds}.")
+        base.check_timeout(timeout_seconds)
         self._connection = ReverbConnection(address, answer_seconds)
         self._timeout_seconds = timeout_seconds
 
@@ -151,23 +156,15 @@ class ReverbClient(base.ReplayClient):
         return ReverbSampler(self._connection, table, exact, report_seconds)
 
     def check_table(self, config: base.TableConfig) -> None:
-        """Checks that the server's table is the one described.
-
-        Raises:
-            ReplayError: there is no such table, or it differs; the message says in what.
-        """
         table = _make_table(self._connection.pybind, config)
         expected = reverb_messages.decode_table_info(table.info())
-        _check_same(f"at {self.address}", self._connection.table(config.name), expected)
+        messages.check_same(f"at {self.address}", self._connection.table(config.name), expected)
 
     def table_info(self, table: str) -> base.TableInfo:
         return self._connection.table(table).info()
 
     def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
-        if keys.shape != priorities.shape or not np.all(np.isfinite(priorities) & (priorities >= 0)):
-            raise ValueError(
-                f"`priorities` must be finite and >= 0, one for each of {keys.size} keys, got {priorities}."
-            )
+        messages.check_priorities(keys, priorities)
         updates = list(zip(keys.tolist(), priorities.tolist(), strict=True))
         connection = self._connection
         try:
@@ -184,10 +181,8 @@ class ReverbClient(base.ReplayClient):
             with reverb_log.quiet():
                 return str(self._connection.call(self._connection.client.Checkpoint))
         except (RuntimeError, ValueError) as error:
-            hint = " Start it with a `checkpoint_directory`." if "no Checkpointer" in str(error) else ""
-            raise base.ReplayError(
-                f"The server at {self.address} wrote no checkpoint: {error}{hint}"
-            ) from error
+            reason = messages.NO_DIRECTORY if "no Checkpointer" in str(error) else str(error)
+            raise base.ReplayError(messages.no_checkpoint(f"at {self.address}", reason)) from error
 
     def close(self) -> None:
         """Does nothing yet: writers and samplers hold what they need, and close by themselves."""
@@ -219,39 +214,13 @@ def _make_selector(pybind: ModuleType, selector: base.Selector) -> Any:
 
 
 def _make_rate_limiter(pybind: ModuleType, limiter: base.RateLimiter) -> Any:
-    unlimited = sys.float_info.max
-    match limiter:
-        case base.MinSize(min_size):
-            return pybind.RateLimiter(1.0, min_size, -unlimited, unlimited)
-        case base.SampleToInsertRatio(ratio, min_size, error_buffer):
-            # Measured from where the table has filled up and nothing has been sampled.
-            start = ratio * min_size
-            return pybind.RateLimiter(ratio, min_size, start - error_buffer, start + error_buffer)
-        case base.Queue(capacity):
-            return pybind.RateLimiter(1.0, 1, 0.0, float(capacity))
+    return pybind.RateLimiter(*messages.limits(limiter))
 
 
-def _check_checkpoint(path: pathlib.Path, expected: Sequence[TableDescription]) -> None:
+def _check_checkpoint(path: pathlib.Path, expected: list[messages.TableDescription]) -> None:
     """Reverb would begin empty, or with the checkpoint's own settings, without a word."""
     if not (path / _DONE_FILE).is_file():
-        raise base.ReplayError(
-            "`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got "
-            f"'{path}', where there is no file '{_DONE_FILE}'."
-        )
-    stored = {table.name: table for table in reverb_messages.read_checkpoint(path)}
-    names = [table.name for table in expected]
-    if sorted(stored) != sorted(names):
-        raise base.ReplayError(
-            f"The checkpoint '{path}' must hold the tables {sorted(names)}, but holds {sorted(stored)}."
-        )
-    for table in expected:
-        _check_same(f"in checkpoint '{path}'", stored[table.name], table)
-
-
-def _check_same(where: str, found: TableDescription, expected: TableDescription) -> None:
-    differences = found.differences(expected)
-    if differences:
-        raise base.ReplayError(
-            f"Table '{expected.name}' {where} differs from the one expected: {'; '.join(differences)}. "
-            "Use the settings that it was made with, or begin with an empty one."
-        )
+        is_memorys = (path / memory_checkpoint.FILE).exists()
+        other = messages.other_backend("in memory", "memory") if is_memorys else ""
+        raise base.ReplayError(messages.unfinished_checkpoint(path, _DONE_FILE) + other)
+    messages.check_checkpoint(path, reverb_messages.read_checkpoint(path), expected)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base
+from minerva_acme.replay import base, messages
 from minerva_acme.replay.reverb_connection import SLICE_SECONDS, ReverbConnection
 
 _logger = logging.getLogger(__name__)
@@ -83,16 +83,13 @@ class ReverbWriter(base.Writer):
 
     def _open(self) -> Any:
         if not self._finalizer.alive:
-            raise base.ReplayError("The writer is closed. Make a new one with `client.writer`.")
+            raise base.ReplayError(messages.WRITER_CLOSED)
         return self._writer
 
     def _window(self, field: str, window: base.Window) -> list[Any]:
         column = self._columns.get(window.column)
         if column is None:
-            known = ", ".join(f"'{name}'" for name in self._columns)
-            raise base.ReplayError(
-                f"`{field}` must be a window of a column that has rows ({known}), got '{window.column}'."
-            )
+            raise base.ReplayError(messages.unknown_column(field, window.column, self._columns))
         return column.window(field, window)
 
     def _wait_for_pending(self, max_pending: int) -> None:
@@ -123,10 +120,7 @@ class ReverbWriter(base.Writer):
         for name in sorted(self._unsent.tables & tables.keys()):
             table = tables[name]
             if not table.allows_inserting():
-                return (
-                    f"Table '{name}' holds inserts back: {table.inserted} inserted, {table.sampled} sampled, "
-                    f"{table.size} stored. Sample from it, or let its rate limiter allow more."
-                )
+                return messages.inserting_waits(table)
         return (
             f"The replay server at {self._connection.address} answers, but did not take "
             f"up to {self._unsent.count} items within {self._timeout_seconds:g} s. See what slows it down."
@@ -146,12 +140,7 @@ def _close(writer: Any, unsent: _Unsent) -> None:
         try:
             writer.Flush(0, round(1000 * _CLOSE_SECONDS))
         except RuntimeError:
-            tables = ", ".join(f"table '{table}'" for table in sorted(unsent.tables))
-            _logger.warning(
-                "closed a writer with up to %d items that %s did not take: they are lost",
-                unsent.count,
-                tables,
-            )
+            _logger.warning("%s", messages.items_lost(unsent.count, unsent.tables))
     writer.Close()
 
 
@@ -174,9 +163,5 @@ class _Column:
         first = self._num_rows - len(self._references)
         start = window.start - first
         if start < 0 or window.length < 1 or window.start + window.length > self._num_rows:
-            raise base.ReplayError(
-                f"`{field}` must be a window of the rows {first} to {self._num_rows - 1} of column "
-                f"'{window.column}', which are kept, got {window.length} rows from {window.start} on. "
-                "Ask for a writer with a larger `max_window`, or create items sooner."
-            )
+            raise base.ReplayError(messages.out_of_reach(field, window, first, self._num_rows))
         return list(self._references)[start : start + window.length]

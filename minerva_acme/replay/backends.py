@@ -1,0 +1,74 @@
+"""Which store holds a run's replay."""
+
+import importlib.util
+import logging
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from minerva_acme.replay import base
+from minerva_acme.replay.memory_store import MemoryServer
+from minerva_acme.replay.reverb_store import ReverbServer
+
+_logger = logging.getLogger(__name__)
+
+Backend: TypeAlias = Literal["auto", "reverb", "memory"]
+"""`reverb`: can be reached from other processes. `memory`: in this process alone, seeded. `auto`: Reverb
+where it is installed."""
+
+BACKENDS = ("auto", "reverb", "memory")
+
+
+def make_server(
+    tables: Sequence[base.TableConfig],
+    backend: Backend = "auto",
+    *,
+    seed: int,
+    checkpoint_directory: str | None = None,
+    restore_from: str | None = None,
+    device: str = "cpu",
+) -> base.ReplayServer:
+    """Starts a server.
+
+    Args:
+        tables: the tables to hold.
+        backend: which store holds them; with "auto" Reverb where it is installed, else memory, which the
+            log says in one line.
+        seed: determines what memory draws; Reverb's draws cannot be determined.
+        checkpoint_directory: see `ReverbServer` and `MemoryServer`, which agree.
+        restore_from: likewise; a checkpoint can be restored into the store that wrote it alone.
+        device: of the learner. Memory keeps the rows there, so that batches need not be sent to it;
+            Reverb is always on the host.
+
+    Raises:
+        ReplayError: Reverb is asked for and not installed, or the checkpoint cannot be restored.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}.")
+    installed = is_reverb_installed()
+    if backend == "reverb" and not installed:
+        raise base.ReplayError(
+            "Replay on Reverb needs Reverb, which is not installed. It has wheels for Python 3.11 on x86-64 "
+            "Linux: use an environment with that, or replay in memory, backend='memory'."
+        )
+    if backend == "auto" and not installed:
+        _logger.info(
+            "Reverb is not installed: replay is kept in this process's memory, where other processes "
+            "cannot reach it"
+        )
+    if backend == "reverb" or (backend == "auto" and installed):
+        return ReverbServer(tables, checkpoint_directory=checkpoint_directory, restore_from=restore_from)
+    return MemoryServer(
+        tables,
+        seed=seed,
+        checkpoint_directory=checkpoint_directory,
+        restore_from=restore_from,
+        device=None if device == "cpu" else device,
+    )
+
+
+def is_reverb_installed() -> bool:
+    """Whether Reverb can be imported here, found out without importing it."""
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in ("reverb", "tensorflow"))
+    except (ImportError, ValueError):
+        return False

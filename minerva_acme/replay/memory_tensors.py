@@ -1,0 +1,72 @@
+"""Rows in memory as torch tensors, on the device of who learns from them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+_MAX_STAGED = 1024  # rows
+
+# Unsigned integers that torch cannot index, by the signed ones of their size.
+_STAND_INS = {np.dtype(f"uint{bits}"): np.dtype(f"int{bits}") for bits in (16, 32, 64)}
+
+
+class TensorArrays:
+    """Rows and batches are tensors: a batch is gathered where the rows lie, and never on the host."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device = torch.device(device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> "TensorRows":
+        return TensorRows(shape, dtype, self._device)
+
+    def take(self, rows: "TensorRows", places: np.ndarray, lengths: np.ndarray | None) -> torch.Tensor:
+        tensor = rows.tensor()
+        batch = tensor[self._send(places)]
+        if lengths is not None:
+            batch[self._send(np.arange(places.shape[1]) >= lengths[:, None])] = 0
+        return batch.view(rows.torch_dtype)
+
+    def batch(self, shape: tuple[int, ...], dtype: np.dtype) -> torch.Tensor:
+        return torch.from_numpy(np.zeros(shape, dtype)).to(self._device)
+
+    def to_numpy(self, rows: "TensorRows") -> np.ndarray:
+        return rows.tensor().view(rows.torch_dtype).cpu().numpy()
+
+    def _send(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device, non_blocking=True)
+
+
+class TensorRows:
+    """Rows on a device. Single rows are collected on the host and go over together, when next needed."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: torch.device) -> None:
+        stored = _STAND_INS.get(dtype, dtype)
+        self.torch_dtype = torch.from_numpy(np.empty(0, dtype)).dtype
+        self._tensor = torch.from_numpy(np.zeros(shape, stored)).to(device)
+        self._staged = np.empty((_MAX_STAGED, *shape[1:]), dtype)
+        self._places = np.empty(_MAX_STAGED, np.int64)
+        self._num_staged = 0
+
+    def __setitem__(self, place: Any, row: Any) -> None:
+        if isinstance(place, slice):
+            other = row.tensor() if isinstance(row, TensorRows) else torch.from_numpy(row)
+            self._tensor[place] = other.view(self._tensor.dtype).to(self._tensor.device)
+            return
+        if self._num_staged == _MAX_STAGED:
+            self.tensor()
+        self._staged[self._num_staged] = row
+        self._places[self._num_staged] = place
+        self._num_staged += 1
+
+    def __getitem__(self, places: slice) -> "TensorRows | torch.Tensor":
+        return self.tensor()[places]
+
+    def tensor(self) -> torch.Tensor:
+        """All rows, as signed integers where they are unsigned ones of more than 8 bits."""
+        count, self._num_staged = self._num_staged, 0
+        if count:
+            device = self._tensor.device
+            staged = torch.from_numpy(self._staged[:count]).view(self._tensor.dtype).to(device)
+            self._tensor.index_copy_(0, torch.from_numpy(self._places[:count]).to(device), staged)
+        return self._tensor

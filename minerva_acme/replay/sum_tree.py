@@ -1,0 +1,83 @@
+"""Drawing with probability proportional to a weight, in time that grows with the logarithm of the number."""
+
+import numpy as np
+
+_FEW = 8  # weights that are set one by one
+
+
+class SumTree:
+    """A binary tree whose leaves are weights and whose inner nodes hold the sum of their two children.
+
+        node 1                      10
+        nodes 2, 3           4             6
+        leaves 4 to 7     3     1       0     6      weights of the places 0 to 3
+
+    A weight that is set reaches the sums when they are next asked for, all at once. Every sum is
+    computed from its children, never by differences: the same weights give the same tree, to the bit.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """Args: capacity: places, all of weight 0."""
+        self._num_leaves = 1 << max(0, capacity - 1).bit_length()
+        self._nodes = np.zeros(2 * self._num_leaves)
+        self._stale: list[int] = []  # leaves whose parents do not know of them yet
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the tree takes."""
+        return self._nodes.nbytes
+
+    def set(self, place: int, weight: float) -> None:
+        """Sets a weight, >= 0."""
+        leaf = self._num_leaves + place
+        self._nodes[leaf] = weight
+        self._stale.append(leaf)
+        if len(self._stale) > self._num_leaves:
+            self._settle()
+
+    def set_many(self, places: np.ndarray, weights: np.ndarray) -> None:
+        """Sets weights [n] at places [n]; of several at one place the last counts."""
+        leaves = self._num_leaves + places
+        self._nodes[leaves] = weights
+        self._stale.extend(leaves.tolist())
+
+    def total(self) -> float:
+        """The sum of all weights."""
+        self._settle()
+        return float(self._nodes[1])
+
+    def weights(self, places: np.ndarray) -> np.ndarray:
+        """The weights at places."""
+        return self._nodes[self._num_leaves + places]
+
+    def find(self, points: np.ndarray) -> np.ndarray:
+        """Returns for each point in [0, total) the place in whose share of the total it lies."""
+        self._settle()
+        nodes, left_over = np.ones(len(points), np.intp), points.copy()
+        for _ in range(self._num_leaves.bit_length() - 1):
+            nodes *= 2
+            left = self._nodes[nodes]
+            # A point that rounding has put behind the last weight stays with a weight above 0.
+            is_right = (left_over >= left) & (self._nodes[nodes + 1] > 0.0)
+            left_over -= np.where(is_right, left, 0.0)
+            nodes += is_right
+        return nodes - self._num_leaves
+
+    def _settle(self) -> None:
+        """Brings the sums up to date."""
+        if not self._stale:
+            return
+        if len(self._stale) <= _FEW:
+            nodes, item = self._nodes, self._nodes.item
+            for leaf in self._stale:
+                node = leaf >> 1
+                while node:
+                    nodes[node] = item(2 * node) + item(2 * node + 1)
+                    node >>= 1
+        else:
+            stale = np.unique(np.array(self._stale, np.intp) >> 1)
+            while stale[0]:
+                self._nodes[stale] = self._nodes[2 * stale] + self._nodes[2 * stale + 1]
+                stale >>= 1
+                stale = stale[np.flatnonzero(np.diff(stale, prepend=-1))]  # sorted: equal ones lie together
+        self._stale.clear()
