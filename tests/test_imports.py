@@ -12,6 +12,7 @@ import pytest
 HEAVY = ["dm_control", "gymnasium", "matplotlib", "mujoco", "ray", "reverb", "tensorboard", "tensorflow"]
 # A module about a library may import it.
 ABOUT = {
+    "minerva_acme.showing.figure": "matplotlib",
     "minerva_acme.wrappers.gymnasium_adapter": "gymnasium",
     "minerva_acme.wrappers.gymnasium_from_dm_env": "gymnasium",
     "minerva_acme.wrappers.gymnasium_spaces": "gymnasium",

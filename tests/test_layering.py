@@ -11,7 +11,8 @@ LAYERS = {
     "minerva_acme.adders": 1,
     "minerva_acme.agents": 2,
     "minerva_acme.experiments": 3,
-    "minerva_acme.cli": 4,
+    "minerva_acme.showing": 4,
+    "minerva_acme.cli": 5,
 }
 MATHS = ("minerva_acme.losses", "minerva_acme.networks")
 # Where a library that is slow or hard to install may be named, be it lazily.
@@ -24,7 +25,9 @@ ONLY_IN = {
         "minerva_acme.wrappers.gymnasium_spaces",
         "minerva_acme.wrappers.gymnasium_vector",
     ),
-    "matplotlib": ("minerva_acme.cli",),
+    "imageio_ffmpeg": ("minerva_acme.showing.movie",),
+    "matplotlib": ("minerva_acme.showing.figure",),
+    "PIL": ("minerva_acme.showing.movie",),
     "ray": (),
     "reverb": ("minerva_acme.replay.reverb_loader",),
     "tensorboard": ("minerva_acme.loggers",),

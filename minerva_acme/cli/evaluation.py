@@ -16,7 +16,7 @@ def run(directory: pathlib.Path, *, episodes: int, seed: int, explore: bool) -> 
     if episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {episodes}.")
     description = runs.read(directory)
-    checkpoint = checkpointing.Checkpointer(directory / "checkpoints").latest()
+    checkpoint = checkpointing.latest(directory / "checkpoints")
     if checkpoint is None:
         raise ValueError(f"{directory} holds no checkpoint yet. Train it first: minerva train ...")
     environment = environments.make_training_environment(description.environment, seed=seed)

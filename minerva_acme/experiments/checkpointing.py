@@ -58,10 +58,19 @@ class Checkpointer:
 
     def latest(self) -> pathlib.Path | None:
         """The newest checkpoint, or None."""
-        return next(iter(self._all()[::-1]), None)
+        return latest(self._directory)
 
     def _all(self) -> list[pathlib.Path]:
-        return sorted(path for path in self._directory.iterdir() if path.name.isdigit())
+        return _finished(self._directory)
+
+
+def latest(directory: pathlib.Path) -> pathlib.Path | None:
+    """The newest checkpoint in a folder that another process may be writing to, or None."""
+    return next(iter(_finished(directory)[::-1]), None)
+
+
+def _finished(directory: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path for path in directory.glob("*") if path.name.isdigit())
 
 
 def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> Any:
