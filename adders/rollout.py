@@ -24,8 +24,8 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         FIRST  MID   LAST   FIRST  MID   MID   LAST   FIRST  MID
         o_0    o_1   o_2    p_0    p_1   p_2   p_3    q_0    q_1  ...
            [s_0]  [s_1]        [s_2] [s_3] [s_4]         [s_5]
-           ======================]                              0 1 1    written when p_1 arrives
-                                     ======================]    0 1 1    written when q_1 arrives
+           [=======================]                               0 1 1   written when p_1 arrives
+                                     [=======================]     0 1 1   written when q_1 arrives
 
     Between LAST and FIRST there is no transition and no row. Termination: s_1 has discount 0.
     Truncation, by the environment or by `reset`: s_1 keeps the discount that came with it. After both,

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from minerva_acme import specs, types
 from minerva_acme.adders import RolloutAdder
+from minerva_acme.replay import backends, rollouts
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import rollouts
 from minerva_acme.testing import checks
 
 GAMMA = 0.5
@@ -343,17 +343,31 @@ def test_a_restored_adder_goes_on_as_the_saved_one_wherever_it_was_saved(
         assert adder.num_inserted + restored.num_inserted == len(expected)
 
 
-def test_a_saved_state_is_a_copy(make_memory_store, scalar_spec):
-    layout = rollouts.RolloutLayout(scalar_spec, 5)
-    adder = make_adder(make_memory_store(layout.signature), layout)
+def test_a_state_is_a_copy_on_both_sides(make_memory_store, scalar_spec):
+    layout = rollouts.RolloutLayout(scalar_spec, 4)
     calls = make_calls()
+    saved_store, restored_store = make_memory_store(layout.signature), make_memory_store(layout.signature)
+    saved, restored = make_adder(saved_store, layout), make_adder(restored_store, layout)
     for call in calls[:3]:
-        call(adder)
-    state = adder.save()
+        call(saved)
+    state = saved.save()
     copy = checks.through_a_file(state)
+    restored.restore(state)
     for call in calls[3:]:
-        call(adder)
+        call(saved)
     checks.assert_nests_equal(state, copy)
+    for tensor in [*state["rows"].values(), *state["observation"].values()]:
+        tensor.fill_(-1.0)
+    for call in calls[3:]:
+        call(restored)
+    items = saved_store.items(layout)
+    assert_same(restored_store.items(layout), items)
+    np.testing.assert_array_equal(items[0].observation[:, 0], [0, 1, 2, 50])
+
+    before, after = saved.save(), saved.save()
+    for tensor in before["observation"].values():
+        tensor.fill_(-1.0)
+    checks.assert_nests_equal(saved.save(), after)
 
 
 def test_a_restored_adder_writes_to_a_new_server(make_store, scalar_spec, play):
@@ -420,16 +434,14 @@ def test_a_state_is_restored_into_a_new_adder_alone(make_memory_store, scalar_sp
 NUM_ENVIRONMENTS = 3
 
 
-@pytest.fixture
-def make_queue(scalar_spec) -> Iterator[Callable[..., replay.ReplayClient]]:
-    """Makes a client of a server with one queue of rollouts, on Reverb."""
-    if importlib.util.find_spec("reverb") is None:
+@pytest.fixture(params=["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
+def make_queue(request) -> Iterator[Callable[..., replay.ReplayClient]]:
+    """Makes a client of a server with one queue of rollouts, on each backend."""
+    if request.param == "reverb" and importlib.util.find_spec("reverb") is None:
         pytest.skip("Reverb is not installed")
-    from minerva_acme.replay import reverb_store
-
     opened: list[Any] = []
 
-    def make(layout: rollouts.RolloutLayout, capacity: int, **options: Any) -> replay.ReplayClient:
+    def make(layout: rollouts.RolloutLayout, capacity: int, timeout_seconds: float) -> replay.ReplayClient:
         queue = replay.TableConfig(
             name="table",
             signature=layout.signature,
@@ -438,8 +450,8 @@ def make_queue(scalar_spec) -> Iterator[Callable[..., replay.ReplayClient]]:
             sampler=replay.Fifo(),
             max_times_sampled=1,
         )
-        server = reverb_store.ReverbServer([queue])
-        client = reverb_store.ReverbClient(server.address, **options)
+        server = backends.make_server([queue], request.param, seed=0)
+        client = server.client(timeout_seconds)
         opened.extend([server, client])
         return client
 
@@ -472,7 +484,6 @@ def unpack(layout: rollouts.RolloutLayout, fields: dict[str, np.ndarray]) -> typ
     return layout.unpack({name: torch.from_numpy(rows) for name, rows in fields.items()})
 
 
-@pytest.mark.reverb
 def test_one_thread_writes_and_learns_in_turn_and_each_rollout_is_learned_from_once(make_queue, scalar_spec):
     length = 5
     layout = rollouts.RolloutLayout(scalar_spec, length)
@@ -499,7 +510,6 @@ def test_one_thread_writes_and_learns_in_turn_and_each_rollout_is_learned_from_o
         stream.adder.close()
 
 
-@pytest.mark.reverb
 def test_a_writer_that_goes_on_waits_for_the_learner(make_queue, scalar_spec):
     layout = rollouts.RolloutLayout(scalar_spec, 4)
     client = make_queue(layout, 2, timeout_seconds=20.0)
@@ -525,7 +535,6 @@ def test_a_writer_that_goes_on_waits_for_the_learner(make_queue, scalar_spec):
     assert not writer.is_alive()
 
 
-@pytest.mark.reverb
 def test_where_the_queue_is_full_for_too_long_add_says_so_and_loses_nothing(make_queue, scalar_spec):
     layout = rollouts.RolloutLayout(scalar_spec, 2)
     client = make_queue(layout, 1, timeout_seconds=0.2)
@@ -539,6 +548,12 @@ def test_where_the_queue_is_full_for_too_long_add_says_so_and_loses_nothing(make
             stream.step()  # It is the last of its episode too, which stays open.
         with pytest.raises(ValueError, match="The episode has ended. Call `reset`"):
             adder.add(np.float32([0]), dm_env.transition(np.float32(0), np.float32([0]), np.float32(1)))
+        restored = RolloutAdder(client=client, table="table", layout=layout, discount=GAMMA)
+        restored.restore(adder.save())
+        restored.add_first(dm_env.restart(np.float32([0])))
+        restored.close()
+        with pytest.raises(replay.ReplayTimeout, match="holds inserts back"):
+            adder.reset()
         found.append(unpack(layout, sampler.sample_batch(1, timeout_seconds=5.0)[1]))
         adder.reset()
         found.append(unpack(layout, sampler.sample_batch(1, timeout_seconds=5.0)[1]))
