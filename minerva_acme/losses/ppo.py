@@ -44,10 +44,9 @@ def normalize_advantages(advantages: torch.Tensor, unbiased: bool) -> torch.Tens
             f"`advantages` must hold more than {int(unbiased)} to be normalized, got shape "
             f"{list(advantages.shape)}. Use larger batches or leave them as they are."
         )
-    # From one of them: equal advantages become zeros, which their rounded mean alone would not make them.
-    shifted = advantages - advantages.flatten()[0]
-    stddev, mean = torch.std_mean(shifted, correction=int(unbiased))
-    return (shifted - mean) / (stddev + _MIN_STDDEV)
+    # Together: this mean of equal numbers is exact, which a sum over n is not.
+    stddev, mean = torch.std_mean(advantages, correction=int(unbiased))
+    return (advantages - mean) / (stddev + _MIN_STDDEV)
 
 
 def ppo_loss(

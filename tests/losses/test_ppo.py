@@ -143,8 +143,8 @@ def test_advantages_are_normalized_by_the_deviation_that_is_asked_for() -> None:
 @pytest.mark.parametrize("unbiased", [True, False])
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1234.567])
 def test_advantages_that_are_all_equal_become_zero(constant: float, unbiased: bool) -> None:
-    normalized = losses.normalize_advantages(torch.full((7, 1), constant), unbiased)
-    assert torch.equal(normalized, torch.zeros(7, 1))
+    normalized = losses.normalize_advantages(torch.full((7, 9), constant), unbiased)
+    assert torch.equal(normalized, torch.zeros(7, 9))
 
 
 @pytest.mark.parametrize(("count", "unbiased"), [(1, True), (0, True), (0, False)])
