@@ -212,7 +212,7 @@ def run(tmp_path):
 
 
 class Bandit(dm_env.Environment):
-    """Episodes of one step. Discrete: the third of four actions pays 1, others 0. Continuous: 1 - (a - 0.5)^2."""
+    """Episodes of one step. Of four actions the third pays 1; a continuous one pays 1 - (a - 0.5)^2."""
 
     def __init__(self, discrete: bool) -> None:
         self._discrete = discrete

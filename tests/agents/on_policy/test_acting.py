@@ -1,0 +1,140 @@
+"""Behaviour: what is executed, and what is recorded of it."""
+
+import numpy as np
+import pytest
+import torch
+import tree
+
+from minerva_acme import networks, specs, testing
+
+OBSERVATIONS = np.array([[0.1, -0.2, 0.3], [2.0, 1.0, -1.0]], np.float32)
+
+
+@pytest.fixture
+def bounded_spec():
+    # Actions in [-1, 1] and [-2, 3].
+    return specs.make_environment_spec(testing.FakeEnvironment.bounded())
+
+
+def make_policy(builder, spec, evaluation=False):
+    generator = torch.Generator().manual_seed(0)
+    network = builder.make_networks(spec, generator)
+    return builder.make_policy(network, spec, generator, evaluation=evaluation), network
+
+
+def test_one_observation_is_acted_on_as_a_batch_of_one(agent, spec):
+    batched, _ = make_policy(agent.builder(), spec)
+    single, _ = make_policy(agent.builder(), spec)
+    expected = tree.map_structure(lambda leaf: leaf[0], batched.batch(OBSERVATIONS[:1]))
+    testing.assert_nests_equal(single(OBSERVATIONS[0]), expected, "One observation is a batch of one.")
+    specs.check_conforms("action", single(OBSERVATIONS[0]).action, spec.actions)
+
+
+def test_clipped_actions_have_the_density_of_the_raw_one(ppo_agent, bounded_spec):
+    policy, network = make_policy(ppo_agent.builder(init_stddev=3.0), bounded_spec)
+    distribution = network.policy(torch.from_numpy(OBSERVATIONS))
+    clipped = 0
+    for _ in range(30):
+        action, extras = policy.batch(OBSERVATIONS)
+        raw = extras.raw_action
+        np.testing.assert_array_equal(action, np.clip(raw, [-1.0, -2.0], [1.0, 3.0]))
+        np.testing.assert_allclose(
+            extras.log_prob, distribution.log_prob(torch.from_numpy(raw)).detach(), rtol=1e-5
+        )
+        assert extras.parameters == ()
+        clipped += (action != raw).any()
+    assert clipped > 0
+
+
+def test_squashed_actions_have_their_own_density(vmpo_agent, bounded_spec):
+    policy, network = make_policy(vmpo_agent.builder(), bounded_spec)
+    mean, log_std = network.policy(torch.from_numpy(OBSERVATIONS))
+    squash = torch.distributions.ComposeTransform(
+        [
+            torch.distributions.TanhTransform(),
+            torch.distributions.AffineTransform(torch.tensor([0.0, 0.5]), torch.tensor([1.0, 2.5])),
+        ]
+    )
+    squashed = torch.distributions.TransformedDistribution(
+        torch.distributions.Normal(mean.detach(), log_std.detach().exp()), squash
+    )
+    for _ in range(5):
+        action, extras = policy.batch(OBSERVATIONS)
+        expected = squash(torch.from_numpy(extras.raw_action))
+        np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            extras.log_prob, squashed.log_prob(expected).sum(dim=1), rtol=1e-3, atol=1e-3
+        )
+        np.testing.assert_array_equal(extras.parameters.mean, mean.detach())
+        np.testing.assert_array_equal(extras.parameters.log_std, log_std.detach())
+
+
+def test_squashed_actions_never_leave_their_bounds(vmpo_agent):
+    # 0.1 + (1.3 - 0.1) is more than 1.3 in float32.
+    spec = specs.make_environment_spec(
+        testing.FakeEnvironment(action_spec=specs.BoundedArray((1,), np.float32, 0.1, 1.3, name="action"))
+    )
+    policy, _ = make_policy(vmpo_agent.builder(init_stddev=7.0), spec)
+    for _ in range(50):
+        action = policy.batch(OBSERVATIONS).action
+        specs.check_conforms("action", action[0], spec.actions)
+        specs.check_conforms("action", action[1], spec.actions)
+    assert action.dtype == np.float32
+
+
+def test_discrete_actions_have_their_probability(agent, discrete_spec):
+    policy, network = make_policy(agent.builder(), discrete_spec)
+    probabilities = network.policy(torch.from_numpy(OBSERVATIONS)).logits.softmax(dim=-1).detach().numpy()
+    for _ in range(10):
+        action, extras = policy.batch(OBSERVATIONS)
+        assert action.dtype == discrete_spec.actions.dtype
+        np.testing.assert_allclose(np.exp(extras.log_prob), probabilities[[0, 1], action], rtol=1e-5)
+        np.testing.assert_array_equal(extras.raw_action, action)
+
+
+def test_the_greedy_policy_executes_the_mode_and_records_nothing(agent, spec):
+    policy, network = make_policy(agent.builder(), spec, evaluation=True)
+    distribution = network.policy(torch.from_numpy(OBSERVATIONS))
+    action, extras = policy.batch(OBSERVATIONS)
+    mode = distribution.mode().detach()
+    if isinstance(distribution, networks.DiagonalGaussian) and agent.name == "vmpo":
+        mode = torch.tanh(mode)
+    np.testing.assert_allclose(action, mode, rtol=1e-5, atol=1e-6)
+    assert extras == ()
+
+
+def test_acting_has_weights_of_its_own(agent, spec):
+    policy, network = make_policy(agent.builder(), spec, evaluation=True)
+    kept = {key: value.clone() for key, value in policy._network.state_dict().items()}
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 1.0
+    assert all(torch.equal(value, kept[key]) for key, value in policy._network.state_dict().items())
+    policy.set_variables([{key: value.numpy() for key, value in network.state_dict().items()}])
+    for key, value in policy._network.state_dict().items():
+        assert torch.equal(value, network.state_dict()[key])
+
+
+def test_randomness_can_be_saved_and_restored(agent, spec):
+    policy, _ = make_policy(agent.builder(), spec)
+    state = testing.through_a_file(policy.save())
+    first = [policy.batch(OBSERVATIONS) for _ in range(3)]
+    policy.restore(state)
+    testing.assert_nests_equal(
+        [policy.batch(OBSERVATIONS) for _ in range(3)], first, "A restored policy must act alike."
+    )
+
+
+class TestContract(testing.ActorConformance):
+    @pytest.fixture(autouse=True, params=["ppo", "vmpo"])
+    def _agent(self, request, ppo_agent, vmpo_agent):
+        self.agent = {"ppo": ppo_agent, "vmpo": vmpo_agent}[request.param]
+
+    def make_environment(self):
+        return testing.FakeEnvironment()
+
+    def make_actor(self):
+        builder = self.agent.builder()
+        spec = specs.make_environment_spec(self.make_environment())
+        network = builder.make_networks(spec, torch.Generator().manual_seed(0))
+        return builder.make_actor(builder.make_policy(network, spec, torch.Generator().manual_seed(1)))

@@ -1,0 +1,97 @@
+"""Settings that both agents share."""
+
+import ast
+import dataclasses
+import inspect
+
+import pytest
+
+from minerva_acme.agents import on_policy, ppo, vmpo
+from minerva_acme.agents.on_policy import config as on_policy_config
+from minerva_acme.agents.ppo import config as ppo_config
+from minerva_acme.agents.vmpo import config as vmpo_config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"policy_layer_sizes": ()}, r"`policy_layer_sizes` must be one or more sizes >= 1, got \(\)."),
+        ({"value_layer_sizes": ()}, r"`value_layer_sizes` must be one or more sizes >= 1, got \(\)."),
+        (
+            {"value_layer_sizes": (64, 0)},
+            r"`value_layer_sizes` must be one or more sizes >= 1, got \(64, 0\).",
+        ),
+        ({"num_environments": 0}, "`num_environments` must be >= 1, got 0."),
+        ({"rollout_steps": 0}, "`rollout_steps` must be >= 1, got 0."),
+        ({"max_skipped_batches": -1}, "`max_skipped_batches` must be >= 0, got -1."),
+        ({"init_stddev": 0.0}, "`init_stddev` must be > 0, got 0.0."),
+        ({"learning_rate": -1e-4}, "`learning_rate` must be > 0, got -0.0001."),
+        ({"learning_rate": float("nan")}, "`learning_rate` must be > 0, got nan."),
+        ({"adam_epsilon": 0.0}, "`adam_epsilon` must be > 0"),
+        ({"max_grad_norm": 0.0}, "`max_grad_norm` must be > 0"),
+        ({"discount": 1.1}, r"`discount` must be in \[0, 1\], got 1.1."),
+        ({"discount": float("nan")}, r"`discount` must be in \[0, 1\], got nan."),
+        ({"gae_lambda": -0.1}, r"`gae_lambda` must be in \[0, 1\], got -0.1."),
+        ({"torso": "relu"}, r"`torso` must be one of \('tanh', 'layer_norm'\), got 'relu'."),
+        (
+            {"advantage_estimator": "td"},
+            r"`advantage_estimator` must be one of \('gae', 'dae', 'returns'\), got 'td'.",
+        ),
+        (
+            {"num_environments": 3, "rollout_steps": 64},
+            r"`rollout_steps` must be a multiple of `num_environments` \(3\), got 64. Every environment",
+        ),
+        (
+            {"shared_torso": True, "policy_layer_sizes": (8,), "value_layer_sizes": (9,)},
+            r"`value_layer_sizes` must be those of the policy, \(8,\), where `shared_torso` is set, got",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(agent, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        agent.config(**overrides)
+
+
+def test_the_bounds_of_the_ranges_are_taken(agent):
+    config = agent.config(discount=1.0, gae_lambda=0.0, num_environments=16, rollout_steps=16)
+    assert config.rollout_length == 1
+    assert agent.config(discount=0.0, gae_lambda=1.0, max_skipped_batches=0).rollout_length == 16
+
+
+@pytest.mark.parametrize("presets", [ppo.PRESETS, vmpo.PRESETS], ids=["ppo", "vmpo"])
+def test_presets_are_configs_by_name(presets):
+    assert set(presets) == {"default", "minerva"}
+    assert all(isinstance(preset, on_policy.OnPolicyConfig) for preset in presets.values())
+    assert presets["default"] == type(presets["default"])()
+    assert presets["minerva"].num_environments == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (on_policy_config, "OnPolicyConfig"),
+        (ppo_config, "PPOConfig"),
+        (vmpo_config, "VMPOConfig"),
+    ],
+)
+def test_every_field_is_documented_once(module, name):
+    (cls,) = (
+        node
+        for node in ast.parse(inspect.getsource(module)).body
+        if isinstance(node, ast.ClassDef) and node.name == name
+    )
+    documented = {
+        field.target.id
+        for field, text in zip(cls.body, cls.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
+    inherited = {field.name for field in dataclasses.fields(on_policy.OnPolicyConfig)}
+    own = {field.name for field in dataclasses.fields(getattr(module, name))}
+    assert documented == (own if name == "OnPolicyConfig" else own - inherited)
+
+
+def test_a_config_cannot_be_changed(agent):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        agent.config().discount = 0.5

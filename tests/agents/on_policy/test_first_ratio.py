@@ -1,0 +1,104 @@
+"""Acting and learning see the same policy: as long as nothing has moved, all ratios are 1."""
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import environments, testing
+from minerva_acme.agents import on_policy
+
+
+def make_environment(environment_id):
+    if environment_id == "bounded":  # observations far from mean 0 and deviation 1
+        return lambda seed: testing.FakeEnvironment.bounded(episode_length=5, seed=seed)
+    return lambda seed: environments.make_training_environment(environment_id, seed=seed)
+
+
+class Ratios:
+    """Compares, with the learner's own network, before each of its steps."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.log_ratios: list[torch.Tensor] = []
+        self.means: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def on_rollout(self, rollout):
+        network = self.learner._network
+        # In one call per time step, as the actor did.
+        log_ratios = []
+        extras = rollout.extras
+        for observation, raw, recorded in zip(
+            rollout.observation, extras.raw_action, extras.log_prob, strict=True
+        ):
+            log_prob = network.policy(observation).log_prob(raw) - self.raw.log_det(raw)
+            log_ratios.append(log_prob - recorded)
+        self.log_ratios.append(torch.stack(log_ratios))
+        self.means.append(network.normalizer.mean.clone())
+
+    def make_networks(self, spec, generator):
+        self.raw = self._raw_actions(spec)
+        return super().make_networks(spec, generator)
+
+
+@pytest.mark.parametrize("num_environments", [1, 4])
+@pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
+def test_the_recorded_density_is_the_learners_bit_for_bit(agent, run, environment_id, num_environments):
+    builder = agent.recording(Ratios, num_environments=num_environments, rollout_steps=16)
+    run(builder, make_environment(environment_id), 16 * 6)
+    assert len(builder.log_ratios) == 6
+    for log_ratio in builder.log_ratios:
+        assert (log_ratio == 0.0).all()
+    # Not because nothing happened in between.
+    assert all((a != b).all() for a, b in zip(builder.means, builder.means[1:], strict=False))
+
+
+@pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
+def test_the_first_ratio_of_ppo_is_exactly_1_in_batches_of_one_shape(ppo_agent, run, environment_id):
+    # Acting takes 4 rows at a time, and so does the only minibatch of an epoch.
+    builder = ppo_agent.recording(num_environments=4, rollout_steps=4, minibatch_size=4, num_epochs=2)
+    run(builder, make_environment(environment_id), 4 * 10)
+    assert [float(row["policy/approx_kl_first"]) for row in builder.rows] == [0.0] * 10
+    assert all(row["policy/approx_kl"] > 0.0 for row in builder.rows)
+
+
+@pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
+def test_the_first_ratio_of_ppo_is_1_but_for_rounding_in_any_batches(ppo_agent, run, environment_id):
+    builder = ppo_agent.recording(num_environments=2, rollout_steps=96, minibatch_size=32)
+    run(builder, make_environment(environment_id), 96 * 5)
+    # (ratio - 1)^2 / 2, mean over the minibatch: a ratio that is off by 1e-5 gives 5e-11.
+    assert all(float(row["policy/approx_kl_first"]) <= 5e-11 for row in builder.rows)
+
+
+@pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
+def test_the_first_kl_of_vmpo_is_0(vmpo_agent, run, environment_id):
+    # The one M-step measures the KL before it moves anything. In batches of one shape it is exact.
+    for num_environments, rollout_steps, bound in ((4, 4, 0.0), (2, 96, 1e-10)):
+        builder = vmpo_agent.recording(
+            num_environments=num_environments, rollout_steps=rollout_steps, m_steps=1, epsilon_mean=1.0
+        )
+        run(builder, make_environment(environment_id), rollout_steps * 5)
+        assert len(builder.rows) == 5
+        assert all(0.0 <= abs(float(row["kl/mean_rel"])) <= bound for row in builder.rows)
+
+
+class EarlyEvaluator(on_policy.RolloutEvaluator):
+    def evaluate(self, rollout):
+        self.update_observation_statistics(rollout)
+        return super().evaluate(rollout)
+
+
+class Early:
+    def _evaluator(self, network, spec, device):
+        evaluator = super()._evaluator(network, spec, device)
+        evaluator.__class__ = EarlyEvaluator
+        return evaluator
+
+
+def test_statistics_updated_before_the_epochs_would_show(ppo_agent, vmpo_agent, run):
+    ppo = ppo_agent.recording(Early, num_environments=4, rollout_steps=4, minibatch_size=4)
+    run(ppo, make_environment("bounded"), 4 * 5)
+    vmpo = vmpo_agent.recording(Early, num_environments=4, rollout_steps=4, m_steps=1, epsilon_mean=1.0)
+    run(vmpo, make_environment("bounded"), 4 * 5)
+    assert np.mean([float(row["policy/approx_kl_first"]) for row in ppo.rows]) > 1e-8
+    assert np.mean([float(row["kl/mean_rel"]) for row in vmpo.rows]) > 1e-8
