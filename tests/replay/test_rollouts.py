@@ -131,18 +131,18 @@ def test_an_item_is_what_unpack_gives_of_one_environment():
     np.testing.assert_array_equal(item.next_observation["x"], [[1, 1, 1], [2, 2, 2]])
 
 
-def test_a_spec_whose_rewards_are_of_another_dtype_needs_no_other_float():
-    """The column of the marks exists even where nothing else is float32."""
-    float64 = specs.Array((), np.float64)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_marks_have_their_place_where_the_observation_is_no_float32(dtype):
+    signal = specs.Array((), dtype)
     spec = specs.EnvironmentSpec(
         observations=specs.Array((2,), np.int32),
         actions=specs.DiscreteArray(3),
-        rewards=float64,
-        discounts=float64,
+        rewards=signal,
+        discounts=signal,
     )
     layout = rollouts.RolloutLayout(spec, 1)
     packed = layout.first(np.int32([1, 2]))
-    step = layout.step(np.int32(2), dm_env.transition(np.float64(0.5), np.int32([3, 4]), np.float64(1)))
+    step = layout.step(np.int32(2), dm_env.transition(dtype(0.5), np.int32([3, 4]), dtype(1)))
     rows = layout.transition(observation=packed, step=step, first=True, return_so_far=0.5)
     rollout = layout.unpack(batch(layout, [rows]))
     assert rollout.observation.tolist() == [[[1, 2]]]
