@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import dm_env
 import torch
@@ -24,6 +24,9 @@ class RunOptions:
     """Reproduces networks, exploration and environments."""
     device: str = "cpu"
     """Where the learner computes: cpu, cuda, cuda:1, ..."""
+    replay: Literal["auto", "reverb", "memory"] = "auto"
+    """Where replay is kept: `reverb`; `memory`, which is of this process alone, and with which a seed gives
+    the same run twice; `auto`: Reverb where it is installed."""
     environment_processes: bool = False
     """Whether each training environment runs in a process of its own; worth it where a step is slow."""
     evaluation_period: int = 5_000
@@ -46,6 +49,8 @@ class RunOptions:
         for name in ("seed", "evaluation_period", "checkpoint_period", "log_period_seconds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must be >= 0, got {getattr(self, name)}.")
+        if self.replay not in ("auto", "reverb", "memory"):
+            raise ValueError(f"`replay` must be one of auto, reverb and memory, got '{self.replay}'.")
         try:
             device = torch.device(self.device)
         except RuntimeError as error:

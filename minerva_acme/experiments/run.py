@@ -26,7 +26,7 @@ from minerva_acme import (
 )
 from minerva_acme.experiments import checkpointing, evaluation, signals
 from minerva_acme.experiments import config as experiment_config
-from minerva_acme.replay import reverb_store
+from minerva_acme.replay import backends
 
 _logger = logging.getLogger(__name__)
 
@@ -116,7 +116,8 @@ class _Run:
         # The environment comes first: an agent that cannot play in it says so before anything starts.
         self._environment = self._make_environment()
         resources.callback(self._environment.close)
-        spec = self._spec = specs.make_environment_spec(self._environment)
+        # An environment and several of them tell their specs alike.
+        spec = self._spec = specs.make_environment_spec(self._environment)  # type: ignore[arg-type]
         builder.check_spec(spec)
 
         self._checkpointer = checkpointing.Checkpointer(self._directory / "checkpoints")
@@ -127,8 +128,11 @@ class _Run:
         shutil.rmtree(scratch, ignore_errors=True)
         resources.callback(shutil.rmtree, scratch, ignore_errors=True)
         server = resources.enter_context(
-            reverb_store.ReverbServer(
+            backends.make_server(
                 builder.make_replay_tables(spec),
+                config.replay,
+                seed=self._seeds.number("replay"),
+                device=config.device,
                 checkpoint_directory=str(scratch),
                 restore_from=str(replay_files) if replay_files else None,
             )

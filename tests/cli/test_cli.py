@@ -73,7 +73,7 @@ def test_a_preset_gives_the_defaults_of_the_flags(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "mpp"], "There is no agent 'mpp'; there are mpo. Did you mean 'mpo'?"),
+        (["train", "mpoo"], "There is no agent 'mpoo'; there are mpo, vmpo, ppo. Did you mean 'mpo'?"),
         (
             ["train", "mpo", "--preset", "controll", "--env", "Pendulum-v1", "--num-env-steps", "1"],
             "There is no preset 'controll'; there are default, control, minerva. Did you mean 'control'?",
