@@ -1,0 +1,25 @@
+"""PPO and V-MPO: what the agents' READMEs state. `make learn` runs this."""
+
+import pytest
+
+pytestmark = pytest.mark.learning
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("agent", "env", "num_env_steps", "least"),
+    [
+        ("ppo", "CartPole-v1", 100_000, 500.0),
+        ("vmpo", "CartPole-v1", 100_000, 500.0),
+        ("ppo", "InvertedPendulum-v5", 200_000, 900.0),
+        ("vmpo", "InvertedPendulum-v5", 300_000, 900.0),
+    ],
+)
+def test_the_pole_stays_up(train, evaluate, agent, env, num_env_steps, least, seed):
+    assert evaluate(train(f"{env}-{agent}", agent, env, num_env_steps, seed)) >= least
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ppo_swings_up_the_pole_in_a_million_steps(train, evaluate, seed):
+    directory = train("cartpole-swingup-ppo", "ppo", "dm_control/cartpole/swingup", 1_000_000, seed)
+    assert evaluate(directory) >= 600.0
