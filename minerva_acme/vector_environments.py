@@ -55,8 +55,8 @@ class VectorEnvironment(abc.ABC):
     def get_infos(self, index: int) -> tuple[dict[str, Any], ...]:
         """Returns what `get_info()` of environment `index` said at each timestep of the last call.
 
-        Args:
-            index: of the environment, in [0, E).
+        Observers get it, the first at a step and the last at the beginning of an episode. By default there
+        is nothing to say.
         """
         del index
         return ({}, {})
@@ -191,8 +191,8 @@ def make_vector(
     Args:
         environment_factories: one for each environment; with the seed of its own already in it.
         processes: whether each environment lives in a process of its own, which pays where a step takes
-            longer than about 0.1 ms and cores are free. A script that asks for it needs the guard
-            `if __name__ == "__main__":`, because the processes import it anew.
+            longer than about 0.1 ms and cores are free. The main script is imported once more then, so it
+            needs the guard `if __name__ == "__main__":`.
 
     Raises:
         ValueError: there is no factory, or the environments' specs differ; with processes also where

@@ -1,3 +1,5 @@
+from typing import Any, NamedTuple
+
 import dm_env
 import numpy as np
 import pytest
@@ -166,3 +168,86 @@ def test_whole_ranges_of_integers_can_be_drawn():
 def test_an_action_without_bounds_is_refused_by_name(spec, message):
     with pytest.raises(ValueError, match=message):
         actors.RandomActor(spec, seed=0)
+
+
+class NestedPolicy:
+    """Answers with nests, of which row i holds what belongs to observation i."""
+
+    def batch(self, observations):
+        number = len(observations["speed"])
+        rows = np.arange(number)
+        return actors.PolicyOutput(
+            action={"arm": observations["speed"] * 2.0, "grip": rows},
+            extras=Extras(rows * 10, (rows * 20, [rows * 30]), (), {"mean": np.stack([rows, rows], axis=1)}),
+        )
+
+
+class Extras(NamedTuple):
+    log_prob: Any
+    pair: Any
+    nothing: Any
+    parameters: Any
+
+
+def test_a_vector_actor_stacks_the_observations_and_splits_actions_and_extras():
+    adders = [Adder(), Adder(), Adder()]
+    actor = actors.FeedForwardVectorActor(policy=NestedPolicy(), adders=adders)
+    observations = [{"speed": np.full(2, k, np.float32)} for k in range(3)]
+    selected = actor.select_action(observations)
+    expected = [{"arm": np.full(2, 2 * k, np.float32), "grip": np.int64(k)} for k in range(3)]
+    testing.assert_nests_equal(selected, expected)
+    for index in (2, 0, 1):
+        actor.observe(index, selected[index], dm_env.transition(1.0, observations[index]))
+    for index, adder in enumerate(adders):
+        ((name, action, _, extras),) = adder.tape
+        assert (name, action) == ("add", selected[index])
+        assert isinstance(extras, Extras)
+        rows = Extras(index * 10, (index * 20, [index * 30]), (), {"mean": np.array([index, index])})
+        testing.assert_nests_equal(extras, rows)
+
+
+def test_an_environment_has_an_adder_of_its_own_or_none_has():
+    observations = [{"speed": np.zeros(2)} for _ in range(3)]
+    silent = actors.FeedForwardVectorActor(policy=NestedPolicy())
+    selected = silent.select_action(observations)
+    silent.observe_first(2, dm_env.restart(observations[2]))
+    silent.observe(2, selected[2], dm_env.transition(1.0, observations[2]))
+    silent.update(wait=True)
+    adders = [Adder(), Adder()]
+    actor = actors.FeedForwardVectorActor(policy=NestedPolicy(), adders=adders)
+    actor.observe_first(1, dm_env.restart(observations[1]))
+    assert [len(adder.tape) for adder in adders] == [0, 1]
+    with pytest.raises(ValueError, match="`adders` must be none, or one for each environment, got 2 for 3"):
+        actor.select_action(observations)
+
+
+@pytest.mark.parametrize("extras", [(), {"number": np.zeros(2)}])
+def test_a_policy_that_answers_with_another_number_of_rows_is_refused(extras):
+    class Wrong:
+        def batch(self, observations):
+            return actors.PolicyOutput(np.zeros((2 if extras == () else 3, 4)), extras)
+
+    actor = actors.FeedForwardVectorActor(policy=Wrong())
+    message = r"`policy.batch` must return a row for each of the 3 observations, got \(2"
+    with pytest.raises(ValueError, match=message):
+        actor.select_action([np.zeros(1)] * 3)
+
+
+def test_extras_of_a_vector_actor_go_with_one_action_only():
+    adder = Adder()
+    actor = actors.FeedForwardVectorActor(policy=NestedPolicy(), adders=[adder])
+    (action,) = actor.select_action([{"speed": np.zeros(2)}])
+    for _ in range(2):
+        actor.observe(0, action, dm_env.transition(1.0, np.ones(3)))
+    assert [type(entry[3]) for entry in adder.tape] == [Extras, tuple]
+
+
+def test_a_vector_actor_hands_update_to_the_variable_client():
+    learner, got = testing.FakeLearner(), []
+    client = variables.VariableClient(learner, ["policy"], got.append, update_period=2)
+    actor = actors.FeedForwardVectorActor(policy=NestedPolicy(), variable_client=client)
+    actor.update(wait=True)
+    learner.step()
+    actor.update()
+    actor.update()
+    assert [values[0]["steps"][0] for values in got] == [0.0, 1.0]

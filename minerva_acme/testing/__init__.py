@@ -11,6 +11,7 @@ from minerva_acme.testing.conformance import (
 from minerva_acme.testing.environment_conformance import EnvironmentConformance, WrapperConformance
 from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger
 from minerva_acme.testing.replay_conformance import ReplayConformance
+from minerva_acme.testing.vector_conformance import VectorEnvironmentConformance
 
 __all__ = [
     "ActorConformance",
@@ -23,6 +24,7 @@ __all__ = [
     "LearnerConformance",
     "ReplayConformance",
     "VariableSourceConformance",
+    "VectorEnvironmentConformance",
     "WrapperConformance",
     "assert_nests_equal",
     "check_conforms",

@@ -1,10 +1,13 @@
 """Gymnasium's vector environments as vector environments of dm_env's timesteps."""
 
 import contextlib
+import functools
 import multiprocessing.connection
+import os
 import queue
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +21,9 @@ from minerva_acme.wrappers import gymnasium_from_dm_env, gymnasium_spaces
 
 _NEXT_STEP = vector.AutoresetMode.NEXT_STEP
 _SAME_STEP = vector.AutoresetMode.SAME_STEP
+# Never "fork": a child of a process with threads, such as a replay server's, may hang.
+_START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+_FAILURE = "_minerva_acme_failure"
 _GRACE_SECONDS = 5.0
 """How long workers may take to end by themselves, and the report of an error to arrive."""
 
@@ -70,7 +76,7 @@ class GymnasiumVectorEnvironment(vector_environments.VectorEnvironment):
         self._mode = vector.AutoresetMode(mode)
         inner = vector_environment.unwrapped
         self._workers = inner if isinstance(inner, vector.AsyncVectorEnv) else None
-        if self._workers and self._mode == _NEXT_STEP and not inner.shared_memory:
+        if self._workers and self._mode == _NEXT_STEP and not self._workers.shared_memory:
             # Gymnasium's worker forgets to note a `reset` then, and makes another in the next step.
             raise ValueError(
                 "`vector_environment` must share memory in the mode NEXT_STEP, got shared_memory=False. "
@@ -91,9 +97,11 @@ class GymnasiumVectorEnvironment(vector_environments.VectorEnvironment):
             for part in _leaves(vector_environment.single_observation_space)
         ]
         self._dtypes = [spec.dtype for spec in tree.flatten(self._spec.observations)]
-        # Those made here are given out as they are; of any other it is not known.
-        known = isinstance(vector_environment, vector.SyncVectorEnv | vector.AsyncVectorEnv)
-        self._is_fresh = known and vector_environment.copy
+        # Whether other kinds write into a batch again is not known.
+        self._is_fresh = (
+            isinstance(vector_environment, vector.SyncVectorEnv | vector.AsyncVectorEnv)
+            and vector_environment.copy
+        )
         self._is_flat = isinstance(self._spec.observations, specs.Array)
         self._next_seed = seed
         self._ended = np.zeros(self.num_environments, bool)  # in the last call
@@ -149,9 +157,9 @@ class GymnasiumVectorEnvironment(vector_environments.VectorEnvironment):
             elif not ended:
                 arrived.append((dm_env.transition(reward, observations[index], discount),))
             else:
-                last = dm_env.truncation(reward, lasts[index], discount)
-                next_step = self._mode == _NEXT_STEP
-                arrived.append((last,) if next_step else (last, dm_env.restart(firsts[index])))
+                last = dm_env.TimeStep(dm_env.StepType.LAST, reward, discount, lasts[index])
+                has_begun = self._mode != _NEXT_STEP
+                arrived.append((last, dm_env.restart(firsts[index])) if has_begun else (last,))
         self._reset_next_step = False
         return arrived
 
@@ -187,7 +195,7 @@ class GymnasiumVectorEnvironment(vector_environments.VectorEnvironment):
                 raise
             failure = _describe(self._workers, error)
             self.close()
-            raise EnvironmentWorkerError(f"{failure} All workers have ended; make them anew.") from error
+            raise EnvironmentWorkerError(f"{failure} All processes have ended; make them anew.") from error
         except BaseException:  # an interrupt: nobody knows any more whose answers have been read
             if self._workers:
                 self.close()
@@ -233,9 +241,9 @@ class GymnasiumVectorEnvironment(vector_environments.VectorEnvironment):
 class ProcessVectorEnvironment(GymnasiumVectorEnvironment, core.Saveable):
     """dm_env environments, each in a process of its own. LAST and FIRST come in one call.
 
-    The processes are spawned: each starts a Python, imports what its factory needs and the main script,
-    which hence needs the guard `if __name__ == "__main__":`. They ignore Ctrl-C, which is the parent's to
-    handle, and end with it.
+    A fork server starts them, or `spawn` where there is none: the main script is imported once more, so
+    it needs the guard `if __name__ == "__main__":`. The processes ignore Ctrl-C, which is this one's to
+    handle, and end when it does.
     """
 
     def __init__(self, environment_factories: Sequence[Callable[[], dm_env.Environment]]) -> None:
@@ -252,21 +260,30 @@ class ProcessVectorEnvironment(GymnasiumVectorEnvironment, core.Saveable):
         """
         if not environment_factories:
             vector_environments.check_specs([])
-        workers = _Workers([_Factory(index, make) for index, make in enumerate(environment_factories)])
+        self._async = _Workers([_Factory(index, make) for index, make in enumerate(environment_factories)])
         try:
-            environment_specs = workers.get_attr("environment_spec")
+            environment_specs = self._async.get_attr("environment_spec")
             vector_environments.check_specs(environment_specs)
-            super().__init__(workers, environment_spec=environment_specs[0])
+            super().__init__(self._async, environment_spec=environment_specs[0])
         except BaseException:
-            _end(workers)
+            _end(self._async)
             raise
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        result = super()._call(method, *arguments, **named)
+        infos = result[-1] if isinstance(result, tuple) else None
+        if isinstance(infos, dict) and _FAILURE in infos:
+            self.close()
+            failure = infos[_FAILURE][np.flatnonzero(infos[f"_{_FAILURE}"])[0]]
+            raise EnvironmentWorkerError(f"{failure}\nAll processes have ended; make them anew.")
+        return result
 
     def save(self) -> core.State:
         """Returns the random states of the environments that have `save`; None stands for the others'.
 
         The episodes in progress are no part of it.
         """
-        return list(self._call(self.vector_environment.get_attr, "random_state"))
+        return list(self._call(self._async.get_attr, "random_state"))
 
     def restore(self, state: core.State) -> None:
         """Takes over the random states and drops the episodes in progress.
@@ -275,7 +292,7 @@ class ProcessVectorEnvironment(GymnasiumVectorEnvironment, core.Saveable):
             ValueError: the state is that of another number of environments.
         """
         vector_environments.check_states(state, self.num_environments)
-        self._call(self.vector_environment.set_attr, "random_state", list(state))
+        self._call(self._async.set_attr, "random_state", list(state))
         self._reset_next_step = True
 
 
@@ -307,22 +324,23 @@ class _InWorker(gymnasium_from_dm_env.GymnasiumFromDmEnv):
         vector_environments.restore_environment(self.environment, state)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        with self._naming_failures():
+        try:
             return super().reset(**arguments)
+        except Exception as error:
+            return self.observation_space.sample(), self._failure(error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        with self._naming_failures():
-            return super().step(action)
-
-    @contextlib.contextmanager
-    def _naming_failures(self) -> Iterator[None]:
         try:
-            yield
+            return super().step(action)
         except Exception as error:
-            # One string: Gymnasium makes the error anew in the parent from its only argument.
-            raise EnvironmentWorkerError(
-                f"Environment {self._index} failed in its process: {type(error).__name__}: {error}"
-            ) from error
+            return self.observation_space.sample(), 0.0, False, False, self._failure(error)
+
+    def _failure(self, error: Exception) -> dict[str, Any]:
+        # Told in the info: Gymnasium's own way loses what cannot be pickled and drops the traceback.
+        return {
+            _FAILURE: f"Environment {self._index} failed in its process: {type(error).__name__}: {error}.\n"
+            f"{traceback.format_exc()}"
+        }
 
 
 class _Factory:
@@ -331,8 +349,12 @@ class _Factory:
     def __init__(self, index: int, make: Callable[[], dm_env.Environment]) -> None:
         self._index = index
         self._make = make
+        self._parent = os.getpid()
 
     def __call__(self) -> _InWorker:
+        if os.getpid() != self._parent:
+            # A fork server that somebody else started has not inherited the mask.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _InWorker(self._index, self._make())
 
 
@@ -341,9 +363,9 @@ class _Workers(vector.AsyncVectorEnv):
 
     def __init__(self, factories: Sequence[_Factory]) -> None:
         try:
-            # What is started inside inherits the mask, so a Ctrl-C never reaches the workers.
+            # What is started inside inherits the mask, so a Ctrl-C does not reach the processes.
             with _blocked_interrupts():
-                super().__init__(factories, context="spawn", autoreset_mode=_SAME_STEP)
+                super().__init__(factories, context=_START_METHOD, autoreset_mode=_SAME_STEP)
         except (EOFError, ConnectionError) as error:
             failure = _describe(self, error)
             _end(self)
@@ -367,15 +389,17 @@ def _blocked_interrupts() -> Iterator[None]:
 
 def _describe(workers: vector.AsyncVectorEnv, error: Exception) -> str:
     """Says what became of the workers."""
-    if isinstance(error, EnvironmentWorkerError):
-        return f"{error}."
     if isinstance(error, EOFError | ConnectionError):
         processes = workers.processes
-        # The pipe may close a moment before its process has ended.
-        multiprocessing.connection.wait([process.sentinel for process in processes], _GRACE_SECONDS)
+        ready = multiprocessing.connection.wait([process.sentinel for process in processes], _GRACE_SECONDS)
+        for process in processes:
+            if process.sentinel in ready:
+                process.join(_GRACE_SECONDS)  # its files close a moment before it has ended
         codes = [(index, process.exitcode) for index, process in enumerate(processes)]
-        ended = [f"that of environment {index} with exit code {code}" for index, code in codes if code]
-        return f"A worker process ended: {', '.join(ended) or 'without an exit code'}."
+        ended = [
+            f"that of environment {index} with exit code {code}" for index, code in codes if code is not None
+        ]
+        return f"A process ended: {', '.join(ended) or 'none that is known'}."
     if isinstance(error, queue.Empty):
         return "An environment failed in its process with an error that cannot be sent to this one."
     return f"An environment failed in its process: {type(error).__name__}: {error}."
@@ -396,20 +420,19 @@ def _end(workers: vector.AsyncVectorEnv) -> None:
             while pipe.poll(max(0.0, deadline - time.monotonic())):
                 pipe.recv()
         pipe.close()
-    for end in (lambda process: None, lambda process: process.terminate(), lambda process: process.kill()):
-        left = [process for process in processes if process.is_alive()]
-        for process in left:
-            end(process)
-        for process in left:
-            process.join(max(0.1, deadline - time.monotonic()))
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
     if hasattr(workers, "error_queue"):
         workers.error_queue.close()
 
 
 def _never_wait_for_a_lost_report(workers: vector.AsyncVectorEnv) -> None:
     # Gymnasium waits without end for the error of a worker, which never comes if it cannot be pickled.
-    wait = workers.error_queue.get
-    workers.error_queue.get = lambda: wait(timeout=_GRACE_SECONDS)
+    wait = functools.partial(workers.error_queue.get, timeout=_GRACE_SECONDS)
+    workers.error_queue.get = wait  # type: ignore[method-assign]
 
 
 def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
@@ -455,5 +478,8 @@ def _row(infos: dict[str, Any], index: int) -> dict[str, Any]:
             continue
         mask = infos.get(f"_{key}")
         if mask is None or mask[index]:
-            row[key] = _row(value, index) if isinstance(value, dict) else value[index]
+            if isinstance(value, dict):
+                row[key] = _row(value, index)
+            else:
+                row[key] = value[index] if isinstance(value, np.ndarray) else value
     return row

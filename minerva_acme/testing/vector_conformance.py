@@ -1,0 +1,127 @@
+"""What a vector environment promises, as tests that your own can inherit.
+
+class TestMyVectorEnvironment(testing.VectorEnvironmentConformance):
+    def make_environment(self):
+        return MyVectorEnvironment(...)
+"""
+
+import abc
+import copy
+
+import dm_env
+import tree
+
+from minerva_acme import actors, specs, types, vector_environments
+from minerva_acme.testing import checks
+
+
+class VectorEnvironmentConformance(abc.ABC):
+    """Plays some steps, across the ends of episodes if they are short enough."""
+
+    num_steps: int = 60
+    """Steps that a test makes; each environment should end an episode within them."""
+
+    @abc.abstractmethod
+    def make_environment(self) -> vector_environments.VectorEnvironment:
+        """Makes a new vector environment, with short episodes if it can."""
+
+    def test_reset_returns_a_first_timestep_of_every_environment(self) -> None:
+        with self.make_environment() as environment:
+            for _ in range(2):
+                timesteps = environment.reset()
+                assert len(timesteps) == environment.num_environments, (
+                    f"`reset` must return {environment.num_environments} timesteps, got {len(timesteps)}."
+                )
+                assert all(timestep.first() for timestep in timesteps), (
+                    f"`reset` must return FIRST timesteps, got {[t.step_type for t in timesteps]}."
+                )
+
+    def test_a_step_before_the_first_reset_resets(self) -> None:
+        with self.make_environment() as environment:
+            actions = self._actions(environment)
+            assert_step_types(environment, [None] * environment.num_environments, environment.step(actions))
+
+    def test_a_step_hands_out_one_timestep_or_last_and_first(self) -> None:
+        with self.make_environment() as environment:
+            newest: list[dm_env.TimeStep | None] = [*environment.reset()]
+            has_ended = [False] * environment.num_environments
+            for _ in range(self.num_steps):
+                arrived = environment.step(self._actions(environment))
+                assert_step_types(environment, newest, arrived)
+                newest = [timesteps[-1] for timesteps in arrived]
+                for index, timesteps in enumerate(arrived):
+                    has_ended[index] |= timesteps[0].last()
+            assert all(has_ended), (
+                f"Every environment should end an episode within `num_steps` = {self.num_steps}, so that its "
+                f"end is tested; raise it or shorten the episodes. Ended: {has_ended}."
+            )
+
+    def test_timesteps_conform_to_the_specs_and_are_not_written_into_later(self) -> None:
+        with self.make_environment() as environment:
+            spec = _spec(environment)
+            kept = [*environment.reset()]
+            copies = copy.deepcopy(kept)
+            for _ in range(self.num_steps):
+                for timesteps in environment.step(self._actions(environment)):
+                    kept += timesteps
+                    copies += copy.deepcopy(timesteps)
+        for timestep, copied in zip(kept, copies, strict=True):
+            checks.check_timestep(timestep, spec)
+            what = "`step` must return fresh arrays, but a later call changed a timestep."
+            checks.assert_nests_equal(timestep.observation, copied.observation, what)
+
+    def test_another_number_of_actions_is_refused(self) -> None:
+        with self.make_environment() as environment:
+            environment.reset()
+            actions = self._actions(environment)
+            for wrong in (actions[:-1], actions + actions[:1]):
+                try:
+                    arrived = environment.step(wrong)
+                except ValueError as error:
+                    assert "actions" in str(error), (
+                        f"`step` must say that `actions` are {len(wrong)}, got the message {str(error)!r}."
+                    )
+                else:
+                    raise AssertionError(
+                        f"`step` must refuse {len(wrong)} actions with a ValueError, got {arrived!r}."
+                    )
+
+    def test_it_can_be_closed_twice(self) -> None:
+        environment = self.make_environment()
+        environment.close()
+        assert environment.close() is None
+
+    def _actions(self, environment: vector_environments.VectorEnvironment) -> list[types.NestedArray]:
+        actor = actors.RandomActor(environment.action_spec(), seed=0)
+        return [actor.select_action(None) for _ in range(environment.num_environments)]
+
+
+def assert_step_types(
+    environment: vector_environments.VectorEnvironment,
+    before: list[dm_env.TimeStep | None],
+    arrived: list[tuple[dm_env.TimeStep, ...]],
+) -> None:
+    """Asserts that what arrived may follow what was there before; None: no episode was open."""
+    assert len(arrived) == environment.num_environments, (
+        f"`step` must return {environment.num_environments} tuples of timesteps, got {len(arrived)}."
+    )
+    for index, (newest, timesteps) in enumerate(zip(before, arrived, strict=True)):
+        names = " ".join(timestep.step_type.name for timestep in timesteps)
+        is_open = newest is not None and not newest.last()
+        allowed = ["MID", "LAST", "LAST FIRST"] if is_open else ["FIRST"]
+        assert names in allowed, (
+            f"`step` must return one of {allowed} for environment {index}, whose newest timestep was "
+            f"{'none' if newest is None else newest.step_type.name}, got '{names}'."
+        )
+
+
+def _spec(environment: vector_environments.VectorEnvironment) -> specs.EnvironmentSpec:
+    spec = specs.EnvironmentSpec(
+        environment.observation_spec(),
+        environment.action_spec(),
+        environment.reward_spec(),
+        environment.discount_spec(),
+    )
+    for leaf in tree.flatten(spec):
+        assert isinstance(leaf, specs.Array), f"Specs must be nests of dm_env specs, got {leaf!r}."
+    return spec
