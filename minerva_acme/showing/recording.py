@@ -1,0 +1,141 @@
+"""The best of several episodes, found without drawing and drawn when it is known."""
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import dm_env
+import numpy as np
+
+from minerva_acme import types, wrappers
+
+_BACKENDS = ("egl", "osmesa")  # that need no display
+_PROBE = "import mujoco; context = mujoco.GLContext(8, 8); context.make_current(); context.free()"
+_PROBE_SECONDS = 60.0
+
+
+class Episode(NamedTuple):
+    """What became of an episode."""
+
+    seed: int  # that it follows from
+    episode_return: float  # undiscounted sum of its rewards
+    length: int  # environment steps
+
+
+class DrawingWrapper(wrappers.EnvironmentWrapper):
+    """Hands on a picture of each timestep as it comes, with the return so far, and keeps none."""
+
+    def __init__(
+        self,
+        environment: dm_env.Environment,
+        *,
+        render: Callable[[dm_env.Environment], np.ndarray],
+        on_frame: Callable[[np.ndarray, float], None],
+    ) -> None:
+        """Initialises the wrapper.
+
+        Args:
+            environment: what to wrap and draw; its rewards are single numbers.
+            render: draws it, uint8 [height, width, 3].
+            on_frame: receives each picture, and the undiscounted sum of the rewards so far.
+        """
+        super().__init__(environment)
+        self._render = render
+        self._on_frame = on_frame
+        self._return = 0.0
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._draw(self._environment.reset())
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        return self._draw(self._environment.step(action))
+
+    def _draw(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        self._return = 0.0 if timestep.first() else self._return + float(timestep.reward)
+        self._on_frame(_try_to_render(self._render, self._environment), self._return)
+        return timestep
+
+
+def find_best(
+    play: Callable[[int], Episode],
+    *,
+    num_episodes: int,
+    seed: int,
+    on_episode: Callable[[int, Episode, Episode], None] = lambda index, episode, best: None,
+) -> Episode:
+    """Plays episodes and returns the one with the highest return, the first of equals.
+
+    Nothing of an episode is kept but its seed, with which it can be played again.
+
+    Args:
+        play: plays the episode that follows from a seed.
+        num_episodes: >= 1; their seeds are `seed`, `seed` + 1 and so on.
+        seed: of the first.
+        on_episode: told each episode's number, what became of it, and the best so far.
+
+    Raises:
+        ValueError: `num_episodes` is below 1.
+    """
+    if num_episodes < 1:
+        raise ValueError(f"`episodes` must be >= 1, got {num_episodes}.")
+    best = None
+    for index in range(num_episodes):
+        episode = play(seed + index)
+        if best is None or episode.episode_return > best.episode_return:
+            best = episode
+        on_episode(index, episode, best)
+    assert best is not None
+    return best
+
+
+def choose_renderer() -> None:
+    """Lets MuJoCo and SDL draw where there is no display; must come before MuJoCo is imported.
+
+    What the user chose by MUJOCO_GL stays. Otherwise EGL and OSMesa are tried, each in a process of its
+    own, since a process settles on one; where neither works nothing is chosen and drawing will fail.
+    """
+    if sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+        return
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    if "MUJOCO_GL" in os.environ or "mujoco" in sys.modules:
+        return
+    for backend in _BACKENDS:
+        if _works(backend):
+            os.environ["MUJOCO_GL"] = backend
+            return
+
+
+def _works(backend: str) -> bool:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE],
+            env={**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend},
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _try_to_render(
+    render: Callable[[dm_env.Environment], np.ndarray], environment: dm_env.Environment
+) -> np.ndarray:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # third parties', about what they import
+            return render(environment)
+    except (ValueError, MemoryError):
+        raise  # says what is wrong with the size or the camera
+    except Exception as error:  # libraries for drawing fail in many ways
+        backend = os.environ.get("MUJOCO_GL")
+        raise ValueError(
+            f"`environment` must be one that can be drawn on this machine, but that failed: {error} "
+            f"(MUJOCO_GL is {repr(backend) if backend else 'not set'}). Without a display MuJoCo draws with "
+            "EGL or OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before "
+            "the command. A Gymnasium environment that names a package needs that one."
+        ) from error
