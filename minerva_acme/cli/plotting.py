@@ -1,7 +1,7 @@
 """`minerva plot`."""
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ def run(
     metric: str = _RETURNS[0],
     group: str = "agent",
     published: Sequence[str] | None = None,
+    aggregate: bool = False,
     seed: int = 0,
 ) -> int:
     """Draws the learning curves of runs; returns the exit status.
@@ -52,6 +53,8 @@ def run(
             hyperparameters too, such as "agent,critic_target".
         published: algorithms drawn as a backdrop where there are numbers of theirs ("none": none);
             None: those nearest to the runs' agents.
+        aggregate: whether all tasks go into one panel, as the interquartile mean over seeds and tasks; for
+            dm_control's, whose returns share a scale, from 0 to 1000.
         seed: of the bootstrap.
     """
     try:
@@ -64,24 +67,20 @@ def run(
     found = list(_read(directories, metric, group.split(","), console))
     if not found:
         raise ValueError(f"None of the runs has a number of '{metric}' yet. Wait for the first, or train on.")
-    panels = []
     generator = np.random.default_rng(seed)
-    for environment in sorted({run.description.environment for run in found}):
-        members = [run for run in found if run.description.environment == environment]
-        panels.append(
-            figure.Panel(
-                title=_title(environment),
-                groups=[
-                    _make_group(figure, label, members, generator, console)
-                    for label in dict.fromkeys(run.label for run in members)
-                ],
-                published=_published(environment, members, published) if metric in _RETURNS else [],
-                random=_random_return(members) if metric in _RETURNS else None,
-                limits=_limits(environment, metric),
-            )
-        )
+    by_environment: dict[str, list[_Run]] = {}
+    for item in sorted(found, key=lambda item: item.description.environment):
+        by_environment.setdefault(item.description.environment, []).append(item)
+    if aggregate and metric not in _RETURNS:
+        raise ValueError(f"`metric` must be a return to be aggregated over tasks, got '{metric}'.")
+    parts = [by_environment] if aggregate else [{name: members} for name, members in by_environment.items()]
+    panels = [_make_panel(part, metric, published, generator, console) for part in parts]
     files = figure.save(figure.draw(panels, y_label=_y_label(metric)), out)
-    console.print(f"Wrote {', '.join(map(str, files))}. For the caption: {_caption(metric)}")
+    console.print(
+        f"Wrote {', '.join(map(str, files))}. For the caption: {_y_label(metric)}; lines: interquartile mean "
+        f"over seeds{' and tasks' if aggregate else ''} (below four runs their mean), shaded: 95% stratified "
+        "percentile bootstrap interval, 2000 resamples; thin lines: single runs."
+    )
     return 0
 
 
@@ -130,22 +129,52 @@ def _label(description: runs.RunDescription, group: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def _make_group(
-    figure: Any,
-    label: str,
-    members: Sequence[_Run],
+def _make_panel(
+    by_environment: Mapping[str, Sequence[_Run]],
+    metric: str,
+    published: Sequence[str] | None,
     generator: np.random.Generator,
     console: rich_console.Console,
-) -> Any:
-    group = [run for run in members if run.label == label]
-    _warn(group, console)
-    common = showing.at_common_steps([run.curve for run in group])
-    return figure.Group(
-        label=label,
-        seeds=[run.curve for run in group],
-        mean=showing.Curve(common.env_steps, showing.interquartile_mean(common.values.T)),
-        interval=showing.bootstrap_interval([common.values], generator=generator),
+) -> showing.Panel:
+    """Makes the panel of one environment, or of several together."""
+    environments = list(by_environment)
+    if len(environments) > 1:
+        _check_one_scale(environments)
+    labels = dict.fromkeys(run.label for members in by_environment.values() for run in members)
+    groups = []
+    for label in labels:
+        tasks = [[run for run in members if run.label == label] for members in by_environment.values()]
+        if not all(tasks):
+            missing = [name for name, members in zip(environments, tasks, strict=True) if not members]
+            raise ValueError(
+                f"`aggregate` must be over the same tasks for each curve, got no runs of {label} on "
+                f"{', '.join(missing)}. Train them or leave these tasks out."
+            )
+        for members in tasks:
+            _warn(members, console)
+        groups.append(showing.make_group(label, [[run.curve for run in task] for task in tasks], generator))
+    backdrop, random = [], None
+    if metric in _RETURNS:
+        backdrop = _published(by_environment, published)
+        randoms = [_random_return(members) for members in by_environment.values()]
+        if None not in randoms:
+            random = float(np.mean([value for value in randoms if value is not None]))
+    return showing.Panel(
+        title=_title(environments[0]) if len(environments) == 1 else f"{len(environments)} tasks",
+        groups=groups,
+        published=backdrop,
+        random=random,
+        limits=_limits(environments[0], metric),
     )
+
+
+def _check_one_scale(environments: Sequence[str]) -> None:
+    others = [name for name in environments if not name.startswith("dm_control/")]
+    if others:
+        raise ValueError(
+            "`aggregate` must be over tasks of dm_control, whose returns go from 0 to 1000, got "
+            f"{', '.join(others)}. Without it each has a panel of its own."
+        )
 
 
 def _warn(group: Sequence[_Run], console: rich_console.Console) -> None:
@@ -174,16 +203,23 @@ def _warn(group: Sequence[_Run], console: rich_console.Console) -> None:
 
 
 def _published(
-    environment: str, members: Sequence[_Run], wanted: Sequence[str] | None
+    by_environment: Mapping[str, Sequence[_Run]], wanted: Sequence[str] | None
 ) -> list[tuple[str, showing.Curve]]:
+    """Returns what was published of the environment, or the means of what was of all of several."""
     if wanted is None:
-        agents = dict.fromkeys(run.description.agent for run in members)
+        agents = dict.fromkeys(run.description.agent for runs in by_environment.values() for run in runs)
         wanted = list(dict.fromkeys(name for agent in agents for name in _BACKDROP.get(agent, ())))
-    names = [name for name in wanted if name != "none"]
-    return [
-        (f"{_PUBLISHED_NAMES[found.algorithm]}, published: mean of {found.num_seeds} seeds", found.curve)
-        for found in showing.published_curves(environment, names)
-    ]
+    backdrop = []
+    for name in wanted:
+        if name == "none":
+            continue
+        found = [curve for task in by_environment for curve in showing.published_curves(task, [name])]
+        if len(found) == len(by_environment):
+            common = showing.at_common_steps([published.curve for published in found])
+            seeds = min(published.num_seeds for published in found)
+            curve = showing.Curve(common.env_steps, common.values.mean(axis=0))
+            backdrop.append((f"{_PUBLISHED_NAMES[name]}, published: mean of {seeds} seeds", curve))
+    return backdrop
 
 
 def _random_return(members: Sequence[_Run]) -> float | None:
@@ -211,10 +247,3 @@ def _title(environment: str) -> str:
 def _y_label(metric: str) -> str:
     names = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
     return names.get(metric, metric.partition("/")[2].replace("_", " "))
-
-
-def _caption(metric: str) -> str:
-    return (
-        f"{_y_label(metric)}; lines: interquartile mean over seeds (below four seeds the mean), shaded: 95% "
-        "percentile bootstrap interval, 2000 resamples; thin lines: seeds."
-    )

@@ -109,8 +109,8 @@ def run(
             movie.write_gif(film, files["gif"], frames_per_second=rate)
     if not np.isclose(drawn.episode_return, best.episode_return):
         console.print(
-            f"Played again from the same seed, the episode's return was {drawn.episode_return:.2f}: the environment draws "
-            "from something else than its seed. The film shows that episode."
+            f"Played again from the same seed, the episode's return was {drawn.episode_return:.2f}: the "
+            "environment draws from something else than its seed. The film shows that episode."
         )
     console.print(
         f"{description.agent} on {description.environment}, {int(checkpoint.name):,} environment steps: "

@@ -9,6 +9,7 @@ from minerva_acme.showing.curves import (
     read_curve,
     thin,
 )
+from minerva_acme.showing.panels import Group, Panel, describe_seeds, make_group
 from minerva_acme.showing.statistics import (
     Interval,
     bootstrap_interval,
@@ -19,11 +20,15 @@ from minerva_acme.showing.statistics import (
 __all__ = [
     "Curve",
     "Curves",
+    "Group",
     "Interval",
+    "Panel",
     "PublishedCurve",
     "at_common_steps",
     "bootstrap_interval",
+    "describe_seeds",
     "interquartile_mean",
+    "make_group",
     "nominal_coverage",
     "published_curves",
     "read_curve",

@@ -3,7 +3,7 @@
 import itertools
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -12,20 +12,21 @@ from matplotlib import figure as mpl_figure
 from matplotlib import lines as mpl_lines
 from matplotlib import ticker as mpl_ticker
 
-from minerva_acme.showing import curves, statistics
+from minerva_acme.showing import curves
+from minerva_acme.showing.panels import Panel, describe_seeds
 
 # Okabe and Ito (2008), told apart by the colour-blind too; yellow, pale on paper, is left out.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _PUBLISHED_STYLES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 1, 1, 1, 1, 1)))
 _GREY = "0.5"
-_MAX_SEEDS_DRAWN = 5
+_MAX_RUNS_DRAWN = 5
 _MAX_MARKED_POINTS = 15
 _MIN_PUBLISHED_POINTS = 3
 _INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3)}  # of the panels, by columns; the legend comes to that
 _WIDE_INCHES_PER_PANEL = (2.25, 1.75)
 _MAX_COLUMNS = 3
 _DOTS_PER_INCH = 300
-_STYLE = {
+_STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -43,25 +44,6 @@ _STYLE = {
     "svg.hashsalt": "minerva",
     "pdf.fonttype": 42,
 }
-
-
-class Group(NamedTuple):
-    """Runs that differ in their seed alone."""
-
-    label: str
-    seeds: Sequence[curves.Curve]  # each as far as it went
-    mean: curves.Curve  # interquartile mean, at common steps
-    interval: statistics.Interval | None  # at the mean's steps
-
-
-class Panel(NamedTuple):
-    """One environment."""
-
-    title: str
-    groups: Sequence[Group]
-    published: Sequence[tuple[str, curves.Curve]] = ()  # with their labels
-    random: float | None = None  # what uniformly random actions reach
-    limits: tuple[float, float] | None = None  # of the vertical axis; None: as the curves need
 
 
 def draw(panels: Sequence[Panel], *, y_label: str) -> mpl_figure.Figure:
@@ -145,7 +127,10 @@ def format_steps(steps: float, _position: object = None) -> str:
 
 
 def _draw_panel(
-    ax: mpl_axes.Axes, panel: Panel, colours: dict[str, str], styles: dict[str, tuple[int, tuple[float, ...]]]
+    ax: mpl_axes.Axes,
+    panel: Panel,
+    colours: dict[str, str],
+    styles: dict[str, tuple[int, tuple[float, ...]]],
 ) -> None:
     for label, curve in panel.published:
         ax.plot(*curve, color=_GREY, linestyle=styles[label], linewidth=1.0, zorder=1)
@@ -153,9 +138,9 @@ def _draw_panel(
         ax.axhline(panel.random, color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
     for group in panel.groups:
         colour = colours[group.label]
-        if 1 < len(group.seeds) <= _MAX_SEEDS_DRAWN:
-            for seed in group.seeds:
-                ax.plot(*curves.thin(seed), color=colour, linewidth=0.5, alpha=0.45, zorder=2)
+        if 1 < len(group.runs) <= _MAX_RUNS_DRAWN:
+            for run in group.runs:
+                ax.plot(*curves.thin(run), color=colour, linewidth=0.5, alpha=0.45, zorder=2)
         if group.interval is not None:
             ax.fill_between(
                 group.mean.env_steps, *group.interval, color=colour, alpha=0.2, linewidth=0, zorder=2
@@ -187,8 +172,8 @@ def _draw_panel(
 
 
 def _horizontal_limits(panel: Panel) -> tuple[float, float]:
-    seeds = [seed.env_steps for group in panel.groups for seed in group.seeds]
-    first, last = float(min(steps[0] for steps in seeds)), float(max(steps[-1] for steps in seeds))
+    runs = [run.env_steps for group in panel.groups for run in group.runs]
+    first, last = float(min(steps[0] for steps in runs)), float(max(steps[-1] for steps in runs))
     for _, curve in panel.published:
         wanted = float(curve.env_steps[:_MIN_PUBLISHED_POINTS][-1])
         if wanted <= 2.0 * last:
@@ -197,7 +182,7 @@ def _horizontal_limits(panel: Panel) -> tuple[float, float]:
 
 
 def _set_vertical_limits(ax: mpl_axes.Axes, panel: Panel) -> None:
-    shown = [curves.thin(seed).values for group in panel.groups for seed in group.seeds]
+    shown = [curves.thin(run).values for group in panel.groups for run in group.runs]
     shown += [np.concatenate(group.interval) for group in panel.groups if group.interval is not None]
     if panel.random is not None:
         shown.append(np.array([panel.random]))
@@ -215,8 +200,8 @@ def _legend_handles(
 ) -> list[mpl_lines.Line2D]:
     handles = []
     for label, colour in colours.items():
-        counts = [len(group.seeds) for panel in panels for group in panel.groups if group.label == label]
-        text = f"{label}: {describe_seeds(counts)}"
+        groups = [group for panel in panels for group in panel.groups if group.label == label]
+        text = f"{label}: {describe_seeds(groups)}"
         handles.append(mpl_lines.Line2D([], [], color=colour, linewidth=1.5, label=text))
     for label, style in styles.items():
         handles.append(mpl_lines.Line2D([], [], color=_GREY, linestyle=style, linewidth=1.0, label=label))
@@ -225,16 +210,3 @@ def _legend_handles(
             mpl_lines.Line2D([], [], color=_GREY, linestyle=":", linewidth=0.8, label="Random actions")
         )
     return handles
-
-
-def describe_seeds(counts: Sequence[int]) -> str:
-    """Says how many seeds the curves of a label have in its panels, and what bands of so few are worth."""
-    fewest, most = min(counts), max(counts)
-    text = f"{fewest} seed" if most == 1 else f"{fewest if fewest == most else f'{fewest}-{most}'} seeds"
-    if most == 1:
-        return f"{text}, no interval"
-    coverages = [statistics.nominal_coverage(count) for count in sorted({fewest, most})]
-    few = " to ".join(f"{coverage:.0%}" for coverage in coverages if coverage is not None)
-    if fewest == 1:
-        text += " (no interval for 1)"
-    return f"{text}, band is their range (covers {few})" if few else text
