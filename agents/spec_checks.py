@@ -19,9 +19,7 @@ def check_vector(agent: str, name: str, spec: Any, way_out: str) -> None:
         or len(spec.shape) != 1
         or not spec.shape[0]
     ):
-        raise ValueError(
-            f"{agent} needs {name} that are one float32 vector, got {describe(spec)}. {way_out}"
-        )
+        raise ValueError(f"{agent} needs {name} that are one float32 vector, got {describe(spec)}. {way_out}")
 
 
 def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:

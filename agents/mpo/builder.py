@@ -135,4 +135,3 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         from minerva_acme.replay import layouts
 
         return layouts.TrajectoryLayout(spec, self._config.sequence_length, acting.extras_spec(spec))
-

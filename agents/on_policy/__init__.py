@@ -1,4 +1,4 @@
-"""What PPO and V-MPO are both made of: acting, rollouts prepared for learning, and the builder's common part."""
+"""What PPO and V-MPO are both made of: acting, rollouts made ready, and the builder's common part."""
 
 from minerva_acme.agents.on_policy.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
 from minerva_acme.agents.on_policy.actions import (

@@ -99,9 +99,7 @@ class BehaviourPolicy(_Acting):
             parameters = tree.map_structure(torch.Tensor.numpy, policy)
         return actors.PolicyOutput(
             action=self._raw_actions.to_environment(raw),
-            extras=BehaviourExtras(
-                log_prob=log_prob.numpy(), raw_action=raw.numpy(), parameters=parameters
-            ),
+            extras=BehaviourExtras(log_prob=log_prob.numpy(), raw_action=raw.numpy(), parameters=parameters),
         )
 
 

@@ -153,7 +153,7 @@ class RolloutEvaluator(core.Saveable):
         return self._return_norm.scale(rollout.reward)
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
-        """V of what each step led to: the value of the next row, but where the episode or the rollout ends."""
+        """V of what each step led to: that of the next row, but where the episode or the rollout ends."""
         v_tp1 = torch.empty_like(v_t)
         v_tp1[:-1] = v_t[1:]
         ends = rollout.last > 0

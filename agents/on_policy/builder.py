@@ -62,9 +62,7 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
         )
         spec_checks.check_bounded(self.name, spec)
 
-    def make_networks(
-        self, spec: specs.EnvironmentSpec, generator: torch.Generator
-    ) -> networks.ActorCritic:
+    def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.ActorCritic:
         config = self._config
         discrete = isinstance(spec.actions, specs.DiscreteArray)
         return networks.make_actor_critic(

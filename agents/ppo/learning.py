@@ -90,9 +90,7 @@ class PPOLearner(core.Learner):
         except learning.NonFinite as error:
             self._skipped.skipped(self._num_steps, error)
         self._num_steps += 1
-        self._log.write(
-            {**metrics, "learning_rate": learning_rate, "skipped_batches": self._skipped.total}
-        )
+        self._log.write({**metrics, "learning_rate": learning_rate, "skipped_batches": self._skipped.total})
 
     def _anneal(self) -> float:
         left = 1.0
