@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import dm_env
@@ -22,8 +22,8 @@ class RunOptions:
     """Environment steps of training in all, resumed ones included."""
     seed: int = 0
     """Reproduces networks, exploration and environments."""
-    device: str = "cpu"
-    """Where the learner computes: cpu, cuda, cuda:1, ..."""
+    device: str = "auto"
+    """Where the learner computes: cpu, cuda, cuda:1, ...; auto: CUDA where torch finds it, else the CPU."""
     replay: Literal["auto", "reverb", "memory"] = "auto"
     """Where replay is kept: `reverb`; `memory`, which is of this process alone, and with which a seed gives
     the same run twice; `auto`: Reverb where it is installed."""
@@ -41,6 +41,8 @@ class RunOptions:
     """Seconds between rows of the learner's log, whose last row is always written."""
     tensorboard: bool = True
     """Whether logs are written as TensorBoard events beside the CSV files."""
+    wandb: bool = False
+    """Whether logs go to Weights & Biases too; WANDB_MODE=offline keeps them on this machine."""
 
     def __post_init__(self) -> None:
         for name in ("num_env_steps", "evaluation_episodes"):
@@ -52,16 +54,23 @@ class RunOptions:
         if self.replay not in ("auto", "reverb", "memory"):
             raise ValueError(f"`replay` must be one of auto, reverb and memory, got '{self.replay}'.")
         try:
-            device = torch.device(self.device)
+            device = self.torch_device
         except RuntimeError as error:
             raise ValueError(
-                f"`device` must be like 'cpu', 'cuda' or 'cuda:1', got '{self.device}'."
+                f"`device` must be like 'cpu', 'cuda', 'cuda:1' or 'auto', got '{self.device}'."
             ) from error
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(
                 f"`device` is '{self.device}' but torch {torch.__version__} finds no CUDA device. "
                 "Use 'cpu', or install a CUDA build of torch."
             )
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Where the learner computes, `auto` decided."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,3 +85,5 @@ class ExperimentConfig(RunOptions):
     """The run's own folder: logs and checkpoints. A run found there is resumed."""
     observers: Sequence[environment_loop.Observer] = ()
     """Look on in training and add their metrics to each episode's row; see `minerva_acme.observers`."""
+    description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What the run is, such as its hyperparameters: TensorBoard and Weights & Biases show it."""

@@ -6,7 +6,8 @@ import functools
 import logging
 import pathlib
 import shutil
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import dm_env
@@ -30,6 +31,8 @@ from minerva_acme.replay import backends
 
 _logger = logging.getLogger(__name__)
 
+_MIN_METRICS_SECONDS = 0.5  # asking a replay server for its state takes about a millisecond
+
 
 class Progress(NamedTuple):
     """Where a run stands."""
@@ -40,6 +43,9 @@ class Progress(NamedTuple):
     last_episode_return: float | None  # of the last training episode
     last_evaluation: evaluation.Evaluation | None
     phase: str  # "train", "evaluate" or "save"
+    num_episodes: int = 0  # training episodes that ended
+    # The learner's newest logged row and the state of replay, read every `log_period_seconds`.
+    metrics: Mapping[str, float] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,6 +118,7 @@ class _Run:
         self._directory = pathlib.Path(config.directory)
         self._seeds = _Seeds(config.seed)
         builder = config.builder
+        device = config.torch_device
 
         # The environment comes first: an agent that cannot play in it says so before anything starts.
         self._environment = self._make_environment()
@@ -127,19 +134,29 @@ class _Run:
         scratch = self._directory / ".replay"
         shutil.rmtree(scratch, ignore_errors=True)
         resources.callback(shutil.rmtree, scratch, ignore_errors=True)
+        tables = builder.make_replay_tables(spec)
         server = resources.enter_context(
             backends.make_server(
-                builder.make_replay_tables(spec),
+                tables,
                 config.replay,
                 seed=self._seeds.number("replay"),
-                device=config.device,
+                device=str(device),
                 checkpoint_directory=str(scratch),
                 restore_from=str(replay_files) if replay_files else None,
             )
         )
         self._client = resources.enter_context(server.client())
+        self._tables = [table.name for table in tables]
 
         self._counter = counting.Counter()
+        self._newest_row = loggers.NewestRow()
+        self._metrics: dict[str, float] = {}
+        self._metrics_due = loggers.EverySeconds(max(config.log_period_seconds, _MIN_METRICS_SECONDS))
+        self._wandb = None
+        if config.wandb:
+            self._wandb = resources.enter_context(
+                loggers.WandbRun(self._directory, config=dict(config.description))
+            )
         self._loggers = {
             label: resources.enter_context(self._make_logger(label, steps_key))
             for label, steps_key in (
@@ -148,7 +165,6 @@ class _Run:
                 ("evaluator", "actor_steps"),
             )
         }
-        device = torch.device(config.device)
         networks = builder.make_networks(spec, self._seeds.generator("networks"))
         dataset = builder.make_dataset(self._client, spec, device)
         resources.callback(dataset.close)  # type: ignore[attr-defined]
@@ -340,8 +356,22 @@ class _Run:
                 last_episode_return=self._episode_return,
                 last_evaluation=self._latest[1] if self._latest else None,
                 phase=phase,
+                num_episodes=int(self._counter.get_counts().get("actor_episodes", 0)),
+                metrics=self._read_metrics(),
             )
         )
+
+    def _read_metrics(self) -> Mapping[str, float]:
+        if self._metrics_due({}):
+            infos = [self._client.table_info(table) for table in self._tables]
+            inserted = sum(info.inserted for info in infos)
+            self._metrics = {
+                **{name: v for name, v in self._newest_row.row.items() if not isinstance(v, str)},
+                "replay/size": sum(info.size for info in infos),
+                "replay/max_size": sum(info.max_size for info in infos),
+                "replay/samples_per_insert": sum(info.sampled for info in infos) / max(inserted, 1),
+            }
+        return self._metrics
 
     def _save(self, stopping: bool) -> None:
         self._report("save")
@@ -359,9 +389,7 @@ class _Run:
             "policy": self._policy.save(),
             "policy_variables": self._policy_variables(),
             "environment": self._environment.save() if hasattr(self._environment, "save") else None,
-            "adders": [
-                adder.save() if isinstance(adder, core.Saveable) else None for adder in self._adders
-            ],
+            "adders": [adder.save() if isinstance(adder, core.Saveable) else None for adder in self._adders],
             "inserted": self._inserted,
             "learned": self._learned,
             "random": _pack(self._random),
@@ -376,7 +404,7 @@ class _Run:
         return [tree.map_structure(torch.from_numpy, value) for value in values]
 
     def _restore(self, checkpoint: pathlib.Path, with_replay: bool) -> None:
-        state = checkpointing.load_state(checkpoint, self._config.device)
+        state = checkpointing.load_state(checkpoint, self._config.torch_device)
         self._counter.restore(state["counter"])
         self._learner.restore(state["learner"])
         self._policy.restore(state["policy"])
@@ -405,9 +433,16 @@ class _Run:
             steps_key=steps_key,
             terminal=False,
             tensorboard=self._config.tensorboard,
+            others=self._other_loggers(label, steps_key),
             # Every episode and evaluation is a row; of learner steps there are too many.
             time_delta=self._config.log_period_seconds if label == "learner" else 0.0,
         )
+
+    def _other_loggers(self, label: str, steps_key: str) -> list[loggers.Logger]:
+        others: list[loggers.Logger] = [self._newest_row] if label == "learner" else []
+        if self._wandb is not None:
+            others.append(self._wandb.make_logger(label, steps_key))
+        return others
 
 
 def _pack(result: evaluation.Evaluation | None) -> Any:

@@ -1,14 +1,15 @@
-"""Rows of named values, to the terminal, to CSV files and to TensorBoard."""
+"""Rows of named values, to the terminal, to CSV files, to TensorBoard and to Weights & Biases."""
 
 from minerva_acme.loggers.asynchronous import AsyncLogger
 from minerva_acme.loggers.base import Logger
-from minerva_acme.loggers.combinators import Aggregator, Dispatcher, StepFilter, TimeFilter
+from minerva_acme.loggers.combinators import Aggregator, Dispatcher, NewestRow, StepFilter, TimeFilter
 from minerva_acme.loggers.csv import CSVLogger
 from minerva_acme.loggers.default import make_default_logger
 from minerva_acme.loggers.rates import EverySeconds, EverySteps, Rate
 from minerva_acme.loggers.summaries import SeriesSummary, Summary
-from minerva_acme.loggers.tensorboard import TensorBoardLogger
+from minerva_acme.loggers.tensorboard import TensorBoardLogger, write_description
 from minerva_acme.loggers.terminal import TerminalLogger
+from minerva_acme.loggers.wandb import WandbRun
 
 __all__ = [
     "Aggregator",
@@ -18,6 +19,7 @@ __all__ = [
     "EverySeconds",
     "EverySteps",
     "Logger",
+    "NewestRow",
     "Rate",
     "SeriesSummary",
     "StepFilter",
@@ -25,5 +27,7 @@ __all__ = [
     "TensorBoardLogger",
     "TerminalLogger",
     "TimeFilter",
+    "WandbRun",
     "make_default_logger",
+    "write_description",
 ]

@@ -35,6 +35,19 @@ class Dispatcher(base.Logger):
             raise ExceptionGroup(f"{len(errors)} loggers failed {doing}", errors)
 
 
+class NewestRow(base.Logger):
+    """Keeps the newest row, for who wants to look at it."""
+
+    def __init__(self) -> None:
+        self.row: base.PlainRow = {}
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        self.row = base.to_plain(values)
+
+    def close(self) -> None:
+        pass
+
+
 class _LastRow(base.Logger):
     """Hands on the rows that are due, and the last one at the latest when it is closed."""
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 
 from minerva_acme.loggers import base, combinators
 from minerva_acme.loggers import csv as csv_loggers
@@ -18,6 +19,7 @@ def make_default_logger(
     csv: bool = True,
     tensorboard: bool = True,
     time_delta: float = 0.0,
+    others: Sequence[base.Logger] = (),
 ) -> base.Logger:
     """Makes the loggers that a run's folder holds, behind one.
 
@@ -29,6 +31,7 @@ def make_default_logger(
         csv: whether to write `<directory>/<label>.csv`.
         tensorboard: whether to write events under `<directory>/tensorboard`.
         time_delta: seconds between rows; the last one is written all the same.
+        others: more loggers that get the same rows, owned from here on.
     """
     loggers: list[base.Logger] = []
     if terminal:
@@ -37,5 +40,5 @@ def make_default_logger(
         loggers.append(csv_loggers.CSVLogger(directory, label))
     if tensorboard:
         folder = pathlib.Path(directory) / "tensorboard"
-        loggers.append(tensorboard_loggers.TensorBoardLogger(folder, label, steps_key))
-    return combinators.TimeFilter(combinators.Dispatcher(loggers), time_delta)
+        loggers.append(tensorboard_loggers.TensorBoardLogger(folder, label, steps_key, group=label))
+    return combinators.TimeFilter(combinators.Dispatcher([*loggers, *others]), time_delta)

@@ -1,0 +1,90 @@
+"""Rows to Weights & Biases."""
+
+import os
+import pathlib
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from minerva_acme.loggers import base
+
+
+class WandbRun:
+    """A run of Weights & Biases, whose loggers write to it; a context manager.
+
+    Where nobody is logged in there, or without a network, `WANDB_MODE=offline` keeps everything in
+    `<directory>/wandb`, from where `wandb sync` sends it. A run that goes on in the same folder goes on
+    there too.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, config: Mapping[str, Any], project: str = "minerva-acme"
+    ) -> None:
+        """Starts the run, or goes on with it.
+
+        Args:
+            directory: the run's folder; its name is the run's.
+            config: what the run is, such as its hyperparameters.
+            project: where it is shown, unless WANDB_PROJECT says otherwise.
+
+        Raises:
+            ValueError: wandb is not installed, or does not start; the message says what to do.
+        """
+        try:
+            import wandb
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                "Logging to Weights & Biases needs wandb, which is not installed: "
+                "pip install 'minerva-acme[wandb]', or leave wandb out of --log."
+            ) from error
+        folder = pathlib.Path(directory)
+        (folder / "wandb").mkdir(parents=True, exist_ok=True)
+        identity = folder / "wandb" / "run-id"
+        if not identity.exists():
+            identity.write_text(uuid.uuid4().hex[:12], encoding="utf-8")
+        try:
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT", project),
+                dir=folder,
+                name=folder.resolve().name,
+                id=identity.read_text(encoding="utf-8"),
+                resume="allow",
+                config=dict(config),
+            )
+        except wandb.Error as error:
+            raise ValueError(
+                f"Weights & Biases did not start: {error} Log in (wandb login), or set WANDB_MODE=offline."
+            ) from error
+
+    def make_logger(self, label: str, steps_key: str) -> base.Logger:
+        """Makes a logger whose rows appear as `<label>/<name>`, drawn against `<label>/<steps_key>`."""
+        self._run.define_metric(f"{label}/*", step_metric=f"{label}/{steps_key}")
+        return _WandbLogger(self._run, label)
+
+    def close(self) -> None:
+        """Waits until everything is sent or written; closing twice is fine."""
+        self._run.finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _WandbLogger(base.Logger):
+    def __init__(self, run: Any, label: str) -> None:
+        self._run = run
+        self._label = label
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        self._run.log({f"{self._label}/{name}": value for name, value in base.to_plain(values).items()})
+
+    def close(self) -> None:
+        """The run is its owner's to close."""
