@@ -4,6 +4,7 @@ import csv
 import difflib
 import functools
 import importlib.resources
+import io
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -60,18 +61,17 @@ def read_curve(directory: pathlib.Path, metric: str) -> Curve:
     path = directory / f"{file}.csv"
     rows: list[dict[str, str]] = []
     if path.exists():
-        with open(path, encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines))
+        text = path.read_text(encoding="utf-8")
+        # A kill, or a look at the wrong moment, leaves half a row at the end.
+        rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
     if metric not in _metrics(directory) and (rows or not path.exists()):
         raise ValueError(_missing(directory, metric))
     points: list[tuple[float, float]] = []
     for row in rows:
         step, value = _number(row.get(STEPS)), _number(row.get(column))
-        if math.isnan(step):
-            continue  # the half of a row that a kill left
-        while points and points[-1][0] > step:
-            points.pop()
-        if math.isfinite(value):
+        if points and step < points[-1][0]:  # resumed from a checkpoint
+            points = [point for point in points if point[0] < step]
+        if math.isfinite(step) and math.isfinite(value):
             points.append((step, value))
     return _average_equal_steps(np.reshape(points, (-1, 2)))
 
