@@ -152,6 +152,8 @@ class _Run:
         self._newest_row = loggers.NewestRow()
         self._metrics: dict[str, float] = {}
         self._metrics_due = loggers.EverySeconds(max(config.log_period_seconds, _MIN_METRICS_SECONDS))
+        if config.tensorboard and config.description:
+            loggers.write_description(self._directory / "tensorboard", config.description)
         self._wandb = None
         if config.wandb:
             self._wandb = resources.enter_context(
@@ -269,6 +271,9 @@ class _Run:
         """Plays and learns to the end or to the stop; returns the steps at the last save."""
         config = self._config
         saved_at = steps = self._env_steps
+        # A run that was stopped may have written something that it did not learn from any more. Before
+        # the next step is made, so that on-policy agents make it with the newest weights.
+        self._learn(stop)
         while steps < config.num_env_steps and not stop:
             episodes = self._play_step()
             self._learn(stop)
