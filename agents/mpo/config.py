@@ -90,6 +90,13 @@ class MPOConfig:
     max_skipped_batches: int = 10
     """Batches in a row that may be skipped for non-finite values; one more is an error."""
 
+    # Speed.
+    target_precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the target critic's hidden products. With bfloat16, values within a state must
+    differ by more than 0.2 % of their size: the learner logs it and warns."""
+    compile: bool = False
+    """Whether torch.compile fuses the target critic's activations: half a minute at the start."""
+
     # Replay and acting.
     max_replay_size: int = 1_000_000
     """Sequences kept; the oldest are dropped."""
@@ -145,7 +152,7 @@ class MPOConfig:
             self.num_samples >= 2,
             ">= 2 (the weights of a single action are always 1 and teach nothing)",
         )
-        for name in ("critic_target", "critic_loss_steps", "optimizer", "acting_policy"):
+        for name in ("critic_target", "critic_loss_steps", "optimizer", "target_precision", "acting_policy"):
             choices = _CHOICES[name]
             _check(name, getattr(self, name), getattr(self, name) in choices, f"one of {choices}")
         if self.min_replay_size > self.max_replay_size:
@@ -170,6 +177,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "critic_target": ("retrace", "n_step", "one_step"),
         "critic_loss_steps": ("first", "all"),
         "optimizer": ("adam", "sgd"),
+        "target_precision": ("float32", "bfloat16"),
         "acting_policy": ("online", "target"),
     }
 )

@@ -56,10 +56,12 @@ class Summary(NamedTuple):
     wall_median: float
     wall_p10: float
     cpu_median: float
+    cpu_p10: float
     # How many times faster than the reference, by each of these and by the median of ratios within rounds.
     wall_ratio: float
     p10_ratio: float
     cpu_ratio: float
+    cpu_p10_ratio: float
     paired_ratio: float
     rounds: int
 
@@ -110,9 +112,11 @@ def summarise(blocks: Mapping[str, list[Block]], reference: str) -> dict[str, Su
             wall_median=median(wall(name)),
             wall_p10=_p10(wall(name)),
             cpu_median=median(cpu(name)),
+            cpu_p10=_p10(cpu(name)),
             wall_ratio=ratio(median(wall(reference)), median(wall(name))),
             p10_ratio=ratio(_p10(wall(reference)), _p10(wall(name))),
             cpu_ratio=ratio(median(cpu(reference)), median(cpu(name))),
+            cpu_p10_ratio=ratio(_p10(cpu(reference)), _p10(cpu(name))),
             paired_ratio=median(
                 [ratio(theirs, ours) for theirs, ours in zip(wall(reference), wall(name), strict=True)]
             ),

@@ -16,20 +16,21 @@ def show(benchmark: frame.Benchmark, threads: int, result: dict[str, Any]) -> No
             console.print(f"{benchmark.name}: {what}: {result[what]}", markup=False)
             return
     table = rich.table.Table(
-        title=f"{benchmark.name}, {threads} thread(s): a {benchmark.unit}, times faster than "
+        title=f"{benchmark.name}, {threads} thread(s): ms of a {benchmark.unit}, and times faster than "
         f"{benchmark.reference}",
         title_justify="left",
     )
     table.add_column("variant")
-    for column in ("ms median", "ms p10", "CPU ms", "x wall", "x p10", "x CPU", "x paired", "goal", "rounds"):
+    columns = ("wall", "p10", "CPU", "p10", "x wall", "x p10", "x CPU", "x p10", "x paired", "goal", "rounds")
+    for column in columns:
         table.add_column(column, justify="right")
     for name, values in result["variants"].items():
         summary = frame.Summary(**values)
         goal = benchmark.goals.get(name)
         table.add_row(
             name,
-            *(f"{seconds * 1e3:.4g}" for seconds in summary[:3]),
-            *(f"{ratio:.2f}" for ratio in summary[3:7]),
+            *(f"{seconds * 1e3:.4g}" for seconds in summary[:4]),
+            *(f"{ratio:.2f}" for ratio in summary[4:9]),
             "" if goal is None else f">= {goal:g}",
             str(summary.rounds),
         )

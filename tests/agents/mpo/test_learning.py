@@ -388,3 +388,95 @@ class TestContract(testing.LearnerConformance):
         environment_spec = specs.make_environment_spec(testing.FakeEnvironment())
         learner, _ = make_learner(environment_spec, repeat(make_trajectory()))
         return learner
+
+
+def learned_state(spec, config, num_steps=5):
+    batches = (Sample(make_trajectory(seed=seed)) for seed in itertools.count())
+    learner, rows = make_learner(spec, batches, config)
+    for _ in range(num_steps):
+        learner.step()
+    return learner.save(), rows.rows
+
+
+def test_bfloat16_targets_train_nearly_the_same_and_say_how_far_values_are_apart(spec):
+    config = dataclasses.replace(SMALL, target_critic_update_period=2, critic_learning_rate=1e-3)
+    exact, _ = learned_state(spec, config)
+    rounded, rows = learned_state(spec, dataclasses.replace(config, target_precision="bfloat16"))
+    differences = [
+        (exact["modules"]["critic"][name] - tensor).abs().max().item()
+        for name, tensor in rounded["modules"]["critic"].items()
+    ]
+    assert 0.0 < max(differences) < 1e-3  # five steps of 1e-3 each
+    assert all(0.0 < float(row["q/spread_rel"]) < 10.0 for row in rows)
+
+
+def test_bfloat16_targets_resume_exactly(spec):
+    config = dataclasses.replace(SMALL, target_precision="bfloat16", target_critic_update_period=100)
+    learner, _ = make_learner(spec, repeat(make_trajectory()), config)
+    other, _ = make_learner(spec, repeat(make_trajectory()), config, seed=9)
+    learner.step()
+    other.restore(learner.save())
+    learner.step()
+    other.step()
+    assert states_equal(learner.save(), other.save())
+
+
+def test_values_too_close_for_bfloat16_are_warned_of(spec, caplog):
+    config = dataclasses.replace(SMALL, target_precision="bfloat16")
+    networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(0))
+    torch.nn.init.constant_(networks.critic.head.bias, 1e4)
+    learner, _ = make_learner(spec, repeat(make_trajectory()), config, networks=networks)
+    learner.step()
+    learner.step()
+    assert caplog.text.count("too little for bfloat16") == 1
+    assert "Set `target_precision` to float32." in caplog.text
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_skipped_batch_leaves_no_trace_in_the_optimisers(spec, optimizer):
+    config = dataclasses.replace(SMALL, optimizer=optimizer)
+    good = [make_trajectory(seed=seed) for seed in range(3)]
+    bad = make_trajectory(reward=torch.full((4, 5), float("nan")))
+    states = []
+    for batches in ([bad, *good], [bad._replace(reward=torch.zeros(4, 5)), *good]):
+        learner, _ = make_learner(spec, iter([Sample(batch) for batch in batches]), config)
+        before = learner.save()
+        learner.step()
+        states.append((before, learner.save()))
+        for _ in good:
+            learner.step()
+        assert all(
+            bool(torch.isfinite(tensor).all())
+            for tensor in tree.flatten(learner.save()["modules"])
+            if isinstance(tensor, torch.Tensor)
+        )
+    (before, after_bad), (_, after_good) = states
+    assert states_equal(before["modules"], after_bad["modules"])
+    assert not states_equal(before["modules"], after_good["modules"])
+    for state in after_bad["optimizers"]:
+        tensors = [leaf for leaf in tree.flatten(state["state"]) if isinstance(leaf, torch.Tensor)]
+        assert all((tensor == 0.0).all() for tensor in tensors)
+
+
+def test_nothing_before_the_last_look_makes_the_host_wait_for_the_device(spec):
+    """No value is read until all is computed: what a CUDA graph, and a GPU's queue, need."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    events = []
+
+    class Spy(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if "_local_scalar_dense" in str(function) or "nonzero" in str(function):
+                events.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    learner, _ = make_learner(spec, repeat(make_trajectory()))
+    trajectory = make_trajectory()
+    checks = learning.FiniteChecks(torch.device("cpu"))
+    with Spy():
+        evaluation = learner._evaluate(trajectory, checks)
+        learner._update_critic(trajectory, evaluation, checks)
+        learner._update_duals_and_policy(trajectory, evaluation, checks)
+        assert events == []
+        float(evaluation.q_values[0, 0])
+        assert events != []
