@@ -40,7 +40,7 @@ class MovieWriter:
         self._rate = _rate(frames_per_second)
         self._shape: tuple[int, ...] | None = None
         self._encoder: subprocess.Popen[bytes] | None = None
-        self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- held until `close`
+        self._complaints: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -89,14 +89,13 @@ class MovieWriter:
             OSError: the encoder failed; the message is its own.
         """
         if self._encoder is None:
-            self._give_up()
             raise ValueError("At least one frame must be written before `close`, got none.")
         assert self._encoder.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._encoder.stdin.close()
         if self._encoder.wait() != 0:
             raise self._failure()
-        self._complaints.close()
+        self._release()
         os.replace(self._unfinished, self._path)
 
     @property
@@ -105,6 +104,7 @@ class MovieWriter:
 
     def _start(self, height: int, width: int) -> subprocess.Popen[bytes]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 -- held as long as the encoder
         return subprocess.Popen(
             [
                 *_ffmpeg(),
@@ -123,15 +123,19 @@ class MovieWriter:
     def _give_up(self) -> None:
         if self._encoder is not None:
             self._encoder.kill()
-            assert self._encoder.stdin is not None
-            with contextlib.suppress(OSError):
-                self._encoder.stdin.close()
             self._encoder.wait()
-            self._unfinished.unlink(missing_ok=True)
+            self._release()
+            with contextlib.suppress(OSError):
+                self._unfinished.unlink()
+
+    def _release(self) -> None:
+        assert self._encoder is not None and self._encoder.stdin is not None and self._complaints is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._encoder.stdin.close()
         self._complaints.close()
 
     def _failure(self) -> OSError:
-        assert self._encoder is not None
+        assert self._encoder is not None and self._complaints is not None
         self._encoder.wait()
         self._complaints.seek(0)
         words = self._complaints.read().decode(errors="replace").strip()
