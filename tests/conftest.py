@@ -9,8 +9,17 @@ import pytest
 import torch
 
 import minerva_acme  # noqa: F401 -- sets the environment that torch reads when it loads
+from minerva_acme.replay import backends
 
 _GRACE_SECONDS = 2.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not backends.is_reverb_installed():
+        reason = "Reverb is not installed: it has wheels for Python 3.11 on x86-64 Linux"
+        for item in items:
+            if item.get_closest_marker("reverb"):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_configure() -> None:

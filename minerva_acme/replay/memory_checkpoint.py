@@ -65,8 +65,8 @@ def load(state: State, path: str | os.PathLike[str], tables: Sequence[base.Table
         other = messages.other_backend("on Reverb", "reverb") if is_reverbs else ""
         raise base.ReplayError(messages.unfinished_checkpoint(folder, FILE) + other)
     try:
-        with np.load(folder / FILE, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open(folder / FILE, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
         described = json.loads(str(arrays.pop("described")))
         version = described["format"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

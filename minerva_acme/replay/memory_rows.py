@@ -9,7 +9,7 @@ import numpy as np
 from minerva_acme.replay import base
 
 _MAX_PAGE_BYTES = 1 << 20
-_MIN_PAGE_ROWS, _MAX_PAGE_ROWS = 16, 256
+_MIN_PAGE_ROWS, _MAX_PAGE_ROWS = 16, 256  # powers of 2
 _MAX_ROWS = np.iinfo(np.int32).max  # items keep the number of their first row as an int32
 _SLACK = 1.02  # more pages than the items seen so far would need
 
@@ -68,6 +68,7 @@ class RowStore:
         spec: base.ColumnSpec,
         fill: Callable[[], float],
         arrays: Arrays,
+        in_order: bool,
     ) -> None:
         """Initialises; nothing is allocated before the first row.
 
@@ -75,9 +76,13 @@ class RowStore:
             spec: of a row.
             fill: says how full the tables of this column are, in (0, 1].
             arrays: makes what they are kept in.
+            in_order: whether items leave in the order in which they came. Otherwise pages are small,
+                since one item that stays keeps a whole page.
         """
         row_bytes = max(1, int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize)
         page_rows = min(max(_MAX_PAGE_BYTES // row_bytes, _MIN_PAGE_ROWS), _MAX_PAGE_ROWS)
+        if not in_order:
+            page_rows = _MIN_PAGE_ROWS
         self.shift = page_rows.bit_length() - 1
         self.page_rows = 1 << self.shift
         self.spec = spec
@@ -181,6 +186,10 @@ class RowStore:
         """The places [B, length] of the rows of windows; behind the end of a shorter one, any place."""
         places = starts[:, None] + np.arange(length)
         crossing = np.flatnonzero((starts & self._mask) > self.page_rows - length)
+        if length <= self.page_rows and crossing.size:
+            # A writer alone takes pages that lie one behind the other.
+            pages = starts[crossing] >> self.shift
+            crossing = crossing[self._next[pages] != pages + 1]
         if not crossing.size:
             return places
         starts = starts[crossing]

@@ -4,30 +4,14 @@ import collections
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory_rows import Arrays, RowStore
-from minerva_acme.replay.memory_table import Table
+from minerva_acme.replay.memory_table import Owner, Pending, Table, leaves_in_order
 
 _SLICE_SECONDS = 0.5  # how long Ctrl-C may go unheard where a lock does not hear it
-
-
-class Owner(Protocol):
-    """Who created an item that its table has not yet taken."""
-
-    num_pending: int
-
-
-class Pending(NamedTuple):
-    """An item that waits for the rate limiter; its rows are held."""
-
-    owner: Owner
-    starts: list[int]
-    lengths: list[int]
-    priority: float
 
 
 class State:
@@ -47,19 +31,18 @@ class State:
         self.is_closed = False
         self.stores: dict[tuple[str, tuple[int, ...], np.dtype], RowStore] = {}
         self.tables: dict[str, Table] = {}
-        self.pending: dict[str, collections.deque[Pending]] = {}
         self._num_waiting = 0
+        in_order = all(map(leaves_in_order, tables))  # rows may be shared by all of them
         for config in tables:
             stores = {}
             for column, spec in config.signature.columns.items():
                 key = (column, tuple(spec.shape), np.dtype(spec.dtype))
                 if key not in self.stores:
-                    self.stores[key] = RowStore(spec, self._fill_of(key), arrays)
+                    self.stores[key] = RowStore(spec, self._fill_of(key), arrays, in_order)
                 stores[column] = self.stores[key]
             # A stream of its own for each table, so that what one does changes no other's draws.
             sequence = np.random.SeedSequence([seed, *config.name.encode()])
             self.tables[config.name] = Table(config, stores, np.random.Generator(np.random.PCG64(sequence)))
-            self.pending[config.name] = collections.deque()
 
     @property
     def nbytes(self) -> int:
@@ -92,20 +75,21 @@ class State:
             self.stores.clear()
             self.changed.notify_all()
 
-    def insert(self, table: Table, item: Pending) -> None:
+    def insert(
+        self, table: Table, owner: Owner, starts: list[int], lengths: list[int], priority: float
+    ) -> None:
         """Inserts an item, now or once those before it are in and the rate limiter allows it."""
-        pending = self.pending[table.config.name]
-        if pending or not table.can_insert():
-            pending.append(item)
-            item.owner.num_pending += 1
+        if table.pending or not table.can_insert():
+            table.pending.append(Pending(owner, starts, lengths, priority))
+            owner.num_pending += 1
         else:
-            table.insert(item.starts, item.lengths, item.priority)
+            table.insert(starts, lengths, priority)
             if self._num_waiting:
                 self.changed.notify_all()
 
     def draw_done(self, table: Table) -> None:
         """Lets in what waited for the samples that were just taken."""
-        pending = self.pending[table.config.name]
+        pending = table.pending
         while pending and table.can_insert():
             item = pending.popleft()
             item.owner.num_pending -= 1
@@ -116,18 +100,14 @@ class State:
     def drop_pending(self, owner: Owner) -> list[str]:
         """Forgets what an owner's tables have not taken; returns the names of those tables."""
         names = []
-        for name, pending in self.pending.items():
-            dropped = [item for item in pending if item.owner is owner]
+        for name, table in self.tables.items():
+            dropped = [item for item in table.pending if item.owner is owner]
             for item in dropped:
-                for field, start, length in zip(
-                    self.tables[name].fields, item.starts, item.lengths, strict=True
-                ):
+                for field, start, length in zip(table.fields, item.starts, item.lengths, strict=True):
                     field.store.release(start, length)
             if dropped:
                 names.append(name)
-                kept = [item for item in pending if item.owner is not owner]
-                pending.clear()
-                pending.extend(kept)
+                table.pending = collections.deque(item for item in table.pending if item.owner is not owner)
         owner.num_pending = 0
         return names
 

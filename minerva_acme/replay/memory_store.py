@@ -46,6 +46,9 @@ class MemoryServer(base.ReplayServer):
             ReplayError: the checkpoint is missing, damaged, Reverb's or of other tables.
         """
         messages.check_names(tables)
+        for table in tables:
+            for name, spec in messages.field_specs(table.signature).items():
+                messages.check_dtype(name, spec.dtype)
         if seed < 0:
             raise ValueError(f"`seed` must be >= 0, got {seed}.")
         self._state = State(tables, seed, _arrays(device))

@@ -50,8 +50,7 @@ class TensorRows:
 
     def __setitem__(self, place: Any, row: Any) -> None:
         if isinstance(place, slice):
-            other = row.tensor() if isinstance(row, TensorRows) else torch.from_numpy(row)
-            self._tensor[place] = other.view(self._tensor.dtype).to(self._tensor.device)
+            self._tensor[place] = torch.as_tensor(row).view(self._tensor.dtype).to(self._tensor.device)
             return
         if self._num_staged == _MAX_STAGED:
             self.tensor()
@@ -59,7 +58,7 @@ class TensorRows:
         self._places[self._num_staged] = place
         self._num_staged += 1
 
-    def __getitem__(self, places: slice) -> "TensorRows | torch.Tensor":
+    def __getitem__(self, places: slice) -> torch.Tensor:
         return self.tensor()[places]
 
     def tensor(self) -> torch.Tensor:

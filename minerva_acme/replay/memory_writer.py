@@ -11,7 +11,7 @@ import numpy as np
 
 from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory_rows import RowStore
-from minerva_acme.replay.memory_state import Pending, State
+from minerva_acme.replay.memory_state import State
 
 _logger = logging.getLogger(__name__)
 
@@ -68,11 +68,12 @@ class MemoryWriter(base.Writer):
                 self._refuse_item(table, fields)
             starts, lengths = [], []
             for name, _, field_length, is_variable, store in target.fields:
-                window = fields.get(name)
-                stream = None if window is None else self._streams.get(window[0])
+                if name not in fields:
+                    self._refuse_item(table, fields)
+                column, start, length = fields[name]
+                stream = self._streams.get(column)
                 if stream is None or stream.store is not store:
                     self._refuse_item(table, fields)
-                _, start, length = window
                 number = stream.origin + start
                 if (
                     start < 0
@@ -89,7 +90,7 @@ class MemoryWriter(base.Writer):
                 lengths.append(length)
             for field, start, length in zip(target.fields, starts, lengths, strict=True):
                 field.store.hold(start, length)
-            state.insert(target, Pending(self, starts, lengths, float(priority)))
+            state.insert(target, self, starts, lengths, float(priority))
             if self.num_pending > self._max_pending:
                 self._wait_for_pending(self._max_pending)
 
@@ -129,7 +130,7 @@ class MemoryWriter(base.Writer):
         raise base.ReplayError(messages.WRITER_CLOSED)
 
     def _stream(self, name: str, rows: Mapping[str, np.ndarray]) -> "_Stream":
-        """The stream that takes a row; a new one where there is none in this episode."""
+        """The stream that takes a row; a new one for the first row of a column."""
         row = rows[name]
         spec = base.ColumnSpec(tuple(row.shape), row.dtype)
         stream = self._streams.get(name)
@@ -137,13 +138,11 @@ class MemoryWriter(base.Writer):
             expected = base.ColumnSpec(stream.shape, stream.dtype)
             if spec == expected:
                 return stream
-            if stream.num_rows > stream.origin:
-                for earlier in rows:  # Nothing of what is refused is kept.
-                    if earlier == name:
-                        break
-                    self._streams[earlier].num_rows -= 1
-                raise base.ReplayError(messages.changed_row(name, expected, spec))
-            stream.close()
+            for earlier in rows:  # Nothing of what is refused is kept.
+                if earlier == name:
+                    break
+                self._streams[earlier].num_rows -= 1
+            raise base.ReplayError(messages.changed_row(name, expected, spec))
         stream = _Stream(self._state.stores.get((name, *spec)), spec, self._max_window)
         self._streams[name] = stream
         return stream
@@ -171,8 +170,8 @@ class MemoryWriter(base.Writer):
             if time.monotonic() >= deadline:
                 held_back = next(
                     name
-                    for name, pending in sorted(state.pending.items())
-                    if any(item.owner is self for item in pending)
+                    for name, table in sorted(state.tables.items())
+                    if any(item.owner is self for item in table.pending)
                 )
                 raise base.ReplayTimeout(messages.inserting_waits(state.tables[held_back].description()))
         state.check_open()

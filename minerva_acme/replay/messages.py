@@ -12,6 +12,15 @@ UNKNOWN = -1  # size of a dimension that is not the same in all items
 
 IN_MEMORY = "in memory"  # where tables are that have no address
 
+DTYPES = tuple(
+    np.dtype(name)
+    for name in (
+        *("float32", "float64", "int32", "uint8", "int16", "int8"),
+        *("int64", "bool", "uint16", "float16", "uint32", "uint64"),
+    )
+)
+"""Of the rows that can be stored, in native byte order."""
+
 _UNLIMITED = sys.float_info.max
 
 
@@ -129,6 +138,17 @@ def check_names(tables: Iterable[base.TableConfig]) -> None:
     names = [table.name for table in tables]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"`tables` must be one or more tables of different names, got {names}.")
+
+
+def check_dtype(field: str, dtype: np.dtype) -> None:
+    """Refuses what cannot be stored.
+
+    Raises:
+        ValueError: rows of this dtype cannot.
+    """
+    if dtype not in DTYPES:
+        known = ", ".join(known.name for known in DTYPES)
+        raise ValueError(f"`{field}` must be of a dtype that can be stored ({known}), got {dtype}.")
 
 
 def check_same(where: str, found: TableDescription, expected: TableDescription) -> None:
@@ -267,7 +287,7 @@ def out_of_reach(field: str, window: base.Window, first: int, num_rows: int) -> 
 def changed_row(column: str, expected: base.ColumnSpec, found: base.ColumnSpec) -> str:
     """Says that a row is not like those before it."""
     return (
-        f"A row of column '{column}' must be {_describe(expected)} as those before it in the episode, got "
+        f"A row of column '{column}' must be {_describe(expected)} as those before it, got "
         f"{_describe(found)}."
     )
 

@@ -11,29 +11,11 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from minerva_acme.replay import base
-from minerva_acme.replay.messages import TableDescription, field_specs
+from minerva_acme.replay.messages import DTYPES, TableDescription, check_dtype, field_specs
 
 # TensorFlow's numbers of the dtypes that Reverb can store.
-_DTYPE_NUMBERS = {
-    np.dtype(name): number
-    for name, number in {
-        "float32": 1,
-        "float64": 2,
-        "int32": 3,
-        "uint8": 4,
-        "int16": 5,
-        "int8": 6,
-        "int64": 9,
-        "bool": 10,
-        "uint16": 17,
-        "float16": 19,
-        "uint32": 22,
-        "uint64": 23,
-    }.items()
-}
+_DTYPE_NUMBERS = dict(zip(DTYPES, (1, 2, 3, 4, 5, 6, 9, 10, 17, 19, 22, 23), strict=True))
 _DTYPES = {number: dtype for dtype, number in _DTYPE_NUMBERS.items()}
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -43,9 +25,7 @@ def encode_signature(signature: base.ItemSignature) -> bytes:
     """Returns a table's signature as a `tensorflow.StructuredValue`, a dict of tensor specs."""
     entries = b""
     for name, spec in field_specs(signature).items():
-        if spec.dtype not in _DTYPE_NUMBERS:
-            known = ", ".join(dtype.name for dtype in _DTYPE_NUMBERS)
-            raise ValueError(f"`{name}` must be of a dtype that Reverb stores ({known}), got {spec.dtype}.")
+        check_dtype(name, spec.dtype)
         dimensions = b"".join(_field(2, _field(1, size)) for size in spec.shape)
         tensor_spec = _field(2, dimensions) + _field(3, _DTYPE_NUMBERS[spec.dtype])
         entries += _field(1, _field(1, name.encode()) + _field(2, _field(33, tensor_spec)))

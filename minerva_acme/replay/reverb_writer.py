@@ -32,7 +32,7 @@ class ReverbWriter(base.Writer):
         self._max_window = max_window
         self._timeout_seconds = timeout_seconds
         chunk_rows = min(max_window, _MAX_CHUNK_ROWS)
-        connection.tables()  # Making a writer fetches the tables too, but waits for ever.
+        self._tables = connection.tables()  # Making a writer fetches them too, but waits for ever.
         options = connection.pybind.ConstantChunkerOptions(chunk_rows, max_window)
         self._writer: Any = connection.call(
             lambda: connection.client.NewTrajectoryWriter(options, True), connection.answer_seconds
@@ -49,22 +49,30 @@ class ReverbWriter(base.Writer):
         for name in rows:
             if name not in self._columns:
                 self._columns[name] = _Column(self._max_window)
-        references = self._open().Append([rows.get(name) for name in self._columns])
+        try:
+            references = self._open().Append([rows.get(name) for name in self._columns])
+        except ValueError as error:
+            for name, row in rows.items():
+                expected, found = self._columns[name].spec, base.ColumnSpec(tuple(row.shape), row.dtype)
+                if expected not in (None, found):
+                    raise base.ReplayError(messages.changed_row(name, expected, found)) from error
+            raise
         for column, reference in zip(self._columns.values(), references, strict=True):
             if reference is not None:
                 column.append(reference)
 
     def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
+        messages.check_priority(priority)
         writer = self._open()
         # Reverb knows an item's fields by their order alone: that of their sorted names.
         windows = [self._window(name, fields[name]) for name in sorted(fields)]
+        if table not in self._tables or self._tables[table].fields.keys() != fields.keys():
+            self._refuse_misfit(table, fields, None)
         try:
             writer.CreateItem(table, priority, windows, [False] * len(windows))
         except (ValueError, RuntimeError) as error:
-            signature = self._connection.table(table).fields
-            raise base.ReplayError(
-                f"The item does not fit table '{table}', whose fields are {', '.join(signature)}: {error}"
-            ) from error
+            self._refuse_misfit(table, fields, error)
+            raise base.ReplayError(f"Table '{table}' did not take an item: {error}") from error
         self._unsent.count += 1
         self._unsent.tables.add(table)
         self._wait_for_pending(self._max_pending)
@@ -85,6 +93,17 @@ class ReverbWriter(base.Writer):
         if not self._finalizer.alive:
             raise base.ReplayError(messages.WRITER_CLOSED)
         return self._writer
+
+    def _refuse_misfit(self, table: str, fields: Mapping[str, base.Window], cause: Exception | None) -> None:
+        """Says in what an item does not fit, if it does not, by what the server says now of its table."""
+        self._tables[table] = self._connection.table(table)
+        expected, found = self._tables[table].fields, {}
+        for name, window in fields.items():
+            shape, dtype = self._columns[window.column].spec or ((), np.dtype(np.void))
+            found[name] = base.ColumnSpec((window.length, *shape), dtype)
+        reason = messages.misfit(table, expected, found)
+        if reason is not None:
+            raise base.ReplayError(reason) from cause
 
     def _window(self, field: str, window: base.Window) -> list[Any]:
         column = self._columns.get(window.column)
@@ -148,10 +167,13 @@ class _Column:
     """References to a column's newest rows."""
 
     def __init__(self, max_rows: int) -> None:
+        self.spec: base.ColumnSpec | None = None  # of its rows, once there is one
         self._references: collections.deque[Any] = collections.deque(maxlen=max_rows)
         self._num_rows = 0
 
     def append(self, reference: Any) -> None:
+        if self.spec is None:
+            self.spec = base.ColumnSpec(tuple(reference.shape), np.dtype(reference.dtype))
         self._references.append(reference)
         self._num_rows += 1
 

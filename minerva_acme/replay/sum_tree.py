@@ -18,7 +18,8 @@ class SumTree:
 
     def __init__(self, capacity: int) -> None:
         """Args: capacity: places, all of weight 0."""
-        self._num_leaves = 1 << max(0, capacity - 1).bit_length()
+        self._num_levels = max(0, capacity - 1).bit_length()
+        self._num_leaves = 1 << self._num_levels
         self._nodes = np.zeros(2 * self._num_leaves)
         self._stale: list[int] = []  # leaves whose parents do not know of them yet
 
@@ -53,31 +54,43 @@ class SumTree:
     def find(self, points: np.ndarray) -> np.ndarray:
         """Returns for each point in [0, total) the place in whose share of the total it lies."""
         self._settle()
+        leaves = self._descend(points, keep_left=False)
+        # Rounding may have put a point behind the last weight of a subtree, on a place of weight 0.
+        lost = np.flatnonzero(self._nodes[leaves] == 0.0)
+        if lost.size:
+            leaves[lost] = self._descend(points[lost], keep_left=True)
+        return leaves - self._num_leaves
+
+    def _descend(self, points: np.ndarray, keep_left: bool) -> np.ndarray:
         nodes, left_over = np.ones(len(points), np.intp), points.copy()
-        for _ in range(self._num_leaves.bit_length() - 1):
-            nodes *= 2
-            left = self._nodes[nodes]
-            # A point that rounding has put behind the last weight stays with a weight above 0.
-            is_right = (left_over >= left) & (self._nodes[nodes + 1] > 0.0)
-            left_over -= np.where(is_right, left, 0.0)
+        for _ in range(self._num_levels):
+            nodes <<= 1
+            left = self._nodes.take(nodes)
+            is_right = left_over >= left
+            if keep_left:
+                is_right &= self._nodes[nodes + 1] > 0.0
+            left_over -= left * is_right
             nodes += is_right
-        return nodes - self._num_leaves
+        return nodes
 
     def _settle(self) -> None:
         """Brings the sums up to date."""
-        if not self._stale:
-            return
-        if len(self._stale) <= _FEW:
-            nodes, item = self._nodes, self._nodes.item
-            for leaf in self._stale:
+        nodes, stale = self._nodes, self._stale
+        if len(stale) * self._num_levels > self._num_leaves:
+            width = self._num_leaves
+            while width > 1:
+                width //= 2
+                children = nodes[2 * width : 4 * width]
+                nodes[width : 2 * width] = children[::2] + children[1::2]
+        elif len(stale) > _FEW:
+            parents = np.array(stale, np.intp)
+            for _ in range(self._num_levels):
+                parents >>= 1
+                nodes[parents] = nodes[2 * parents] + nodes[2 * parents + 1]
+        else:
+            for leaf in stale:
                 node = leaf >> 1
                 while node:
-                    nodes[node] = item(2 * node) + item(2 * node + 1)
+                    nodes[node] = nodes.item(2 * node) + nodes.item(2 * node + 1)
                     node >>= 1
-        else:
-            stale = np.unique(np.array(self._stale, np.intp) >> 1)
-            while stale[0]:
-                self._nodes[stale] = self._nodes[2 * stale] + self._nodes[2 * stale + 1]
-                stale >>= 1
-                stale = stale[np.flatnonzero(np.diff(stale, prepend=-1))]  # sorted: equal ones lie together
-        self._stale.clear()
+        stale.clear()

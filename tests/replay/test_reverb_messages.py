@@ -59,7 +59,7 @@ def test_a_dtype_that_cannot_be_stored_is_refused():
         {"column": replay.ColumnSpec((), np.dtype(np.complex64))}, {"field": replay.FieldSpec("column", 1)}
     )
     with pytest.raises(
-        ValueError, match="`field` must be of a dtype that Reverb stores .*float32.*, got complex64"
+        ValueError, match="`field` must be of a dtype that can be stored .*float32.*, got complex64"
     ):
         reverb_messages.encode_signature(signature)
 

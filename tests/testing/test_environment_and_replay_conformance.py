@@ -190,7 +190,7 @@ class Sampler(replay.Sampler):
         self.sampler.close()
 
 
-class Spoils(replay.ReverbClient):
+class Spoils(replay.MemoryClient):
     spoil = staticmethod(dict)
 
     def sampler(self, table):
@@ -229,17 +229,33 @@ class Freezes(Spoils):
         return fields
 
 
-class IgnoresPriorities(replay.ReverbClient):
+class Reverses(Spoils):
+    @staticmethod
+    def spoil(fields):
+        return {name: field[::-1].copy() for name, field in fields.items()}
+
+
+class WritesAnywhere(replay.MemoryClient):
+    def writer(self, max_window):
+        return super().writer(100)
+
+
+class LosesCheckpoints(replay.MemoryClient):
+    def checkpoint(self):
+        return "/nowhere"
+
+
+class IgnoresPriorities(replay.MemoryClient):
     def update_priorities(self, table, keys, priorities):
         pass
 
 
-class KnowsEveryTable(replay.ReverbClient):
+class KnowsEveryTable(replay.MemoryClient):
     def table_info(self, table):
         return replay.TableInfo(table, 0, 0, 0, 0, 0)
 
 
-class ClosesOnce(replay.ReverbClient):
+class ClosesOnce(replay.MemoryClient):
     closed = False
 
     def close(self):
@@ -249,17 +265,25 @@ class ClosesOnce(replay.ReverbClient):
 
 
 class ReplaySuite(testing.ReplayConformance):
-    part = replay.ReverbClient
+    part = replay.MemoryClient
 
-    def make_server(self, tables):
-        server = replay.ReverbServer(tables)
-        server.client = lambda: self.part(server.address)
+    def make_server(self, tables, checkpoint_directory=None, restore_from=None):
+        server = replay.MemoryServer(
+            tables, seed=0, checkpoint_directory=checkpoint_directory, restore_from=restore_from
+        )
+        make_client = server.client
+
+        def client(*arguments, **options):
+            made = make_client(*arguments, **options)
+            made.__class__ = self.part
+            return made
+
+        server.client = client
         return server
 
 
 def case(suite, part, test, message):
-    marks = [pytest.mark.reverb] if suite is ReplaySuite else []
-    return pytest.param(suite, part, test, message, marks=marks, id=part.__name__)
+    return pytest.param(suite, part, test, message, id=part.__name__)
 
 
 @pytest.mark.parametrize(
@@ -402,6 +426,24 @@ def case(suite, part, test, message):
             Freezes,
             "a_batch_is_writable_and_nobody_elses",
             "`sample_batch` must return writable arrays, got a read-only one.",
+        ),
+        case(
+            ReplaySuite,
+            Reverses,
+            "a_batch_larger_than_a_queue_is_collected_while_it_is_written",
+            "A batch of 30 items of a queue with room for 4 must be collected bit by bit, got [29, 28,",
+        ),
+        case(
+            ReplaySuite,
+            WritesAnywhere,
+            "a_window_behind_the_writers_reach_is_refused",
+            "Expected the message '`number` must be a window of the rows 2 to 4 of column 'number'",
+        ),
+        case(
+            ReplaySuite,
+            LosesCheckpoints,
+            "a_server_without_a_folder_writes_no_checkpoint",
+            "Expected ReplayError 'wrote no checkpoint",
         ),
         case(
             ReplaySuite,

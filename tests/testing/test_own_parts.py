@@ -1,15 +1,8 @@
-"""The project's own environments, wrappers and store keep their contracts."""
+"""The project's own environments and wrappers keep their contracts; tests/replay has the stores."""
 
 import numpy as np
-import pytest
 
-from minerva_acme import environments, replay, specs, testing, wrappers
-
-
-@pytest.mark.reverb
-class TestReverb(testing.ReplayConformance):
-    def make_server(self, tables):
-        return replay.ReverbServer(tables)
+from minerva_acme import environments, specs, testing, wrappers
 
 
 class TestContinuousFake(testing.EnvironmentConformance):
