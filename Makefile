@@ -21,7 +21,7 @@ endif
 
 .PHONY: help
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (about 5 minutes)
@@ -55,6 +55,14 @@ structure: $(INSTALLED)
 .PHONY: learn
 learn: $(INSTALLED)  ## Run the long trainings whose returns the README states (hours)
 	$(LEARN_COMMAND)
+
+.PHONY: bench
+bench: $(INSTALLED)  ## Measure speed beside plain references (ARGS="mpo_learner --threads 2" chooses)
+	python -m tests.benchmarks --output runs/bench.json $(ARGS)
+
+.PHONY: bench-check
+bench-check: $(INSTALLED)  ## Measure likewise, and fail where a ratio is well below the recorded one
+	python -m tests.benchmarks --check $(ARGS)
 
 .PHONY: clean
 clean:  ## Remove what the targets made, .venv included; runs/ stays

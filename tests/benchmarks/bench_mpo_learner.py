@@ -1,8 +1,10 @@
 """A learner step of MPO beside the plain update, at the size of dm_control's cheetah."""
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from . import frame
 
@@ -20,14 +22,24 @@ def make() -> Iterator[frame.Variants]:
     plain_batches = itertools.cycle([mpo_setup.plain_batch(batch) for batch in batches])
     yield {
         "plain": lambda: plain.update(next(plain_batches)),
-        "float32": mpo_setup.make_learner(spec, config, batches).step,
+        **{
+            name: mpo_setup.make_learner(spec, dataclasses.replace(config, **settings), batches).step
+            for name, settings in _VARIANTS.items()
+        },
     }
 
+
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "float32, compiled": {"compile": True},
+    "bfloat16": {"target_precision": "bfloat16"},
+    "bfloat16, compiled": {"target_precision": "bfloat16", "compile": True},
+}
 
 BENCHMARK = frame.Benchmark(
     name="mpo_learner",
     unit="learner step",
     make=make,
     reference="plain",
-    goals={"float32": 2.5},
+    goals={"float32": 2.5, "bfloat16": 3.7},
 )
