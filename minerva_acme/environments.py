@@ -4,8 +4,10 @@ An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, 
 or that `<id>` alone, for anything that Gymnasium has registered.
 """
 
+import contextlib
 import difflib
 import importlib
+import importlib.util
 import os
 import sys
 from types import ModuleType
@@ -19,6 +21,13 @@ from minerva_acme import wrappers
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
+# What kinds of Gymnasium's own environments need besides Gymnasium.
+_NEEDED_PACKAGES = {
+    "gymnasium.envs.box2d": "Box2D",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.phys2d": "jax",
+    "gymnasium.envs.tabular": "jax",
+}
 
 
 def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm_env.Environment:
@@ -82,6 +91,30 @@ def make_training_environment(
 def list_environments() -> list[str]:
     """Returns the ids of all suite tasks and of all that Gymnasium has registered, sorted."""
     return sorted([*_list_dm_control(), *_list_gymnasium()])
+
+
+def list_makeable() -> list[str]:
+    """Returns those of `list_environments` for which everything is installed, sorted.
+
+    None of them is made to find it out: each kind is known by the packages that it needs.
+    """
+    import gymnasium
+
+    found = [
+        name
+        for name, spec in gymnasium.registry.items()
+        # The ids of environments that moved elsewhere are functions which say so.
+        if isinstance(spec.entry_point, str) and _has_packages(spec.entry_point)
+    ]
+    with contextlib.suppress(ModuleNotFoundError):
+        found += _list_dm_control()
+    return sorted(found)
+
+
+def _has_packages(entry_point: str) -> bool:
+    needed = [package for module, package in _NEEDED_PACKAGES.items() if entry_point.startswith(module)]
+    needed.append(entry_point.partition(":")[0].partition(".")[0])
+    return all(importlib.util.find_spec(package) is not None for package in needed)
 
 
 def _make_dm_control(

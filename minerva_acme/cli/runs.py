@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -13,15 +14,17 @@ _FILE = "run.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDescription:
-    """What must be the same for a run to be resumed."""
+    """What a run is; all but the options must be the same for it to be resumed."""
 
     agent: str
     environment: str
     seed: int
     hyperparameters: dict[str, Any]
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """The `RunOptions` it was last started with; empty in the folder of an older version."""
 
     def write(self, directory: pathlib.Path) -> None:
-        """Writes it, or checks that what lies there is the same.
+        """Writes it, if what lies there is the same run or nothing.
 
         Raises:
             ValueError: the folder holds another run; the message names what differs.
@@ -29,9 +32,11 @@ class RunDescription:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / _FILE).exists():
             self._check_same_as(read(directory), directory)
-            return
         content = {"version": _version.__version__, **dataclasses.asdict(self)}
-        (directory / _FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        # Replaced as a whole: whoever reads it meanwhile finds one or the other.
+        written = directory / f".{_FILE}.new"
+        written.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(written, directory / _FILE)
 
     def _check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
         asked, there = _flat(self), _flat(found)
@@ -43,35 +48,51 @@ class RunDescription:
         if differences:
             raise ValueError(
                 f"{directory} holds another run: {'; '.join(differences)}. "
-                "Choose another --directory, or the same settings to resume it."
+                f"Choose another --directory, or go on with it as it is: minerva resume {directory}"
             )
 
-    def make_builder(self) -> builders.AgentBuilder[Any]:
-        """Makes the agent's builder."""
-        entry = registry.AGENTS[self.agent]
+    def make_config(self) -> Any:
+        """Makes the agent's config."""
         values = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in self.hyperparameters.items()
         }
-        return entry.builder(entry.config(**values))
+        return registry.AGENTS[self.agent].config(**values)
+
+    def make_builder(self) -> builders.AgentBuilder[Any]:
+        """Makes the agent's builder."""
+        return registry.AGENTS[self.agent].builder(self.make_config())
 
 
 def read(directory: pathlib.Path) -> RunDescription:
     """Reads the description of a run.
 
     Raises:
-        ValueError: there is no run in that folder.
+        ValueError: there is no run in that folder, or what lies there describes none.
     """
     path = directory / _FILE
     if not path.exists():
         raise ValueError(
             f"There is no run in {directory}: {_FILE} is missing. Give the folder of a trained run."
         )
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content.pop("version", None)
-    return RunDescription(**content)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content.pop("version", None)
+        description = RunDescription(**content)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} does not describe a run that this version knows: {error}. "
+            "Give the folder of another run, or train anew."
+        ) from error
+    if description.agent not in registry.AGENTS:
+        raise ValueError(
+            f"{path} is a run of the agent '{description.agent}', which is not registered here; "
+            f"there are {', '.join(registry.AGENTS)}."
+        )
+    return description
 
 
 def _flat(description: RunDescription) -> dict[str, Any]:
     content = json.loads(json.dumps(dataclasses.asdict(description)))
+    content.pop("options")
     return {**content.pop("hyperparameters"), **content}

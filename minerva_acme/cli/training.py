@@ -1,9 +1,10 @@
-"""`minerva train`."""
+"""`minerva train` and `minerva resume`."""
 
 import contextlib
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ def run(
         environment=environment_id,
         seed=options.seed,
         hyperparameters=dataclasses.asdict(hyperparameters),
+        options=dataclasses.asdict(options),
     )
     # A wrong id or an unfit environment is told before a folder is made for it.
     builder = description.make_builder()
@@ -56,12 +58,64 @@ def run(
         builder=builder,
         environment_factory=lambda seed: make_environment(environment_id, seed=seed),
         directory=directory,
+        description=dataclasses.asdict(description),
         **{field.name: getattr(options, field.name) for field in dataclasses.fields(options)},
     )
-    with progress.ProgressDisplay(console) as display:
+    target_kl = getattr(hyperparameters, "target_kl", None)
+    kl_bounds = {"policy/approx_kl": target_kl} if target_kl else {}
+    with progress.ProgressDisplay(console, kl_bounds=kl_bounds) as display:
         result = experiments.run_experiment(config, on_progress=display)
     _show(console, result)
     return 0
+
+
+def resume(
+    directory: pathlib.Path,
+    *,
+    num_env_steps: int | None = None,
+    device: str | None = None,
+    log: Sequence[str] | None = None,
+) -> int:
+    """Goes on with a run from its folder alone; returns the exit status.
+
+    Args:
+        directory: the run's folder.
+        num_env_steps: environment steps in all, where they are to be more than before.
+        device: where to compute, where that is to be another one.
+        log: where logs go, of "csv", "tensorboard" and "wandb", where that is to be elsewhere.
+
+    Raises:
+        ValueError: there is no run, or it has made all its steps.
+    """
+    description = runs.read(directory)
+    changes = {"num_env_steps": num_env_steps, "device": device}
+    values = {**description.options, **{name: v for name, v in changes.items() if v is not None}}
+    if log is not None:
+        values |= {"tensorboard": "tensorboard" in log, "wandb": "wandb" in log}
+    if "num_env_steps" not in values:
+        raise ValueError(
+            f"{directory} was trained by a version that did not note how long to train. "
+            f"Say it: minerva resume {directory} --num-env-steps ..."
+        )
+    known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
+    options = experiments.RunOptions(
+        **{**{name: v for name, v in values.items() if name in known}, "seed": description.seed}
+    )
+    checkpoint = checkpointing.latest(directory / "checkpoints")
+    made = int(checkpoint.name) if checkpoint is not None else 0
+    if made >= options.num_env_steps:
+        raise ValueError(
+            f"`num_env_steps` must be above the {made:,} steps that {directory} has made, got "
+            f"{options.num_env_steps:,}. To go on with it: minerva resume {directory} "
+            f"--num-env-steps {2 * made}"
+        )
+    return run(
+        agent=description.agent,
+        hyperparameters=description.make_config(),
+        environment_id=description.environment,
+        directory=directory,
+        options=options,
+    )
 
 
 def _show(console: rich_console.Console, result: experiments.ExperimentResult) -> None:
@@ -82,7 +136,7 @@ def _show(console: rich_console.Console, result: experiments.ExperimentResult) -
     )
     if result.interrupted_by:
         console.print(
-            f"Stopped by {result.interrupted_by}; the same command resumes it.",
+            f"Stopped by {result.interrupted_by} and saved. Go on: minerva resume {files}",
             highlight=False,
             soft_wrap=True,
         )

@@ -409,7 +409,7 @@ class _Run:
         return [tree.map_structure(torch.from_numpy, value) for value in values]
 
     def _restore(self, checkpoint: pathlib.Path, with_replay: bool) -> None:
-        state = checkpointing.load_state(checkpoint, self._config.torch_device)
+        state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
         self._counter.restore(state["counter"])
         self._learner.restore(state["learner"])
         self._policy.restore(state["policy"])

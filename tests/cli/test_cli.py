@@ -22,7 +22,10 @@ TINY = [
     "2",
     "--evaluation-episodes",
     "1",
-    "--no-tensorboard",
+    "--log",
+    "csv",
+    "--replay",
+    "memory",
 ]
 
 

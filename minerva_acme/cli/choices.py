@@ -1,0 +1,29 @@
+"""Names that people type, and the ones they meant."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def choose(what: str, name: str, choices: Iterable[str], *, advice: str = "") -> str:
+    """Returns `name` if it is one of the choices.
+
+    Args:
+        what: what is chosen, for the message.
+        name: what was typed.
+        choices: what there is.
+        advice: ends the message.
+
+    Raises:
+        ValueError: it is none of them; the message has them all and the nearest.
+    """
+    choices = list(choices)
+    if name in choices:
+        return name
+    parts = [f"There is no {what} '{name}'; there are {', '.join(choices)}.", near(name, choices), advice]
+    raise ValueError(" ".join(part for part in parts if part))
+
+
+def near(name: str, choices: Iterable[str], *, at_most: int = 1) -> str:
+    """Returns "Did you mean ...?" with the choices that look like `name`; "" where none does."""
+    found = difflib.get_close_matches(name, list(choices), n=at_most)
+    return f"Did you mean {' or '.join(repr(choice) for choice in found)}?" if found else ""

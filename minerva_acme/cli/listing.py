@@ -1,0 +1,73 @@
+"""`minerva list`."""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+
+from rich import columns as rich_columns
+from rich import console as rich_console
+
+from minerva_acme import environments
+from minerva_acme.agents import registry
+from minerva_acme.cli import choices
+
+KINDS = ("agents", "environments", "presets")
+
+
+def run(kind: str | None = None, word: str = "") -> int:
+    """Shows what there is to choose from; returns the exit status.
+
+    Args:
+        kind: one of `KINDS`; None: all of them.
+        word: only what holds it.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if kind is not None:
+        choices.choose(
+            "list of", kind, KINDS, advice=f"By a word of the name: minerva list environments {kind}"
+        )
+    console = rich_console.Console(highlight=False, soft_wrap=True)
+    found = False
+    for name in KINDS if kind is None else (kind,):
+        lines = list(_LISTS[name]())
+        shown = [line for line in lines if word.lower() in line.lower()]
+        if not shown:
+            continue
+        found = True
+        if kind is None:
+            console.print(f"{name.capitalize()}:", style="bold")
+        if name == "environments" and console.is_terminal:
+            console.print(rich_columns.Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
+        else:
+            console.print("\n".join(shown), markup=False)
+    if not found:
+        every = [line.split()[0] for name in KINDS for line in _LISTS[name]()]
+        print(f"minerva: nothing holds '{word}'. {choices.near(word, every, at_most=3)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _agents() -> Iterator[str]:
+    for name, entry in registry.AGENTS.items():
+        first_line = (entry.config.__doc__ or "").strip().splitlines()[0]
+        yield f"{name:8}{first_line}"
+
+
+def _environments() -> Iterator[str]:
+    yield from environments.list_makeable()
+
+
+def _presets() -> Iterator[str]:
+    for agent, entry in registry.AGENTS.items():
+        for name, config in entry.presets.items():
+            changes = ", ".join(
+                f"{field.name}={getattr(config, field.name)}"
+                for field in dataclasses.fields(config)
+                if getattr(config, field.name) != getattr(entry.presets["default"], field.name)
+            )
+            yield f"{agent:8}{name:12}{changes}".rstrip()
+
+
+_LISTS = {"agents": _agents, "environments": _environments, "presets": _presets}
