@@ -1,0 +1,117 @@
+"""A time limit is no terminal: what lies behind it counts, for every agent.
+
+Two states in turn, a reward of 1 each step, gamma 0.9. Cut after two steps, both states are worth
+1 / (1 - 0.9) = 10; ended truly they are worth 1.9 and 1.
+"""
+
+import dm_env
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import specs
+from minerva_acme.agents import mpo
+from minerva_acme.agents.mpo import targets
+
+STATES = np.eye(2, dtype=np.float32)
+
+
+class TwoStates(dm_env.Environment):
+    def __init__(self, last_discount):
+        self._last_discount = last_discount
+        self._step_number = 0
+
+    def reset(self):
+        self._step_number = 0
+        return dm_env.restart(STATES[0])
+
+    def step(self, action):
+        self._step_number += 1
+        last = self._step_number == 2
+        return dm_env.TimeStep(
+            step_type=dm_env.StepType.LAST if last else dm_env.StepType.MID,
+            reward=np.float32(1.0),
+            discount=np.float32(self._last_discount if last else 1.0),
+            observation=STATES[self._step_number % 2],
+        )
+
+    def observation_spec(self):
+        return specs.Array((2,), np.float32, name="observation")
+
+    def action_spec(self):
+        return specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
+
+    def reward_spec(self):
+        return specs.Array((), np.float32, name="reward")
+
+    def discount_spec(self):
+        return specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
+
+
+# What the last step's discount is, and what the two states are worth.
+ENDS = pytest.mark.parametrize(
+    ("last_discount", "values"),
+    [
+        pytest.param(1.0, [10.0, 10.0], id="time-limit"),
+        pytest.param(0.0, [1.9, 1.0], id="terminal"),
+    ],
+)
+
+
+@ENDS
+@pytest.mark.parametrize(("estimator", "num_environments"), [("gae", 1), ("dae", 2), ("returns", 2)])
+def test_the_value_of_on_policy_agents(agent, run, last_discount, values, estimator, num_environments):
+    settings = {
+        # Clipped, a value moves by no more than 0.2 an update.
+        "ppo": {"clip_value": False, "num_epochs": 8, "minibatch_size": 11, "anneal_learning_rate": False},
+        "vmpo": {"m_steps": 8, "torso": "tanh"},
+    }[agent.name]
+    builder = agent.recording(
+        discount=0.9,
+        advantage_estimator=estimator,
+        scale_rewards=False,
+        normalize_observations=False,
+        # The rollout ends in the middle of an episode.
+        rollout_steps=10 * num_environments + num_environments,
+        num_environments=num_environments,
+        learning_rate=3e-2,
+        max_grad_norm=100.0,
+        **settings,
+    )
+    num_updates = 40 if last_discount else 25
+    run(builder, lambda seed: TwoStates(last_discount), 11 * num_environments * num_updates)
+    found = builder.learner._network.value(torch.from_numpy(STATES)).tolist()
+    assert found == pytest.approx(values, rel=0.05)
+
+
+@ENDS
+@pytest.mark.parametrize("critic_target", ["retrace", "n_step", "one_step"])
+def test_the_critic_of_mpo(run, last_discount, values, critic_target):
+    class Recording(mpo.MPOBuilder):
+        def make_learner(self, **parts):
+            self.learner = super().make_learner(**parts)
+            return self.learner
+
+    builder = Recording(
+        mpo.MPOConfig(
+            discount=0.9,
+            critic_target=critic_target,
+            policy_layer_sizes=(8,),
+            critic_layer_sizes=(16,),
+            sequence_length=3,
+            batch_size=16,
+            min_replay_size=20,
+            samples_per_insert=32.0,
+            num_samples=4,
+            retrace_mc_actions=2,
+            target_policy_update_period=10,
+            target_critic_update_period=5,
+            critic_learning_rate=3e-2,
+        )
+    )
+    run(builder, lambda seed: TwoStates(last_discount), 170)
+    policy, critic = builder.learner._target
+    states = torch.from_numpy(STATES)
+    # Of the actions that it takes.
+    found = targets.sampled_values(states, policy(states), critic, 100, torch.Generator().manual_seed(0))
+    assert found.tolist() == pytest.approx(values, rel=0.1)
