@@ -359,12 +359,17 @@ class Table:
 
     def _resize(self, capacity: int) -> None:
         """Moves the items into arrays for `capacity` of them; without holes, if numbers are not keys."""
-        numbers = self._alive()
-        old = numbers % max(1, self._capacity)
-        if self._keys is not None:
-            self._first, self._end = 0, self.size
-            numbers = np.arange(self.size)
-        new = numbers % capacity
+        old: Any
+        new: Any
+        if self._end == self.size:  # none has left: there is nothing to be sorted
+            old = new = slice(self.size)
+        else:
+            numbers = self._alive()
+            old = numbers % self._capacity
+            if self._keys is not None:
+                self._first, self._end = 0, self.size
+                numbers = np.arange(self.size)
+            new = numbers % capacity
 
         def moved(array: np.ndarray) -> np.ndarray:
             grown = np.zeros(capacity, array.dtype)
@@ -388,9 +393,9 @@ class Table:
 
     def _plant(self) -> None:
         """Makes the trees of the priorities that there are."""
-        places = self._alive() % self._capacity
         for selector in (self.config.sampler, self.config.remover):
             if isinstance(selector, base.Prioritized):
+                places = self._alive() % self._capacity
                 tree = self._trees[selector] = SumTree(self._capacity)
                 tree.set_many(places, _weights(self._priorities.get(places), selector.exponent))
 
