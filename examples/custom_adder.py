@@ -1,0 +1,115 @@
+"""An adder of one's own, and its contract as tests that come for free.
+
+    python examples/custom_adder.py      # plays an episode into replay and shows what a learner would get
+    pytest examples/custom_adder.py      # the contract: order of calls, bad fields, resets, nothing lost
+
+`MonteCarloAdder` writes each step with the discounted return that really followed, once the episode is over.
+"""
+
+import dm_env
+import numpy as np
+import tyro
+
+from minerva_acme import actors, environments, replay, specs, testing, types
+from minerva_acme import environment_loop as loops
+from minerva_acme.adders import base
+from minerva_acme.replay import dataset as datasets
+from minerva_acme.replay import layouts
+
+
+class MonteCarloAdder(base.BaseAdder):
+    """Writes a step for every step of an episode when it ends, newest first, folded over all that followed.
+
+        FIRST  MID  MID  LAST
+        o_0    o_1  o_2  o_3
+        [=================]      reward r_1 + g r_2 + g^2 r_3, discount g^3 d_3
+               [==========]      reward r_2 + g r_3, discount g^2 d_3
+                    [=====]      reward r_3, discount g d_3
+
+    Termination: d_3 is 0. Truncation: it is 1, and `reward + discount * value(o_3)` is the target.
+    """
+
+    def __init__(
+        self, client: replay.ReplayClient, table: str, layout: layouts.TransitionLayout, gamma: float
+    ) -> None:
+        signature = layout.signature
+        super().__init__(client=client, table=table, priority=1.0, signature=signature, max_window=1)
+        self._table, self._layout, self._gamma = table, layout, gamma
+
+    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+        self._observations = [self._layout.first(timestep.observation)]
+        self._steps: list[layouts.PackedStep] = []
+
+    def _write_step(
+        self,
+        writer: replay.Writer,
+        action: types.NestedArray,
+        next_timestep: dm_env.TimeStep,
+        extras: types.NestedArray,
+    ) -> None:
+        self._steps.append(self._layout.step(action, next_timestep, extras))  # refuses what breaks its spec
+        self._observations.append(self._steps[-1].next_observation)
+
+    def _write_end(self, writer: replay.Writer) -> None:
+        reward, discount = np.zeros(1), np.ones(1)  # of what follows the step; for one scalar reward
+        for row, t in enumerate(reversed(range(len(self._steps)))):
+            r_t, discount_t = self._layout.fold([self._steps[t]], self._gamma)
+            reward, discount = r_t + discount_t * reward, discount_t * discount
+            rows = self._layout.transition(
+                observation=self._observations[t],
+                step=self._steps[t],
+                reward=reward,
+                discount=discount,
+                next_observation=self._observations[-1],
+            )
+            writer.append(rows)
+            self._create_items(writer, self._layout.fields(row, t, t + 1), {self._table: 1.0})
+        writer.end_episode()
+
+
+def make_store(spec: specs.EnvironmentSpec) -> tuple[replay.ReplayServer, layouts.TransitionLayout]:
+    """A table of transitions in this process's memory; each is sampled once, in the order of writing."""
+    layout = layouts.TransitionLayout(spec)
+    table = replay.TableConfig(
+        name="returns",
+        signature=layout.signature,
+        max_size=10_000,
+        rate_limiter=replay.MinSize(1),
+        sampler=replay.Fifo(),
+        max_times_sampled=1,
+    )
+    return replay.make_server([table], "memory", seed=0), layout
+
+
+class TestMonteCarloAdder(testing.AdderConformance):
+    """The tests come with the class; these three methods are all that has to be written."""
+
+    def make_adder(self) -> MonteCarloAdder:
+        server, layout = make_store(specs.make_environment_spec(self.make_environment()))
+        return MonteCarloAdder(server.client(), "returns", layout, gamma=0.9)
+
+    def make_environment(self) -> dm_env.Environment:
+        return testing.FakeEnvironment(truncates=True)
+
+    def make_action(self) -> np.ndarray:
+        return np.zeros(2, np.float32)
+
+
+def main(env: str = "CartPole-v1", gamma: float = 0.99) -> types.Transition:
+    """Plays one episode of a constant action; returns the transitions that a learner gets, the last first."""
+    environment = environments.make_training_environment(env, seed=0)
+    action = environment.action_spec().generate_value()
+    server, layout = make_store(specs.make_environment_spec(environment))
+    with server, server.client() as client:
+        with MonteCarloAdder(client, "returns", layout, gamma) as adder:
+            actor = actors.FeedForwardActor(policy=lambda _: actors.PolicyOutput(action), adder=adder)
+            length = loops.EnvironmentLoop(environment=environment, actor=actor).run_episode()[
+                "episode_length"
+            ]
+        with datasets.Dataset(client.sampler("returns"), layout.unpack, batch_size=length) as dataset:
+            return next(dataset).data
+
+
+if __name__ == "__main__":
+    result = tyro.cli(main)
+    print("returns, from the last step to the first:", *np.round(result.reward.numpy(), 2))

@@ -1,0 +1,130 @@
+"""Tools that know dm_env and nothing of this library, around an agent of it.
+
+    python examples/dm_env_tools.py              # trains a little, then replays the policy without a window
+    python examples/dm_env_tools.py --viewer     # opens dm_control's viewer on the policy; needs a display
+    pytest examples/dm_env_tools.py              # dm_env's own tests, on the environment that agents see
+
+A logging wrapper as bsuite has one, dm_env's `EnvironmentTestMixin`, and dm_control's viewer, whose policy is
+a function of a timestep.
+"""
+
+import importlib
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+import torch
+import tree
+import tyro
+from absl.testing import absltest
+from dm_env import test_utils
+
+from minerva_acme import environments, experiments, specs, types
+from minerva_acme.agents import mpo
+from minerva_acme.experiments import checkpointing
+
+Row = dict[str, float]
+Policy = Callable[[dm_env.TimeStep], types.NestedArray]
+
+
+class EpisodeLog(dm_env.Environment):
+    """Writes a row an episode. Made for dm_env: it inherits nothing of this library."""
+
+    def __init__(self, environment: dm_env.Environment, write: Callable[[Row], None]) -> None:
+        self._environment, self._write = environment, write
+        self._episode = self._length = 0
+        self._return = 0.0
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._track(self._environment.reset())
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        return self._track(self._environment.step(action))
+
+    def _track(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        if timestep.first():
+            self._episode, self._length, self._return = self._episode + 1, 0, 0.0
+            return timestep
+        self._length += 1
+        self._return += float(timestep.reward)
+        if timestep.last():
+            names = ("episode", "episode_len", "episode_return")
+            self._write(dict(zip(names, (self._episode, self._length, self._return), strict=True)))
+        return timestep
+
+    def observation_spec(self) -> Any:
+        return self._environment.observation_spec()
+
+    def action_spec(self) -> Any:
+        return self._environment.action_spec()
+
+    def reward_spec(self) -> Any:
+        return self._environment.reward_spec()
+
+    def discount_spec(self) -> Any:
+        return self._environment.discount_spec()
+
+    def __getattr__(self, name: str) -> Any:  # `physics` for the viewer, `save` for checkpoints
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._environment, name)
+
+
+class TestLoggedEnvironment(test_utils.EnvironmentTestMixin, absltest.TestCase):
+    """dm_env's own tests, on what an agent plays in; the 20 actions that they take end two episodes."""
+
+    def make_object_under_test(self, **unused: Any) -> dm_env.Environment:
+        task = "dm_control/cartpole/swingup"
+        return EpisodeLog(environments.make_training_environment(task, seed=0, time_limit=0.1), print)
+
+
+def trained_policy(builder: mpo.MPOBuilder, run: pathlib.Path, environment: dm_env.Environment) -> Policy:
+    """What a viewer asks for: the policy of a run's newest checkpoint, as a function of timesteps."""
+    checkpoint = checkpointing.latest(run / "checkpoints")
+    assert checkpoint is not None
+    spec, generator = specs.make_environment_spec(environment), torch.Generator()
+    policy = builder.make_policy(builder.make_networks(spec, generator), spec, generator, evaluation=True)
+    weights = checkpointing.load_state(checkpoint)["policy_variables"]
+    policy.set_variables(tree.map_structure(torch.Tensor.numpy, weights))
+    return lambda timestep: policy(timestep.observation).action
+
+
+def main(
+    num_env_steps: int = 5_000,
+    time_limit: float = 10.0,
+    directory: str = "runs/tools",
+    viewer: bool = False,
+    config: mpo.MPOConfig = mpo.PRESETS["control"],
+) -> list[Row]:
+    """Trains MPO in logged environments, then plays an episode of it in dm_control's viewer."""
+    builder, rows = mpo.MPOBuilder(config), list[Row]()
+
+    def make(seed: int) -> dm_env.Environment:
+        task = "dm_control/cartpole/swingup"
+        environment = environments.make_training_environment(task, seed=seed, time_limit=time_limit)
+        return EpisodeLog(environment, rows.append)
+
+    experiment = experiments.ExperimentConfig(
+        builder=builder,
+        environment_factory=make,
+        directory=directory,
+        num_env_steps=num_env_steps,
+        evaluation_episodes=2,
+    )
+    result = experiments.run_experiment(experiment)
+    environment = make(0)
+    policy = trained_policy(builder, result.directory, environment)
+    if viewer:
+        importlib.import_module("dm_control.viewer").launch(environment, policy=policy)
+    else:  # what the viewer plays with, without its window
+        runtime = importlib.import_module("dm_control.viewer.runtime")
+        player = runtime.Runtime(environment, policy)
+        while player.state is not runtime.State.STOPPED:
+            player.tick(time_elapsed=0.1, paused=False)
+    return rows
+
+
+if __name__ == "__main__":
+    result = tyro.cli(main)
+    print(*result[-5:], sep="\n")

@@ -1,0 +1,358 @@
+"""Every example does what it says, in a setting that takes seconds."""
+
+import ast
+import dataclasses
+import importlib.util
+import pathlib
+import re
+import runpy
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import actors, counting, environments, networks, specs, testing, types
+from minerva_acme.agents import mpo
+from minerva_acme.agents.mpo import acting
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+SMALL_MPO = dataclasses.replace(
+    mpo.PRESETS["control"],
+    batch_size=16,
+    samples_per_insert=4.0,
+    min_replay_size=100,
+    policy_layer_sizes=(16,),
+    critic_layer_sizes=(16,),
+)
+
+
+# The same as flags.
+SMALL_MPO_FLAGS = [
+    *("--config.batch-size", "16"),
+    *("--config.samples-per-insert", "4"),
+    *("--config.min-replay-size", "100"),
+    *("--config.policy-layer-sizes", "16"),
+    *("--config.critic-layer-sizes", "16"),
+]
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """A function that runs an example as a command and returns what its `main` returned."""
+
+    def run(name, *flags):
+        path = str(REPOSITORY / "examples" / f"{name}.py")
+        monkeypatch.setattr(sys, "argv", [path, *map(str, flags)])
+        return runpy.run_path(path, run_name="__main__")["result"]
+
+    return run
+
+
+custom_adder = load("custom_adder")
+custom_agent = load("custom_agent")
+custom_environment = load("custom_environment")
+dm_env_tools = load("dm_env_tools")
+swap_learner = load("swap_learner")
+
+
+# An agent from scratch.
+
+
+def make_network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 5))
+
+
+class Batch:
+    """Repeats one batch, as a dataset gives it."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __next__(self):
+        return self
+
+
+def test_the_agent_from_scratch_learns_cartpole_in_a_few_thousand_steps(run):
+    result = run("custom_agent", "--num-env-steps", 3_000)
+    assert len(result.returns) == 20
+    assert result.mean > 60.0  # random actions reach about 22; 30,000 steps reach 500
+
+
+class TestItsLearner(testing.LearnerConformance):
+    names = ("network",)
+
+    def make_learner(self):
+        random = np.random.default_rng(0)
+        batch = types.Transition(
+            observation=torch.from_numpy(random.normal(size=(6, 3)).astype(np.float32)),
+            action=torch.from_numpy(random.integers(5, size=6).astype(np.int32)),
+            reward=torch.ones(6),
+            discount=torch.full((6,), 0.9),
+            next_observation=torch.from_numpy(random.normal(size=(6, 3)).astype(np.float32)),
+        )
+        return custom_agent.QLearner(make_network(), Batch(batch), learning_rate=1e-2)
+
+
+class TestItsActor(testing.ActorConformance):
+    def make_actor(self):
+        learner = custom_agent.QLearner(make_network(), Batch(None), learning_rate=1e-2)
+        return custom_agent.QActor(make_network(), learner, adder=None, seed=0)
+
+    def make_environment(self):
+        return testing.FakeEnvironment(
+            observation_spec=specs.Array((3,), np.float32), action_spec=specs.DiscreteArray(5)
+        )
+
+
+# The MPO experiment with another learner.
+
+
+def test_the_experiment_trains_with_the_swapped_learner(run, tmp_path):
+    flags = ["--env", "Pendulum-v1", "--num-env-steps", 400, "--directory", tmp_path]
+    result = run("swap_learner", *flags, *SMALL_MPO_FLAGS)
+    assert result.learner_steps > 50
+    assert result.after.returns != result.before.returns
+    header = (tmp_path / "learner.csv").read_text().splitlines()[0].split(",")
+    assert "loss/policy" in header
+    assert not any(name.startswith(("temperature", "alpha", "kl/")) for name in header)
+
+
+def make_swapped_learner(networks=None, **settings):
+    builder = swap_learner.AWACBuilder(dataclasses.replace(SMALL_MPO, **settings))
+    environment = environments.make_training_environment("Pendulum-v1", seed=0)
+    spec = specs.make_environment_spec(environment)
+    random = np.random.default_rng(0)
+
+    def draw(*shape):
+        return torch.from_numpy(random.uniform(-1.0, 1.0, shape).astype(np.float32))
+
+    action = draw(16, 5, 1)
+    batch = types.Trajectory(
+        observation=draw(16, 6, 3),
+        action=action,
+        reward=draw(16, 5),
+        discount=torch.ones(16, 5),
+        mask=torch.ones(16, 5),
+        extras=acting.BehaviourExtras(log_prob=draw(16, 5), raw_action=action),
+    )
+    return builder.make_learner(
+        networks=networks or builder.make_networks(spec, torch.Generator().manual_seed(0)),
+        dataset=Batch(batch),
+        spec=spec,
+        counter=counting.Counter(),
+        logger=testing.FakeLogger(),
+        generator=torch.Generator().manual_seed(1),
+        device=torch.device("cpu"),
+    )
+
+
+class TestItsSwappedLearner(testing.LearnerConformance):
+    def make_learner(self):
+        return make_swapped_learner()
+
+
+class Favours(nn.Module):
+    """A critic that finds every unit of the action worth the same."""
+
+    def __init__(self, worth):
+        super().__init__()
+        self.worth = nn.Parameter(torch.tensor(worth))
+
+    def forward(self, observation, action):
+        return self.worth * action[..., 0]
+
+
+def test_the_swapped_learner_moves_the_policy_to_what_its_critic_favours():
+    means = []
+    for worth in (-10.0, 10.0):
+        policy = networks.GaussianPolicy(3, 1, (16,), generator=torch.Generator().manual_seed(0))
+        learner = make_swapped_learner(mpo.MPONetworks(policy, Favours(worth)), policy_learning_rate=0.01)
+        learner.run(num_steps=50)
+        observations = np.random.default_rng(1).uniform(-1.0, 1.0, (100, 3)).astype(np.float32)
+        means.append(policy(torch.from_numpy(observations)).mean.mean().item())
+    assert means[0] < means[1] - 0.1
+
+
+# An adder of one's own.
+
+
+class TestTheCustomAdder(custom_adder.TestMonteCarloAdder):
+    """Inherits the conformance class through the example, which runs it by itself too."""
+
+
+def test_the_custom_adder_writes_the_returns_that_followed(run):
+    transitions = run("custom_adder", "--gamma", 0.5)
+    length = len(transitions.reward)
+    assert length > 5
+    # Rewards of 1: 1, 1 + 1/2, 1 + 1/2 + 1/4, ... from the last step to the first.
+    expected = 2.0 - 0.5 ** np.arange(length)
+    np.testing.assert_allclose(transitions.reward, expected, rtol=1e-6)
+    assert not transitions.discount.any()  # the pole fell
+    torch.testing.assert_close(
+        transitions.next_observation, transitions.next_observation[:1].expand(length, -1)
+    )
+
+
+def test_the_custom_adder_bootstraps_at_a_time_limit():
+    environment = testing.FakeEnvironment(episode_length=3, truncates=True)
+    server, layout = custom_adder.make_store(specs.make_environment_spec(environment))
+    with server, server.client() as client:
+        with custom_adder.MonteCarloAdder(client, "returns", layout, gamma=0.5) as adder:
+            adder.add_first(environment.reset())
+            for _ in range(3):
+                action = np.zeros(2, np.float32)
+                adder.add(action, environment.step(action))
+        _, fields = client.sampler("returns").sample_batch(3)
+    batch = layout.unpack({name: torch.as_tensor(rows) for name, rows in fields.items()})
+    assert batch.reward.tolist() == [3.0, 2.0 + 1.5, 1.0 + 1.75]  # rewards 1, 2, 3
+    assert batch.discount.tolist() == [0.5, 0.25, 0.125]
+
+
+# An environment of one's own.
+
+
+class TestTheCustomEnvironment(custom_environment.TestDocking):
+    """Inherits the conformance class through the example."""
+
+
+def test_the_custom_environment_tells_an_accident_from_a_time_limit():
+    environment = custom_environment.Docking(seed=0)
+
+    def play(thrust):
+        timestep = environment.reset()
+        while not timestep.last():
+            timestep = environment.step(np.array([thrust]))
+        return timestep
+
+    assert play(1.0).discount == 0.0
+    assert play(0.0).discount == 1.0
+
+
+def test_ppo_learns_to_dock(run, tmp_path):
+    result = run("custom_environment", "--num-env-steps", 5_000, "--directory", tmp_path)
+    assert result.after.mean > result.random.mean + 5.0
+
+
+# Tools that know dm_env alone.
+
+
+class TestTheLoggedEnvironment(dm_env_tools.TestLoggedEnvironment):
+    """dm_env's mixin, through the example."""
+
+
+@pytest.mark.filterwarnings("ignore:.*DISPLAY.*:UserWarning")  # glfw, which the viewer's package imports
+def test_a_viewers_runtime_plays_the_trained_policy(run, tmp_path):
+    flags = ["--num-env-steps", 200, "--time-limit", 0.5, "--directory", tmp_path]
+    rows = run("dm_env_tools", *flags, *SMALL_MPO_FLAGS)
+    assert [row["episode_len"] for row in rows] == [50] * len(rows)
+    # Random actions, before training and after it, two episodes each; training; the viewer's.
+    assert len(rows) == 3 * 2 + 200 // 50 + 1
+    assert rows[-1]["episode"] == 1
+    assert 0.0 <= rows[-1]["episode_return"] <= 50.0
+
+
+# Another agent on the same experiment.
+
+
+@pytest.mark.parametrize("agent", ["vmpo", "ppo"])
+def test_an_agent_is_swapped_by_its_builder(agent, run, tmp_path):
+    result = run("swap_agents", "--agent", agent, "--num-env-steps", 4_096, "--directory", tmp_path)
+    assert result.learner_steps == 2
+    assert result.directory == tmp_path / agent
+    assert result.after.returns != result.before.returns
+
+
+# All of them.
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short_and_says_how_it_is_run(path):
+    source = path.read_text()
+    assert len(source.splitlines()) <= 130
+    assert f"examples/{path.name}" in ast.get_docstring(ast.parse(source))
+
+
+def code_lines(source, name):
+    """Lines of a top-level function or class, without blank ones, comments and docstrings."""
+    node = next(node for node in ast.parse(source).body if getattr(node, "name", None) == name)
+    docstrings = [
+        inner.body[0]
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(inner) is not None
+    ]
+    left_out = {line for text in docstrings for line in range(text.lineno, text.end_lineno + 1)}
+    lines = list(enumerate(source.splitlines(), start=1))[node.lineno - 1 : node.end_lineno]
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#") and number not in left_out
+        for number, line in lines
+    )
+
+
+def test_the_lines_to_write_are_as_many_as_the_page_on_composing_says():
+    page = (REPOSITORY / "docs" / "composing.md").read_text()
+    rows = dict(re.findall(r"^\|.*\| `examples/(\w+)\.py` \| (.*) \|$", page, re.MULTILINE))
+    assert rows.keys() == {path.stem for path in EXAMPLES}
+    for stem, stated in rows.items():
+        source = (REPOSITORY / "examples" / f"{stem}.py").read_text()
+        numbers = {name: int(number) for name, number in re.findall(r"`(\w+)` (\d+)", stated)}
+        assert numbers == {name: code_lines(source, name) for name in numbers}, stem
+
+
+def test_every_name_of_this_library_on_the_page_on_migrating_exists():
+    page = (REPOSITORY / "docs" / "migrating.md").read_text()
+    cells = [line.split("|") for line in page.splitlines() if line.startswith("| ") and " | " in line]
+    text = " ".join(cell for row in cells for cell in row[2:])
+    packages = "actors|adders|builders|core|counting|environment_loop|experiments|loggers|replay|specs"
+    names = re.findall(rf"`((?:{packages}|testing|types|variables|wrappers)\.[\w.]+)[`(]", text)
+    assert len(names) >= 40
+    for name in names:
+        found = importlib.import_module(f"minerva_acme.{name.split('.')[0]}")
+        for part in name.split(".")[1:]:
+            if part == "dataset" and not hasattr(found, part):
+                importlib.import_module("minerva_acme.replay.dataset")
+            assert hasattr(found, part), f"{name} on the page on migrating does not exist"
+            found = getattr(found, part)
+
+
+class Behaviour:
+    """Acts at random, and takes weights that it has no use for."""
+
+    def __init__(self, num_actions):
+        self.received = []
+        self._num_actions = num_actions
+        self._random = np.random.default_rng(0)
+
+    def __call__(self, observation):
+        return actors.PolicyOutput(np.int32(self._random.integers(self._num_actions)))
+
+    def set_variables(self, values):
+        self.received.append(values)
+
+
+def test_the_ported_file_on_the_page_on_migrating_learns(capsys):
+    page = (REPOSITORY / "docs" / "migrating.md").read_text()
+    (source,) = re.findall(r"```python ported\n(.*?)```", page, re.DOTALL)
+    behaviour = Behaviour(num_actions=2)
+    names = {
+        "MyLearner": lambda network, dataset: custom_agent.QLearner(network, dataset, learning_rate=1e-3),
+        "behaviour": behaviour,
+        "make_environment": lambda: environments.make("CartPole-v1", seed=0),
+        "network": nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)),
+        "num_episodes": 40,
+    }
+    exec(compile(source, "docs/migrating.md", "exec"), names)
+    assert names["adder"].num_inserted > 500
+    first, last = behaviour.received[0][0]["0.weight"], behaviour.received[-1][0]["0.weight"]
+    assert not np.array_equal(first, last)
+    assert "episode_return" in capsys.readouterr().out.lower().replace(" ", "_")
