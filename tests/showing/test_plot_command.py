@@ -56,7 +56,7 @@ def test_runs_are_grouped_by_agent_and_environment(make_run, panels, tmp_path, c
 def test_a_folder_of_runs_stands_for_its_runs_and_none_counts_twice(make_run, panels, tmp_path):
     directory = make_run("a")
     make_run("b", seed=1)
-    plotting.run([tmp_path, directory], out=tmp_path / "curve.png")
+    plotting.run([tmp_path, directory, directory / ".." / "a"], out=tmp_path / "curve.png")
     assert panels[0].groups[0].seeds_by_task == [2]
 
 

@@ -12,7 +12,7 @@ from minerva_acme import environments, specs, testing, wrappers
 from minerva_acme.agents import ppo
 from minerva_acme.cli import runs, video
 from minerva_acme.experiments import checkpointing
-from minerva_acme.showing import movie
+from minerva_acme.showing import movie, recording
 
 
 def make_run(directory, environment_id, environment=None):
@@ -40,6 +40,9 @@ def cartpole(tmp_path_factory):
 def environment_variables_stay():
     """The command chooses how the process draws, which is for good there and not here."""
     kept = dict(os.environ)
+    # As in a process of its own; here MuJoCo may be imported already, and then nothing is chosen.
+    recording.choose_renderer()
+    os.environ.setdefault("MUJOCO_GL", "egl")
     yield
     os.environ.clear()
     os.environ.update(kept)
