@@ -7,6 +7,7 @@ import torch
 
 from minerva_acme import actors, builders, core, specs, types
 from minerva_acme.agents.mpo import networks as mpo_networks
+from minerva_acme.networks import inference
 
 
 class BehaviourExtras(NamedTuple):
@@ -36,8 +37,8 @@ class _GaussianActing(builders.AgentPolicy):
     ) -> None:
         self._network = networks.copy().policy.to("cpu").eval()
         self._parameters = self._network.state_dict()
+        self._policy = inference.make_acting_policy(self._network, generator)
         self._low, self._high = specs.bounds(spec.actions)
-        self._generator = generator
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
         """Takes over the policy's weights.
@@ -50,33 +51,29 @@ class _GaussianActing(builders.AgentPolicy):
             parameter.copy_(torch.from_numpy(state[name]))
 
     def save(self) -> core.State:
-        return {"generator": self._generator.get_state()}
+        return self._policy.save()
 
     def restore(self, state: core.State) -> None:
-        self._generator.set_state(state["generator"])
+        self._policy.restore(state)
+
+    def _clip(self, raw_action: np.ndarray) -> np.ndarray:
+        # np.clip takes several times as long for a few numbers.
+        action: np.ndarray = np.minimum(np.maximum(raw_action, self._low), self._high)
+        return action
 
 
 class BehaviourPolicy(_GaussianActing):
     """Samples the Gaussian and executes the sample clipped to the action bounds."""
 
-    @torch.no_grad()
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Args: observations, float32 [E, O]. Returns actions, float32 [E, D], and `BehaviourExtras`."""
-        gaussian = self._network(torch.from_numpy(observations))
-        raw_action = gaussian.sample(self._generator)
-        log_prob = gaussian.log_prob(raw_action).numpy()
-        raw_action = raw_action.numpy()
-        return actors.PolicyOutput(
-            action=np.clip(raw_action, self._low, self._high),
-            extras=BehaviourExtras(log_prob=log_prob, raw_action=raw_action),
-        )
+        raw_action, log_prob, _ = self._policy.sample(observations)
+        return actors.PolicyOutput(self._clip(raw_action), BehaviourExtras(log_prob, raw_action))
 
 
 class GreedyPolicy(_GaussianActing):
     """Executes the mean, clipped to the action bounds."""
 
-    @torch.no_grad()
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Args: observations, float32 [E, O]. Returns actions, float32 [E, D]."""
-        gaussian = self._network(torch.from_numpy(observations))
-        return actors.PolicyOutput(action=np.clip(gaussian.mean.numpy(), self._low, self._high))
+        return actors.PolicyOutput(self._clip(self._policy.mode(observations)))

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import tree
 
 from minerva_acme import actors, builders, core, networks, specs, types
 from minerva_acme.agents.on_policy import actions
+from minerva_acme.networks import inference
 
 
 class BehaviourExtras(NamedTuple):
@@ -64,8 +64,8 @@ class _Acting(builders.AgentPolicy):
         """
         self._network = copy.deepcopy(network).to("cpu").requires_grad_(False).eval()
         self._parameters = self._network.state_dict()
+        self._policy = inference.make_acting_policy(self._network, generator)
         self._raw_actions = raw_actions
-        self._generator = generator
         self._record_parameters = record_parameters
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
@@ -79,35 +79,29 @@ class _Acting(builders.AgentPolicy):
             parameter.copy_(torch.from_numpy(state[name]))
 
     def save(self) -> core.State:
-        return {"generator": self._generator.get_state()}
+        return self._policy.save()
 
     def restore(self, state: core.State) -> None:
-        self._generator.set_state(state["generator"])
+        self._policy.restore(state)
 
 
 class BehaviourPolicy(_Acting):
     """Samples the policy and records how."""
 
-    @torch.no_grad()
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
-        policy = self._network.policy(torch.from_numpy(observations))
-        raw = policy.sample(self._generator)
-        log_prob = policy.log_prob(raw) - self._raw_actions.log_det(raw)
-        parameters: types.NestedArray = ()
-        if self._record_parameters:
-            parameters = tree.map_structure(torch.Tensor.numpy, policy)
+        raw, log_prob, parameters = self._policy.sample(observations)
+        action, log_det = self._raw_actions.to_environment(raw)
         return actors.PolicyOutput(
-            action=self._raw_actions.to_environment(raw),
-            extras=BehaviourExtras(log_prob=log_prob.numpy(), raw_action=raw.numpy(), parameters=parameters),
+            action,
+            BehaviourExtras(log_prob - log_det, raw, parameters if self._record_parameters else ()),
         )
 
 
 class GreedyPolicy(_Acting):
     """Executes the mode: the mean, or the most probable action."""
 
-    @torch.no_grad()
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E]."""
-        policy = self._network.policy(torch.from_numpy(observations))
-        return actors.PolicyOutput(action=self._raw_actions.to_environment(policy.mode()))
+        action, _ = self._raw_actions.to_environment(self._policy.mode(observations))
+        return actors.PolicyOutput(action)

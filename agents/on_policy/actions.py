@@ -4,19 +4,32 @@ Shapes: D action dimensions; `...` any leading axes.
 """
 
 import abc
+import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from minerva_acme import networks, specs
 
+# Numpy 1 widens a single-precision scalar that meets one of Python's.
+_ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+_LOG_TWO = np.float32(math.log(2.0))
+
+
+class Executed(NamedTuple):
+    """What becomes of raw actions."""
+
+    action: np.ndarray  # [..., D], or [...] where discrete, conforming to the action spec
+    log_det: np.ndarray | np.float32  # [...] log |d action / d raw|
+
 
 class RawActions(abc.ABC):
     """The way from raw actions, over which the policy is a distribution, to the environment's."""
 
     @abc.abstractmethod
-    def to_environment(self, raw: torch.Tensor) -> np.ndarray:
-        """The actions to execute, conforming to the action spec: [..., D], or [...] where discrete."""
+    def to_environment(self, raw: np.ndarray) -> Executed:
+        """The actions to execute, [..., D], or [...] where discrete."""
 
     @abc.abstractmethod
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:
@@ -29,8 +42,9 @@ class ClippedActions(RawActions):
     def __init__(self, action_spec: specs.BoundedArray) -> None:
         self._low, self._high = specs.bounds(action_spec)
 
-    def to_environment(self, raw: torch.Tensor) -> np.ndarray:
-        return np.clip(raw.numpy(), self._low, self._high)
+    def to_environment(self, raw: np.ndarray) -> Executed:
+        # np.clip takes several times as long for a few numbers.
+        return Executed(np.minimum(np.maximum(raw, self._low), self._high), _ZERO)
 
     def log_det(self, raw: torch.Tensor) -> float:
         return 0.0
@@ -42,11 +56,18 @@ class SquashedActions(RawActions):
     def __init__(self, action_spec: specs.BoundedArray) -> None:
         low, high = specs.bounds(action_spec)
         self._low, self._high = low, high
+        self._half = np.float32(0.5) * (high - low)
+        self._log_half = np.log(self._half)
         self._squash = networks.TanhSquash(torch.from_numpy(low), torch.from_numpy(high))
 
-    def to_environment(self, raw: torch.Tensor) -> np.ndarray:
-        # Clipped too: low + width rounds beyond the upper bound at times.
-        return np.clip(self._squash(raw).numpy(), self._low, self._high)
+    def to_environment(self, raw: np.ndarray) -> Executed:
+        # As `TanhSquash` does it, in a fraction of the time for a few numbers.
+        action = self._low + (np.tanh(raw) + _ONE) * self._half
+        log_slope = _TWO * (_LOG_TWO - raw - np.logaddexp(_ZERO, -_TWO * raw))
+        return Executed(
+            np.minimum(np.maximum(action, self._low), self._high),  # what rounding added
+            np.add.reduce(log_slope + self._log_half, -1),
+        )
 
     def log_det(self, raw: torch.Tensor) -> torch.Tensor:
         self._squash.to(raw.device)
@@ -60,8 +81,8 @@ class DiscreteActions(RawActions):
     def __init__(self, action_spec: specs.DiscreteArray) -> None:
         self._dtype = action_spec.dtype
 
-    def to_environment(self, raw: torch.Tensor) -> np.ndarray:
-        return raw.numpy().astype(self._dtype)
+    def to_environment(self, raw: np.ndarray) -> Executed:
+        return Executed(raw.astype(self._dtype), _ZERO)
 
     def log_det(self, raw: torch.Tensor) -> float:
         return 0.0

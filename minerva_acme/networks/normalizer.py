@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 _INITIAL_COUNT = 1e-4  # rows that the initial mean 0 and variance 1 weigh as much as
-_MIN_VARIANCE = 1e-8
-_CLIP = 10.0  # standard deviations
+MIN_VARIANCE = 1e-8
+CLIP = 10.0  # standard deviations
 
 
 class RunningNorm(nn.Module):
@@ -75,7 +75,7 @@ class RunningNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""
-        return ((x - self.mean) * torch.rsqrt(self.var + _MIN_VARIANCE)).clamp(-_CLIP, _CLIP)
+        return ((x - self.mean) * torch.rsqrt(self.var + MIN_VARIANCE)).clamp(-CLIP, CLIP)
 
     def scale(self, x: torch.Tensor) -> torch.Tensor:
         """x / sqrt(var + 1e-8), clipped to +-10: the mean stays, and with it the sign of a reward.
@@ -86,5 +86,5 @@ class RunningNorm(nn.Module):
         Returns:
             Scaled values, with the shape of `x`.
         """
-        inverse_std = torch.rsqrt(self.var + _MIN_VARIANCE).squeeze(0)  # [O], or [] where O is 1
-        return (x * inverse_std).clamp(-_CLIP, _CLIP)
+        inverse_std = torch.rsqrt(self.var + MIN_VARIANCE).squeeze(0)  # [O], or [] where O is 1
+        return (x * inverse_std).clamp(-CLIP, CLIP)

@@ -38,7 +38,7 @@ class LayerNormMLP(nn.Sequential):
         layers: list[nn.Module] = [
             Linear(sizes[0], sizes[1], generator=generator),
             nn.LayerNorm(sizes[1]),
-            _TanhInPlace(),
+            TanhInPlace(),
         ]
         for size_in, size_out in itertools.pairwise(sizes[1:]):
             layers += [Linear(size_in, size_out, generator=generator), nn.ELU(inplace=True)]
@@ -104,7 +104,9 @@ def _checked_sizes(input_size: int, layer_sizes: Sequence[int]) -> list[int]:
     return sizes
 
 
-class _TanhInPlace(nn.Module):
+class TanhInPlace(nn.Module):
+    """tanh, which overwrites its input."""
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if (
             x.numel() >= _MIN_SIZE

@@ -65,8 +65,8 @@ def test_squashed_actions_have_their_own_density(vmpo_agent, bounded_spec):
         np.testing.assert_allclose(
             extras.log_prob, squashed.log_prob(expected).sum(dim=1), rtol=1e-3, atol=1e-3
         )
-        np.testing.assert_array_equal(extras.parameters.mean, mean.detach())
-        np.testing.assert_array_equal(extras.parameters.log_std, log_std.detach())
+        np.testing.assert_allclose(extras.parameters.mean, mean.detach(), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(extras.parameters.log_std, log_std.detach(), rtol=1e-6, atol=1e-6)
 
 
 def test_squashed_actions_never_leave_their_bounds(vmpo_agent):

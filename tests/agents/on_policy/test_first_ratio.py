@@ -1,4 +1,8 @@
-"""Acting and learning see the same policy: as long as nothing has moved, all ratios are 1."""
+"""Acting and learning see the same policy: as long as nothing has moved, all ratios are 1.
+
+But for rounding: acting computes with arrays, in another order than the learner's kernels. Bit for bit
+they agree where acting goes through the module itself, as it does for layers that it does not know.
+"""
 
 import numpy as np
 import pytest
@@ -6,6 +10,7 @@ import torch
 
 from minerva_acme import environments, testing
 from minerva_acme.agents import on_policy
+from minerva_acme.networks import inference
 
 
 def make_environment(environment_id):
@@ -20,6 +25,7 @@ class Ratios:
     def __init__(self, config):
         super().__init__(config)
         self.log_ratios: list[torch.Tensor] = []
+        self.recorded: list[torch.Tensor] = []
         self.means: list[torch.Tensor] = []
 
     @torch.no_grad()
@@ -34,6 +40,7 @@ class Ratios:
             log_prob = network.policy(observation).log_prob(raw) - self.raw.log_det(raw)
             log_ratios.append(log_prob - recorded)
         self.log_ratios.append(torch.stack(log_ratios))
+        self.recorded.append(extras.log_prob)
         self.means.append(network.normalizer.mean.clone())
 
     def make_networks(self, spec, generator):
@@ -41,24 +48,37 @@ class Ratios:
         return super().make_networks(spec, generator)
 
 
+@pytest.fixture(params=["arrays", "module"])
+def bound(request, monkeypatch):
+    """How far a recorded log-density may be from the learner's, in relation to its size and to 1."""
+    if request.param == "arrays":
+        return 1e-6
+    monkeypatch.setattr(inference, "compile_policy", lambda network: None)
+    return 0.0
+
+
 @pytest.mark.parametrize("num_environments", [1, 4])
 @pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
-def test_the_recorded_density_is_the_learners_bit_for_bit(agent, run, environment_id, num_environments):
+def test_the_recorded_density_is_the_learners(agent, run, environment_id, num_environments, bound):
     builder = agent.recording(Ratios, num_environments=num_environments, rollout_steps=16)
     run(builder, make_environment(environment_id), 16 * 6)
     assert len(builder.log_ratios) == 6
-    for log_ratio in builder.log_ratios:
-        assert (log_ratio == 0.0).all()
+    squashed = agent.name == "vmpo" and environment_id == "bounded"
+    for log_ratio, recorded in zip(builder.log_ratios, builder.recorded, strict=True):
+        # The slope of the squashing comes from arrays either way.
+        assert (log_ratio.abs() <= (1e-6 if squashed else bound) * (1.0 + recorded.abs())).all()
     # Not because nothing happened in between.
     assert all((a != b).all() for a, b in zip(builder.means, builder.means[1:], strict=False))
 
 
 @pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
-def test_the_first_ratio_of_ppo_is_exactly_1_in_batches_of_one_shape(ppo_agent, run, environment_id):
+def test_the_first_ratio_of_ppo_is_1_in_batches_of_one_shape(ppo_agent, run, environment_id, bound):
     # Acting takes 4 rows at a time, and so does the only minibatch of an epoch.
     builder = ppo_agent.recording(num_environments=4, rollout_steps=4, minibatch_size=4, num_epochs=2)
     run(builder, make_environment(environment_id), 4 * 10)
-    assert [float(row["policy/approx_kl_first"]) for row in builder.rows] == [0.0] * 10
+    first = [float(row["policy/approx_kl_first"]) for row in builder.rows]
+    assert len(first) == 10
+    assert all(0.0 <= abs(kl) <= bound**2 for kl in first)  # (ratio - 1)^2 / 2
     assert all(row["policy/approx_kl"] > 0.0 for row in builder.rows)
 
 
@@ -71,15 +91,17 @@ def test_the_first_ratio_of_ppo_is_1_but_for_rounding_in_any_batches(ppo_agent, 
 
 
 @pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
-def test_the_first_kl_of_vmpo_is_0(vmpo_agent, run, environment_id):
-    # The one M-step measures the KL before it moves anything. In batches of one shape it is exact.
-    for num_environments, rollout_steps, bound in ((4, 4, 0.0), (2, 96, 1e-10)):
+def test_the_first_kl_of_vmpo_is_0(vmpo_agent, run, environment_id, bound):
+    # The one M-step measures the KL before it moves anything.
+    # A KL near 0 is a difference of numbers near 1.
+    rounding = 1e-7 if bound else 1e-10
+    for num_environments, rollout_steps, most in ((4, 4, rounding if bound else 0.0), (2, 96, rounding)):
         builder = vmpo_agent.recording(
             num_environments=num_environments, rollout_steps=rollout_steps, m_steps=1, epsilon_mean=1.0
         )
         run(builder, make_environment(environment_id), rollout_steps * 5)
         assert len(builder.rows) == 5
-        assert all(0.0 <= abs(float(row["kl/mean_rel"])) <= bound for row in builder.rows)
+        assert all(0.0 <= abs(float(row["kl/mean_rel"])) <= most for row in builder.rows)
 
 
 class EarlyEvaluator(on_policy.RolloutEvaluator):
