@@ -17,7 +17,8 @@ from minerva_acme.showing.panels import Panel, describe_seeds
 
 # Okabe and Ito (2008), told apart by the colour-blind too; yellow, pale on paper, is left out.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_PUBLISHED_STYLES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 1, 1, 1, 1, 1)))
+# Dots alone are random actions.
+_PUBLISHED_STYLES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)))
 _GREY = "0.5"
 _MAX_RUNS_DRAWN = 5
 _MAX_MARKED_POINTS = 15
