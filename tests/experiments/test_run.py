@@ -1,5 +1,6 @@
 import csv
 import dataclasses
+import multiprocessing.forkserver
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import textwrap
 import pytest
 
 from minerva_acme import environments, experiments, observers
-from minerva_acme.agents import mpo
+from minerva_acme.agents import mpo, ppo
 from minerva_acme.experiments import checkpointing
 
 SMALL = mpo.MPOConfig(
@@ -22,6 +23,10 @@ SMALL = mpo.MPOConfig(
     retrace_mc_actions=2,
 )
 NEVER_LEARNS = dataclasses.replace(SMALL, min_replay_size=100_000)
+
+SEVERAL = ppo.PPOConfig(
+    policy_layer_sizes=(8,), value_layer_sizes=(8,), num_environments=3, rollout_steps=60, minibatch_size=20
+)
 
 
 def make_pendulum(seed):
@@ -181,6 +186,66 @@ def test_an_agent_that_cannot_play_says_so_before_anything_is_written(tmp_path):
 def test_options_that_make_no_sense_are_refused(tmp_path, overrides, message):
     with pytest.raises(ValueError, match=message):
         make_config(tmp_path, **{"num_env_steps": 10, **overrides})
+
+
+def make_several(directory, num_env_steps, **overrides):
+    return make_config(directory, num_env_steps, **{"builder": ppo.PPOBuilder(SEVERAL), **overrides})
+
+
+def test_several_environments_are_played_at_once_and_logged_one_by_one(tmp_path):
+    result = experiments.run_experiment(make_several(tmp_path, 1200, observers=[observers.ActionNorm()]))
+    assert (result.env_steps, result.learner_steps) == (1200, 20)
+    logged = rows(tmp_path, "actor")
+    # Two episodes of 200 steps each, all of their own.
+    assert [int(float(row["environment"])) for row in logged] == [0, 1, 2] * 2
+    assert [int(float(row["actor_steps"])) for row in logged] == [600] * 3 + [1200] * 3
+    assert len({row["episode_return"] for row in logged}) == 6
+    assert all(0.0 < float(row["action_norm/mean"]) <= 1.0 for row in logged)
+
+
+def test_checkpoints_of_several_environments_are_written_between_episodes(tmp_path):
+    seen = []
+
+    def on_progress(progress):
+        if progress.phase == "save":
+            seen.append(progress.env_steps)
+
+    experiments.run_experiment(make_several(tmp_path, 1500, checkpoint_period=400), on_progress)
+    # At the first step that ends all episodes, and at the end of the run.
+    assert seen == [600, 1200, 1500]
+
+
+def test_a_run_of_several_environments_is_stopped_and_resumed(tmp_path):
+    experiments.run_experiment(make_several(tmp_path / "straight", 1200))
+    stopped = experiments.run_experiment(
+        make_several(tmp_path / "resumed", 1200),
+        lambda progress: progress.env_steps == 600 and progress.phase == "train" and signal.raise_signal(2),
+    )
+    assert (stopped.interrupted_by, stopped.env_steps) == ("SIGINT", 600)
+    resumed = experiments.run_experiment(make_several(tmp_path / "resumed", 1200))
+    assert (resumed.env_steps, resumed.learner_steps) == (1200, 20)
+    straight, pieces = returns(tmp_path / "straight"), returns(tmp_path / "resumed")
+    assert straight[:3] == pieces[:3]
+    # These episodes had begun when the run was saved, so that the resumed run plays the ones after them.
+    assert len({*straight[3:], *pieces[3:]}) == 6
+
+
+@pytest.fixture
+def fork_server():
+    """Ends the process that starts processes, which would live as long as this one."""
+    yield
+    multiprocessing.forkserver._forkserver._stop()
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_environments_in_processes_give_the_episodes_of_those_in_this_one(tmp_path):
+    builder = ppo.PPOBuilder(dataclasses.replace(SEVERAL, num_environments=2))
+    for name, processes in (("here", False), ("there", True)):
+        experiments.run_experiment(
+            make_several(tmp_path / name, 400, builder=builder, environment_processes=processes)
+        )
+    assert len(returns(tmp_path / "here")) == 2
+    assert returns(tmp_path / "here") == returns(tmp_path / "there")
 
 
 SCRIPT = """
