@@ -70,17 +70,22 @@ clean:  ## Remove what the targets made, .venv included; runs/ stays
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): setup.cfg pyproject.toml constraints.txt minerva_acme/_version.py | $(VENV)/bin/python
-	@python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
-	    echo "$(VENV) holds $$(python --version), but Reverb's last release needs Python 3.11:"; \
-	    echo "deactivate it, and make creates .venv with python3.11."; exit 1; }
+	@python -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || { \
+	    echo "$(VENV) holds $$(python --version), but Python 3.11 or newer is needed:"; \
+	    echo "deactivate it, and make creates .venv with the one it finds."; exit 1; }
+	@python -c 'import sys; sys.exit(sys.version_info[:2] > (3, 11))' || \
+	    echo "$$(python --version): Reverb has no wheels for it, so replay will be kept in memory."
 	@echo "Installing minerva-acme and what it needs into $(VENV) (the first time: a few minutes, 3 GB)"
 	@python -m pip install --disable-pip-version-check -c constraints.txt -e ".[dev]" \
 	    | awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing collected/ {print "  unpacking ..."; fflush()}'
 	@printf '%s' "$(CURDIR)" > "$@"
 
 .venv/bin/python:
-	@python3.11 -c '' || { \
-	    echo "Python 3.11 was not found: install it (Debian and Ubuntu: python3.11 and python3.11-venv;"; \
-	    echo "anywhere: uv python install 3.11), or activate a virtual environment that has it."; exit 1; }
-	@echo "Creating .venv"
-	@python3.11 -m venv .venv || { rm -rf .venv; exit 1; }
+	@for python in python3.11 python3.12 python3.13; do \
+	    $$python -c '' 2>/dev/null || continue; \
+	    echo "Creating .venv with $$($$python --version)"; \
+	    $$python -m venv .venv || { rm -rf .venv; exit 1; }; \
+	    exit 0; \
+	done; \
+	echo "No Python from 3.11 to 3.13 was found: install it (Debian and Ubuntu: python3.11 and python3.11-venv;"; \
+	echo "anywhere: uv python install 3.11), or activate a virtual environment that has it."; exit 1
