@@ -379,7 +379,7 @@ def _keep_freed_memory() -> None:
     """Makes glibc keep twice 31 MB of freed memory, where a step would ask the kernel for it anew.
 
     It learns from the largest block that was freed, up to 32 MB. The pages that it would otherwise
-    return after every chunk, and touch again, cost a fifth of a step's CPU time.
+    return after every chunk, and touch again, cost a sixth of a step's CPU time.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)
 

@@ -93,7 +93,10 @@ def _work(name: str, threads: int, seconds: float, output: pathlib.Path) -> None
         result: dict[str, Any] = {"skipped": str(reason)}
     else:
         summaries = frame.summarise(blocks, benchmark.reference)
-        result = {"variants": {name: summary._asdict() for name, summary in summaries.items()}}
+        result = {
+            "variants": {name: summary._asdict() for name, summary in summaries.items()},
+            "blocks": blocks,  # [wall, cpu] each: a surprising ratio can be looked into
+        }
     output.write_text(json.dumps(result), encoding="utf-8")
 
 

@@ -1,8 +1,12 @@
 """Measures variants of one piece of work in turn, and compares each with a reference.
 
 On a machine with other work the same code takes 2 times longer one second than the next. So variants
-take turns, a block each, the order reversed every round, which spreads slow seconds over all of them:
-ratios of medians then hold to some percent where times do not. CPU time is measured beside wall time.
+take turns, a block each, the order reversed every round, which spreads slow seconds over all of them.
+
+CPU time is measured beside wall time. Wall ratios mean something on an idle machine alone: with more
+to run than there are cores, short blocks often did not wait at all and long ones always did, by the
+scheduler's slices as it seems, and a variant 3 times as fast looked 10 or 16 times as fast. `is_busy`
+tells; CPU ratios hold then to some 10 percent.
 """
 
 import dataclasses
@@ -124,6 +128,11 @@ def summarise(blocks: Mapping[str, list[Block]], reference: str) -> dict[str, Su
         )
         for name in blocks
     }
+
+
+def is_busy(reference: Summary) -> bool:
+    """Whether the reference waited for a processor so long that wall ratios say nothing."""
+    return reference.wall_median > 1.2 * reference.cpu_median
 
 
 def _p10(values: list[float]) -> float:

@@ -35,3 +35,5 @@ def show(benchmark: frame.Benchmark, threads: int, result: dict[str, Any]) -> No
             str(summary.rounds),
         )
     console.print(table)
+    if frame.is_busy(frame.Summary(**result["variants"][benchmark.reference])):
+        console.print("The machine was busy (wall above CPU time): wall ratios are wrong; read x CPU.")

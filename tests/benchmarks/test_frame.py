@@ -61,7 +61,6 @@ def test_a_ratio_below_the_band_is_told_and_one_within_is_not(tmp_path: pathlib.
     assert lines(plain=1.0, ours=9.0) == []
     below = lines(plain=1.0, ours=3.0 * (1.0 - recorded.BAND) - 0.01)
     assert [line.split(",")[0] for line in below] == [
-        "loop/1 ours: wall_ratio 2.39",
         "loop/1 ours: cpu_ratio 2.39",
     ]
     assert lines(plain=1.0) == ["loop/1 ours: recorded, but not measured now"]
@@ -77,7 +76,7 @@ def test_recording_leaves_what_was_not_measured(tmp_path: pathlib.Path) -> None:
     other["results"] = {"other/2": other["results"]["loop/1"]}
     recorded.update(other, path)
     known = json.loads(path.read_text())
-    assert known["loop/1"]["variants"]["ours"] == {"wall_ratio": 3.0, "cpu_ratio": 3.0}
+    assert known["loop/1"]["variants"]["ours"] == {"cpu_ratio": 3.0}
     assert known["other/2"]["cpu"] == "Z80"
 
 
@@ -100,3 +99,10 @@ def test_arithmetic_of_the_default_step_is_that_of_its_layers() -> None:
     rows = 256 * (4 + 8 * 5 + 20)
     expected = critic * (rows + 3 * 256) + policy * (6 + 3) * 256
     assert scaling.gigaflops(mpo.MPOConfig(), 17, 6) == pytest.approx(expected / 1e9)
+
+
+def test_a_reference_that_waited_for_a_processor_is_told() -> None:
+    blocks = {"a": [frame.Block(4.0, 1.0)] * 5, "b": [frame.Block(0.5, 1.0)] * 5}
+    summaries = frame.summarise(blocks, "a")
+    assert frame.is_busy(summaries["a"])
+    assert not frame.is_busy(summaries["b"])
