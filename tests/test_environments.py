@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import subprocess
 import sys
@@ -218,3 +219,19 @@ class PendulumConformanceTest(_TrainingConformance, absltest.TestCase):
 class DiscreteConformanceTest(_TrainingConformance, absltest.TestCase):
     environment_id = "CartPole-v1"
     task_kwargs = {}
+
+
+def test_only_environments_whose_packages_are_there_count_as_makeable(monkeypatch):
+    makeable = environments.list_makeable()
+    assert {"CartPole-v1", "dm_control/cartpole/swingup", "HalfCheetah-v5"} <= set(makeable)
+    assert makeable == sorted(set(makeable))
+    # mujoco-py's and those that moved elsewhere are registered, but say so when they are made.
+    assert not {"HalfCheetah-v3", "GymV21Environment-v0"} & set(makeable)
+    found = importlib.util.find_spec
+    missing = {"mujoco", "jax", "Box2D"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else found(name))
+    fewer = environments.list_makeable()
+    assert "CartPole-v1" in fewer
+    assert not [
+        name for name in fewer if name.startswith(("HalfCheetah", "LunarLander", "phys2d", "tabular"))
+    ]

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-HEAVY = ["dm_control", "gymnasium", "matplotlib", "mujoco", "ray", "reverb", "tensorboard", "tensorflow"]
+HEAVY = [
+    "dm_control",
+    "gymnasium",
+    "matplotlib",
+    "mujoco",
+    "ray",
+    "reverb",
+    "tensorboard",
+    "tensorflow",
+    "wandb",
+]
 # A module about a library may import it.
 ABOUT = {
     "minerva_acme.showing.figure": "matplotlib",

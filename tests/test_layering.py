@@ -32,6 +32,7 @@ ONLY_IN = {
     "reverb": ("minerva_acme.replay.reverb_loader",),
     "tensorboard": ("minerva_acme.loggers",),
     "tensorflow": ("minerva_acme.replay.reverb_loader", "minerva_acme.loggers"),
+    "wandb": ("minerva_acme.loggers.wandb",),
 }
 
 

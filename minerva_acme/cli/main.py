@@ -249,7 +249,7 @@ def _parse(arguments: list[str]) -> Any:
         name = choices.choose("command", arguments[0], _COMMANDS)
         if name == "train":
             commands = {**_COMMANDS, "train": _train_type(arguments)}
-        asked = f"minerva {name}" + (f" {arguments[1]}" if name == "train" and len(arguments) > 1 else "")
+        asked = f"minerva train {_agent(arguments)}" if name == "train" else f"minerva {name}"
         arguments = _settle_flags(arguments, sorted(set(_flags(commands[name]))), asked)
     union: Any = typing.Union[  # noqa: UP007 -- of a list
         tuple(Annotated[command, tyro.conf.subcommand(name)] for name, command in commands.items())
@@ -265,9 +265,7 @@ def _parse(arguments: list[str]) -> Any:
 
 def _train_type(arguments: list[str]) -> type[Train]:
     """`Train` with the flags of the agent that is asked for, defaulting to the preset asked for."""
-    agent = next(iter(registry.AGENTS))
-    if len(arguments) > 1 and not arguments[1].startswith("-"):
-        agent = choices.choose("agent", arguments[1], registry.AGENTS)
+    agent = _agent(arguments)
     entry = registry.AGENTS[agent]
     preset = choices.choose("preset", _value_of("--preset", arguments) or "default", entry.presets)
     train = dataclasses.make_dataclass(
@@ -283,6 +281,15 @@ def _train_type(arguments: list[str]) -> type[Train]:
     )
     train.__doc__ = Train.__doc__
     return train
+
+
+def _agent(arguments: list[str]) -> str:
+    if len(arguments) > 1 and not arguments[1].startswith("-"):
+        return choices.choose("agent", arguments[1], registry.AGENTS)
+    # Behind its flags, or none at all, of which the parser will say so.
+    return next(
+        (argument for argument in arguments if argument in registry.AGENTS), next(iter(registry.AGENTS))
+    )
 
 
 def _settle_flags(arguments: list[str], known: Sequence[str], command: str) -> list[str]:

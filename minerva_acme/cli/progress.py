@@ -33,12 +33,12 @@ class _Moment(NamedTuple):
 class ProgressDisplay:
     """Shows where a run stands; a context manager, called with each `Progress`.
 
-    train      ━━━━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━ 12,345/30,000 steps  0:03:12 left
-    speed      95 environment steps/s, 24 learner steps/s, 2,837 learner steps in all
-    returns    last 512.3, mean of the last 10: 498.1, episode 12
+    train      ━━━━━━━━━━━━━━                      12,345/30,000 steps  0:03:06 left
+    speed      95 environment steps/s, 24 learner steps/s, 2,837 made
+    returns    last 512.3, mean of the last 10: 498.2, episode 12
     evaluation 455.2 +- 12.1 at 10,000 steps, best 455.2
-    losses     policy -0.0123  q 0.0456
-    KL/bound   mean 0.98  q 1.01  stddev 0.40
+    losses     policy -0.0123  q 1,946  temperature 0.762  alpha_mean 0.0196
+    KL/bound   mean 0.98  stddev 0.40  q 1.01
     replay     12,345 of 1,000,000 items, 63.8 samples per insert
     """
 

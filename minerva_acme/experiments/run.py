@@ -273,7 +273,8 @@ class _Run:
         saved_at = steps = self._env_steps
         # A run that was stopped may have written something that it did not learn from any more. Before
         # the next step is made, so that on-policy agents make it with the newest weights.
-        self._learn(stop)
+        if steps < config.num_env_steps:
+            self._learn(stop)
         while steps < config.num_env_steps and not stop:
             episodes = self._play_step()
             self._learn(stop)

@@ -1,64 +1,41 @@
 import json
+import os
+import shutil
+import signal
+import sys
 
 import pytest
 
-from minerva_acme.cli import main
+from minerva_acme.cli import choices, main, plotting, progress, video
 
-TINY = [
-    "--batch-size",
-    "8",
-    "--min-replay-size",
-    "20",
-    "--samples-per-insert",
-    "2",
-    "--policy-layer-sizes",
-    "8",
-    "--critic-layer-sizes",
-    "8",
-    "8",
-    "--num-samples",
-    "4",
-    "--retrace-mc-actions",
-    "2",
-    "--evaluation-episodes",
-    "1",
-    "--log",
-    "csv",
-    "--replay",
-    "memory",
-]
+cli = sys.modules["minerva_acme.cli.main"]
 
 
-def train(directory, *arguments):
-    command = "train mpo --env Pendulum-v1 --num-env-steps 60 --directory"
-    return main([*command.split(), str(directory), *TINY, *arguments])
-
-
-def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, capsys):
+def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, train, capsys):
     assert train(tmp_path / "run") == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     for words in (
         "random actions",
         "before training",
         "after 60 environment",
         f"minerva eval {tmp_path / 'run'}",
     ):
-        assert words in " ".join(out.split()), out
+        assert words in out, out
     description = json.loads((tmp_path / "run" / "run.json").read_text())
     assert description["environment"] == "Pendulum-v1"
     assert description["hyperparameters"]["critic_layer_sizes"] == [8, 8]
+    assert description["options"]["replay"] == "memory"
+    assert not (tmp_path / "run" / "tensorboard").exists()  # --log csv
 
 
-def test_a_trained_run_can_be_evaluated(tmp_path, capsys):
-    train(tmp_path / "run")
-    capsys.readouterr()
-    assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0
-    out = capsys.readouterr().out
+def test_a_trained_run_can_be_evaluated(trained, call):
+    status, out, _ = call("eval", trained, "--episodes", 2)
+    assert status == 0
     assert out.count("episode ") == 2
     assert "mpo on Pendulum-v1, 60 environment steps: return -" in out
 
 
-def test_the_same_command_resumes_and_other_settings_are_refused(tmp_path, capsys):
+def test_the_same_command_resumes_and_other_settings_are_refused(tmp_path, train, capsys):
     train(tmp_path / "run")
     assert train(tmp_path / "run") == 0
     capsys.readouterr()
@@ -66,53 +43,232 @@ def test_the_same_command_resumes_and_other_settings_are_refused(tmp_path, capsy
     assert "holds another run: discount is 0.99 there, 0.5 here" in capsys.readouterr().err
 
 
-def test_a_preset_gives_the_defaults_of_the_flags(tmp_path):
+def test_a_run_goes_on_from_its_folder_alone_and_for_longer(tmp_path, trained, call):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    before = json.loads((run / "run.json").read_text())
+    status, out, _ = call("resume", run, "--num-env-steps", 90)
+    assert status == 0
+    assert "Going on at 60 steps" in out
+    assert "after 90 environment" in out
+    after = json.loads((run / "run.json").read_text())
+    assert after["options"].pop("num_env_steps") == 90
+    assert before["options"].pop("num_env_steps") == 60
+    assert after == before
+
+
+def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, call):
+    status, _, err = call("resume", trained)
+    assert status == 2
+    assert f"`num_env_steps` must be above the 60 steps that {trained} has made, got 60." in err
+    assert f"minerva resume {trained} --num-env-steps 120" in err
+
+
+def test_a_run_of_before_options_were_noted_asks_how_long_to_train(tmp_path, trained, call):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    description = json.loads((run / "run.json").read_text())
+    del description["options"]
+    (run / "run.json").write_text(json.dumps(description))
+    status, _, err = call("resume", run)
+    assert status == 2
+    assert f"Say it: minerva resume {run} --num-env-steps ..." in err
+
+
+def test_a_stop_saves_exits_with_0_and_says_how_to_go_on(tmp_path, train, monkeypatch, capsys):
+    shown = progress.ProgressDisplay.__call__
+
+    def stop(self, now):
+        shown(self, now)
+        if now.env_steps == 30 and now.phase == "train":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(progress.ProgressDisplay, "__call__", stop)
+    assert train(tmp_path / "run") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"Stopped by SIGTERM and saved. Go on: minerva resume {tmp_path / 'run'}" in out
+    assert [path.name.lstrip("0") for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["30"]
+
+
+def test_a_preset_gives_the_defaults_of_the_flags(tmp_path, train):
     assert train(tmp_path / "run", "--preset", "minerva") == 0
     hyperparameters = json.loads((tmp_path / "run" / "run.json").read_text())["hyperparameters"]
     assert hyperparameters["discount"] == 0.98  # The preset's,
     assert hyperparameters["batch_size"] == 8  # unless a flag says otherwise.
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["train", "mpoo"], "There is no agent 'mpoo'; there are mpo, vmpo, ppo. Did you mean 'mpo'?"),
-        (
-            ["train", "mpo", "--preset", "controll", "--env", "Pendulum-v1", "--num-env-steps", "1"],
-            "There is no preset 'controll'; there are default, control, minerva. Did you mean 'control'?",
-        ),
-        (["train", "mpo", "--env", "Pendulum-v11", "--num-env-steps", "1"], "Pendulum-v1"),
-        (
-            ["train", "mpo", "--env", "dm_control/cartpole/swing_up", "--num-env-steps", "1"],
-            "dm_control/cartpole/swingup",
-        ),
-        (["train", "mpo", "--env", "CartPole-v1", "--num-env-steps", "1"], "MPO needs actions"),
-        (
-            ["train", "mpo", "--env", "Pendulum-v1", "--num-env-steps", "0"],
-            "`num_env_steps` must be >= 1, got 0.",
-        ),
-        (
-            ["train", "mpo", "--env", "Pendulum-v1", "--num-env-steps", "1", "--discount", "2"],
-            "`discount` must be in [0, 1], got 2.0.",
-        ),
-        (["eval", "nowhere"], "There is no run in nowhere: run.json is missing."),
-    ],
-)
-def test_a_mistake_is_told_with_the_way_out(tmp_path, monkeypatch, capsys, arguments, message):
+def parse(text):
+    return cli._parse(text.split())
+
+
+def test_num_envs_is_the_on_policy_agents_number_of_environments():
+    command = parse("train ppo --env CartPole-v1 --num-env-steps 9 --num-envs 4 --device cpu --seed 3")
+    assert command.hyperparameters.num_environments == 4
+    assert (command.run.device, command.run.seed) == ("cpu", 3)
+
+
+def test_commas_separate_the_logs_and_underscores_are_dashes():
+    command = parse("train ppo --env CartPole-v1 --num_env_steps=9 --log=tensorboard,csv,wandb")
+    assert command.log == ("tensorboard", "csv", "wandb")
+    assert command.run.num_env_steps == 9
+
+
+def test_the_agent_may_stand_behind_its_flags():
+    command = parse("train --env CartPole-v1 --num-env-steps 9 --clip-ratio 0.1 ppo")
+    assert (command.agent, command.hyperparameters.clip_ratio) == ("ppo", 0.1)
+
+
+def test_no_two_flags_of_an_agent_have_one_name():
+    # They have no prefixes: `--discount` is the agent's, `--seed` the run's.
+    for agent in ("mpo", "vmpo", "ppo"):
+        flags = list(cli._flags(cli._train_type(["train", agent])))
+        assert len(flags) == len(set(flags)) > 30
+
+
+@pytest.mark.parametrize("command", ["train mpo", *(name for name in cli._COMMANDS if name != "train")])
+def test_every_command_has_help_for_every_flag(command, call):
+    status, out, _ = call(*command.split(), "--help")
+    assert status == 0
+    words = command.split()
+    kind = cli._train_type(words) if words[0] == "train" else cli._COMMANDS[words[0]]
+    for flag in cli._flags(kind):
+        assert flag in out, flag
+
+
+def test_help_is_the_words_of_the_config(call):
+    _, out, _ = call("train", "mpo", "--help")
+    assert "Lambda of Retrace: 0 is one-step" in out
+
+
+def test_video_and_plot_hand_on_what_was_said(monkeypatch, tmp_path, call):
+    calls = []
+    monkeypatch.setattr(video, "run", lambda directory, **said: calls.append((directory, said)) or 0)
+    monkeypatch.setattr(plotting, "run", lambda directories, **said: calls.append((directories, said)) or 1)
+    assert call("video", tmp_path, "--format", "gif,mp4", "--camera", "1", "--episodes", 2)[0] == 0
+    assert call("plot", tmp_path, tmp_path, "--published", "mpo,dmpo", "--group", "agent,discount")[0] == 1
+    (film, film_said), (plotted, plot_said) = calls
+    assert film == tmp_path
+    assert (film_said["formats"], film_said["camera"], film_said["episodes"]) == (("gif", "mp4"), 1, 2)
+    assert plotted == (tmp_path, tmp_path)
+    assert (plot_said["published"], plot_said["group"]) == (("mpo", "dmpo"), "agent,discount")
+
+
+def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, monkeypatch, capfd):
+    from minerva_acme.cli import benchmarks
+
+    with pytest.raises(ValueError, match=r"`minerva bench` needs the repository.*pip install -e"):
+        benchmarks.run([], repository=tmp_path)
+    package = tmp_path / "tests" / "benchmarks"
+    package.mkdir(parents=True)
+    (package / "__main__.py").write_text("import sys; print(sys.argv[1:]); sys.exit(len(sys.argv) > 3)")
+    assert benchmarks.run(["mpo"], repository=tmp_path) == 0
+    assert benchmarks.run(["mpo"], seconds=1.5, repository=tmp_path) == 1
+    assert capfd.readouterr().out.splitlines() == ["['mpo']", "['mpo', '--seconds', '1.5']"]
+
+
+MISTAKES = [
+    (
+        "trian mpo",
+        "There is no command 'trian'; there are train, resume, eval, video, plot, list, bench,",
+    ),
+    ("trian mpo", "Did you mean 'train'?"),
+    ("train mpoo", "There is no agent 'mpoo'; there are mpo, vmpo, ppo. Did you mean 'mpo'?"),
+    (
+        "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
+        "There is no preset 'controll'; there are default, control, minerva. Did you mean 'control'?",
+    ),
+    ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
+    ("train mpo --env dm_control/cartpole/swing_up --num-env-steps 1", "dm_control/cartpole/swingup"),
+    ("train mpo --env CartPole-v1 --num-env-steps 1", "MPO needs actions"),
+    ("train mpo --env Pendulum-v1 --num-env-steps 0", "`num_env_steps` must be >= 1, got 0."),
+    ("train mpo --env Pendulum-v1 --num-env-steps 1 --discount 2", "`discount` must be in [0, 1], got 2.0."),
+    (
+        "train ppo --env Pendulum-v1 --num-env-stps 1",
+        "`minerva train ppo` has no flag --num-env-stps. Did you mean '--num-env-steps'",
+    ),
+    (
+        "train mpo --env Pendulum-v1 --num-env-steps 1 --num-envs 4",
+        "`minerva train mpo` has no flag --num-envs. Its agent plays one environment.",
+    ),
+    ("train mpo --env Pendulum-v1 --num-env-steps 1 --tensorboard", "has no flag --tensorboard."),
+    ("train mpo --env Pendulum-v1 --num-env-steps 1 --log csv,tensorbord", "invalid choice 'tensorbord'"),
+    ("train mpo --env Pendulum-v1 --num-env-steps many", "many"),
+    ("train mpo --env Pendulum-v1", "--num-env-steps"),
+    ("train mpo --env Pendulum-v1 --num-env-steps 1 --device gpu", "`device` must be like 'cpu', 'cuda'"),
+    ("train mpo --env Pendulum-v1 --num-env-steps 1 --replay disk", "'auto', 'reverb', 'memory'"),
+    ("eval nowhere", "There is no run in nowhere: run.json is missing."),
+    ("eval nowhere --episode 3", "`minerva eval` has no flag --episode. Did you mean '--episodes'"),
+    ("resume nowhere", "There is no run in nowhere: run.json is missing."),
+    ("video nowhere", "There is no run in nowhere: run.json is missing."),
+    ("plot nowhere", "There is no run in nowhere: run.json is missing."),
+    (
+        "list agnets",
+        "There is no list of 'agnets'; there are agents, environments, presets. Did you mean",
+    ),
+    ("", "train"),
+]
+
+
+@pytest.mark.parametrize(("command", "message"), MISTAKES)
+def test_a_mistake_is_told_with_the_way_out(tmp_path, monkeypatch, call, command, message):
     monkeypatch.chdir(tmp_path)
-    try:
-        status = main(arguments)
-    except SystemExit as exit_:
-        status = exit_.code
+    status, _, err = call(*command.split())
     assert status == 2
-    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert message in err
     assert not list(tmp_path.iterdir())
 
 
-def test_help_lists_the_agents_flags_with_their_words(capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["train", "mpo", "--help"])
-    assert exit_.value.code == 0
-    out = capsys.readouterr().out
-    for words in ("--retrace-lambda", "--num-env-steps", "Lambda of Retrace"):
-        assert words in out
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (OSError(28, "No space left on device"), 1, "minerva: [Errno 28] No space left on device"),
+        (ImportError("'Ant-v5' needs 'mujoco'"), 1, "minerva: 'Ant-v5' needs 'mujoco'"),
+        (FloatingPointError("Training has diverged"), 1, "minerva: Training has diverged"),
+        (KeyboardInterrupt(), 130, "minerva: stopped without saving"),
+    ],
+)
+def test_what_fails_ends_with_its_words_and_its_status(monkeypatch, call, error, status, message):
+    def fail(command):
+        raise error
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert call("doctor") == (status, "", message)
+
+
+def test_a_folder_that_describes_no_run_is_told(tmp_path, call):
+    (tmp_path / "run.json").write_text('{"agent": "mpo", "colour": 1}')
+    status, _, err = call("eval", tmp_path)
+    assert status == 2
+    assert f"{tmp_path / 'run.json'} does not describe a run that this version knows" in err
+    content = {"agent": "dqn", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    assert (
+        "a run of the agent 'dqn', which is not registered here; there are mpo" in call("eval", tmp_path)[2]
+    )
+
+
+def test_lists_hold_what_there_is_and_a_word_filters_them(call):
+    status, out, _ = call("list", "agents")
+    assert status == 0
+    assert out.startswith("mpo Hyperparameters of MPO") or out.startswith("mpo ")
+    _, out, _ = call("list", "presets", "control")
+    assert out.startswith("mpo control ")
+    assert "critic_loss_steps=all" in out
+    _, out, _ = call("list", "environments", "cartpole")
+    assert {"CartPole-v1", "dm_control/cartpole/swingup"} <= set(out.split())
+    assert "Pendulum-v1" not in out
+
+
+def test_a_word_that_nothing_holds_proposes_near_ones(call):
+    status, out, err = call("list", "environments", "CartPol-v1")
+    assert (status, out) == (1, "")
+    assert "nothing holds 'CartPol-v1'. Did you mean 'CartPole-v1'" in err
+
+
+def test_near_names_are_proposed_and_far_ones_are_not():
+    assert choices.near("swingupp", ["swingup", "balance"]) == "Did you mean 'swingup'?"
+    assert choices.near("xyz", ["swingup", "balance"]) == ""
+
+
+def test_main_is_what_the_package_offers():
+    assert main is cli.main

@@ -286,3 +286,29 @@ def test_a_signal_saves_and_ends_with_success(tmp_path, number):
     result = experiments.run_experiment(make_config(tmp_path, int(env_steps) + 100))
     assert result.env_steps == int(env_steps) + 100
     assert result.learner_steps > int(learner_steps)
+
+
+def test_progress_tells_episodes_the_newest_row_and_the_state_of_replay(tmp_path, monkeypatch):
+    # Whoever watches reads numbers that were logged anyway: no learner step waits for it.
+    monkeypatch.setattr("minerva_acme.experiments.run._MIN_METRICS_SECONDS", 0.0)
+    seen = []
+    config = make_config(tmp_path, 210, log_period_seconds=0.0, replay="memory")
+    experiments.run_experiment(config, on_progress=seen.append)
+    assert [progress.num_episodes for progress in (seen[0], seen[-1])] == [0, 1]
+    assert "loss/q" not in seen[0].metrics
+    last = seen[-1].metrics
+    assert last["learner_steps"] == seen[-1].learner_steps > 0
+    assert {"loss/q", "kl/mean_rel"} <= last.keys()
+    assert 190 <= last["replay/size"] <= 210
+    assert last["replay/max_size"] == SMALL.max_replay_size
+    assert last["replay/samples_per_insert"] == pytest.approx(SMALL.samples_per_insert, rel=0.2)
+
+
+def test_auto_is_a_device_of_this_machine():
+    import torch
+
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    options = experiments.RunOptions(num_env_steps=1)
+    assert options.device == "auto"
+    assert options.torch_device.type == expected
+    assert experiments.RunOptions(num_env_steps=1, device="cpu").torch_device.type == "cpu"

@@ -108,3 +108,24 @@ print(json.dumps([before, "tensorboard" in sys.modules, "tensorflow" in sys.modu
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == [False, True, False]
+
+
+def test_a_name_without_a_group_gets_the_one_asked_for(tmp_path):
+    with loggers.TensorBoardLogger(tmp_path, "learner", "learner_steps", group="learner") as logger:
+        logger.write({"learner_steps": 10, "loss/q": 0.5})
+    assert scalars(tmp_path / "learner") == [("learner/learner_steps", 10, 10.0), ("loss/q", 10, 0.5)]
+
+
+def test_a_description_is_a_table_of_the_text_page(tmp_path):
+    loggers.write_description(
+        tmp_path, {"agent": "mpo", "hyperparameters": {"discount": 0.99, "sizes": [8, 8]}}
+    )
+    (value,) = [value for event in events(tmp_path / "description") for value in event.summary.value]
+    assert value.metadata.plugin_data.plugin_name == "text"
+    assert value.tensor.string_val[0].decode().splitlines() == [
+        "| name | value |",
+        "|---|---|",
+        "| agent | mpo |",
+        "| hyperparameters.discount | 0.99 |",
+        "| hyperparameters.sizes | [8, 8] |",
+    ]
