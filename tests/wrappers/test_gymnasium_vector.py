@@ -53,7 +53,7 @@ def make_async(mode, make=cart_pole, number=2, **settings):
     return GymnasiumVectorEnvironment(workers, seed=7)
 
 
-def play(environment, num_steps=NUM_STEPS, kind=int):
+def play(environment, num_steps=NUM_STEPS):
     """Plays with actions that depend on environment and time; returns each environment's steps.
 
     A step is (observation, action, timestep); what arrived has to be as `VectorEnvironment` says.
@@ -290,22 +290,23 @@ def test_discounts_between_0_and_1_are_kept():
     ]
 
 
-def test_environments_by_id_go_on_in_processes_from_a_saved_state():
+@pytest.mark.parametrize("environment_id", ["Pendulum-v1", "dm_control/cartpole/swingup"])
+def test_wrapped_environments_by_id_play_and_go_on_from_a_saved_state_in_processes(environment_id):
     factories = [
-        functools.partial(environments.make, "dm_control/cartpole/swingup", 1),
-        functools.partial(environments.make, "dm_control/cartpole/swingup", 2),
+        functools.partial(environments.make_training_environment, environment_id, seed) for seed in (1, 2)
     ]
-    alone = [make() for make in factories]
-    for environment in alone:
-        environment.reset()
+    here = vector_environments.make_vector(factories, processes=False)
+    actions = [np.full(1, number, np.float32) for number in (0.5, -0.25)]
     with make_processes(*factories) as environment:
-        environment.reset()
+        testing.assert_nests_equal(environment.reset(), here.reset())
         state = testing.through_a_file(environment.save())
-        expected = [inner.reset() for inner in alone]
-        testing.assert_nests_equal(environment.reset(), expected)
+        assert state == here.save()
+        for _ in range(3):
+            testing.assert_nests_equal(environment.step(actions), here.step(actions))
+        expected = [(timestep,) for timestep in here.reset()]
+        testing.assert_nests_equal([(timestep,) for timestep in environment.reset()], expected)
         environment.restore(state)
-        again = environment.step([np.zeros(1)] * 2)
-        testing.assert_nests_equal(again, [(timestep,) for timestep in expected])
+        testing.assert_nests_equal(environment.step(actions), expected)
         with pytest.raises(ValueError, match="`state` must be that of 2 environments, got one of 1"):
             environment.restore(state[:1])
 
