@@ -6,7 +6,7 @@ take turns, a block each, the order reversed every round, which spreads slow sec
 CPU time is measured beside wall time. Wall ratios mean something on an idle machine alone: with more
 to run than there are cores, short blocks often did not wait at all and long ones always did, by the
 scheduler's slices as it seems, and a variant 3 times as fast looked 10 or 16 times as fast. `is_busy`
-tells; CPU ratios hold then to some 10 percent.
+tells; CPU ratios were then up to a third apart between runs.
 """
 
 import dataclasses

@@ -7,9 +7,9 @@ from typing import Any
 
 PATH = pathlib.Path(__file__).with_name("recorded.json")
 
-BAND = 0.2
-"""The share by which a ratio may be below the recorded one: as much as CPU ratios were seen to
-differ between runs of the same code on a busy machine (1.79 to 2.06), and some more."""
+BAND = 0.3
+"""The share by which a ratio may be below the recorded one. Unchanged code on a busy machine was 10 to
+33 % below in five rounds of 1 block, so that a failure there asks for an idle machine first."""
 
 # Not by wall time, which says nothing on a busy machine: see `frame`.
 _RATIOS = ("cpu_ratio",)

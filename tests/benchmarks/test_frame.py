@@ -61,7 +61,7 @@ def test_a_ratio_below_the_band_is_told_and_one_within_is_not(tmp_path: pathlib.
     assert lines(plain=1.0, ours=9.0) == []
     below = lines(plain=1.0, ours=3.0 * (1.0 - recorded.BAND) - 0.01)
     assert [line.split(",")[0] for line in below] == [
-        "loop/1 ours: cpu_ratio 2.39",
+        "loop/1 ours: cpu_ratio 2.09",
     ]
     assert lines(plain=1.0) == ["loop/1 ours: recorded, but not measured now"]
     assert recorded.compare("loop/1", {"failed": "exit status 1"}, path) == ["loop/1: failed, exit status 1"]
