@@ -163,5 +163,5 @@ def _first_row(nest: types.NestedArray) -> types.NestedArray:
     if isinstance(nest, np.ndarray):
         return nest[0]
     if isinstance(nest, tuple) and hasattr(nest, "_make"):  # the usual nest of extras
-        return nest._make([_first_row(part) for part in nest])
+        return nest._make([part[0] if type(part) is np.ndarray else _first_row(part) for part in nest])
     return tree.map_structure(lambda leaf: leaf[0], nest)

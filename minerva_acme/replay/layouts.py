@@ -12,6 +12,7 @@ from minerva_acme import specs, types
 from minerva_acme.replay import base, packing
 
 _FLOAT = specs.Array((), np.float32)
+_REAL = np.float32(1.0)  # the mask of a step that happened
 
 
 class TrajectoryLayout:
@@ -101,7 +102,7 @@ class TrajectoryLayout:
                 action=action,
                 reward=next_timestep.reward,
                 discount=next_timestep.discount,
-                mask=np.float32(1.0),
+                mask=_REAL,
                 extras=extras,
             )
         )

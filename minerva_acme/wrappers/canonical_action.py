@@ -36,7 +36,11 @@ class CanonicalActionWrapper(base.EnvironmentWrapper):
         self._action_spec = tree.map_structure(_canonical_spec, self._inner_spec)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._environment.step(tree.map_structure(self._scale, self._inner_spec, action))
+        if isinstance(self._inner_spec, specs.Array):  # the usual case; `tree` takes ten times as long
+            scaled = self._scale(self._inner_spec, action)
+        else:
+            scaled = tree.map_structure(self._scale, self._inner_spec, action)
+        return self._environment.step(scaled)
 
     def action_spec(self) -> types.NestedSpec:
         return self._action_spec

@@ -1,5 +1,6 @@
 """32 bits instead of 64, for networks and replay."""
 
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
@@ -35,10 +36,7 @@ class SinglePrecisionWrapper(base.EnvironmentWrapper):
         return self._convert(self._environment.reset())
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        widened = tree.map_structure(
-            lambda spec, leaf: np.asarray(leaf, dtype=spec.dtype), self._wide_action_spec, action
-        )
-        return self._convert(self._environment.step(widened))
+        return self._convert(self._environment.step(_map_specs(_widened, self._wide_action_spec, action)))
 
     def observation_spec(self) -> types.NestedSpec:
         return self._observation_spec
@@ -53,16 +51,30 @@ class SinglePrecisionWrapper(base.EnvironmentWrapper):
         return self._discount_spec
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        observation = tree.map_structure(_narrow, timestep.observation)
+        observation = timestep.observation
+        is_array = isinstance(observation, np.ndarray)
+        observation = _narrow(observation) if is_array else tree.map_structure(_narrow, observation)
         if timestep.first():
             return timestep._replace(observation=observation)  # no reward and no discount yet
         return dm_env.TimeStep(
             step_type=timestep.step_type,
             # By spec, because environments return plain numbers here, integers among them.
-            reward=tree.map_structure(_as_spec, self._reward_spec, timestep.reward),
-            discount=tree.map_structure(_as_spec, self._discount_spec, timestep.discount),
+            reward=_map_specs(_as_spec, self._reward_spec, timestep.reward),
+            discount=_map_specs(_as_spec, self._discount_spec, timestep.discount),
             observation=observation,
         )
+
+
+def _map_specs(
+    function: Callable[[specs.Array, Any], Any], spec: types.NestedSpec, nest: types.NestedArray
+) -> types.NestedArray:
+    if isinstance(spec, specs.Array):  # the usual case; `tree` takes ten times as long
+        return function(spec, nest)
+    return tree.map_structure(function, spec, nest)
+
+
+def _widened(spec: specs.Array, value: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(value, dtype=spec.dtype)
 
 
 def _as_spec(spec: specs.Array, value: Any) -> Any:
