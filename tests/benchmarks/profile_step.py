@@ -1,0 +1,158 @@
+"""Where the time of a step of the actor loop goes: `profile()`, or `python -m tests.benchmarks.profile_step`.
+
+The parts are timed inside the running loop, each with what the others leave of the caches.
+"""
+
+import argparse
+import collections
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+Profile: TypeAlias = dict[str, float]
+"""Microseconds of a step, by part: `environment`, `policy`, `adder`, `replay`, `weights`, `loop`."""
+
+PARTS = ("environment", "policy", "adder", "replay", "weights", "loop")
+
+
+class Watch:
+    """Adds up the seconds of functions by part; what a part calls of another counts for that alone."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.seconds: dict[str, float] = collections.defaultdict(float)
+        self._inner = 0.0
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, and its time added up."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outer, self._inner = self._inner, 0.0
+            start = self._clock()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent = self._clock() - start
+                self.seconds[part] += spent - self._inner
+                self._inner = outer + spent
+
+        return call
+
+    def wrap(self, part: str, thing: Any, *methods: str) -> None:
+        """Times methods of an object from now on."""
+        for name in methods:
+            setattr(thing, name, self.timed(part, getattr(thing, name)))
+
+
+@contextlib.contextmanager
+def loops(clock: Callable[[], float]) -> Iterator[dict[str, tuple[Callable[[], object], Watch]]]:
+    """The plain loop and the library's, their parts under a watch each.
+
+    Raises:
+        frame.Skip: something is not installed.
+    """
+    from minerva_acme import specs
+    from minerva_acme.agents import mpo
+
+    from . import actor_setup
+
+    config = mpo.MPOConfig()
+    builder = mpo.MPOBuilder(config)
+    with contextlib.ExitStack() as stack:
+        with contextlib.closing(actor_setup.make_environment()) as environment:
+            spec = specs.make_environment_spec(environment)
+        client = stack.enter_context(actor_setup.make_client(builder, spec))
+        plain, ours = Watch(clock), Watch(clock)
+        plain_loop = actor_setup.make_plain_loop(config, client, stack)
+        _watch_plain(plain_loop, plain)
+        loop = actor_setup.make_loop(builder, client, stack)
+        _watch(loop, ours)
+        yield {
+            "plain": (plain.timed("loop", plain_loop.step), plain),
+            "ours": (ours.timed("loop", loop.step), ours),
+        }
+
+
+def _watch(loop: Any, watch: Watch) -> None:
+    actor = loop._actor
+    watch.wrap("environment", loop._environment, "step", "reset")
+    watch.wrap("policy", actor, "select_action")
+    watch.wrap("weights", actor, "update")
+    adder = actor._adder
+    watch.wrap("adder", adder, "add_first", "add")
+    make_writer = adder._client.writer
+
+    class Client:
+        """Gives writers that are watched; the client itself is shared."""
+
+        def writer(self, max_window: int) -> Any:
+            writer = make_writer(max_window)
+            watch.wrap("replay", writer, "append", "create_item", "flush", "end_episode")
+            return writer
+
+    adder._client = Client()
+
+
+def _watch_plain(loop: Any, watch: Watch) -> None:
+    watch.wrap("environment", loop._environment, "step", "reset")
+    loop._acting = watch.timed("policy", loop._acting)
+    watch.wrap("adder", loop._writing, "first", "step", "end")
+    watch.wrap("replay", loop._writing._writer, "append", "create_item", "flush", "end_episode")
+
+
+def profile(
+    num_rounds: int = 9, num_steps: int = 500, clock: Callable[[], float] = time.perf_counter
+) -> Mapping[str, Profile]:
+    """Splits a step into its parts, for the plain loop and the library's, in turn.
+
+    Args:
+        num_rounds: blocks of each loop; the median block counts.
+        num_steps: environment steps of a block.
+        clock: says the time in seconds; `time.thread_time` leaves out what other processes take, and waiting.
+
+    Returns:
+        By loop, `plain` and `ours`, the parts of a step in microseconds. `environment` is that of the agent,
+        wrappers included, and for the plain loop without the flattening; `replay` is what the writer takes;
+        `loop` is the rest: the book of the episode, counters, timing.
+
+    Raises:
+        frame.Skip: something is not installed.
+    """
+    with loops(clock) as watched:
+        order = list(watched)
+        found: dict[str, dict[str, list[float]]] = {name: {part: [] for part in PARTS} for name in order}
+        for number in range(num_rounds + 1):
+            for name in order:
+                step, watch = watched[name]
+                watch.seconds.clear()
+                for _ in range(num_steps):
+                    step()
+                if number:  # the first warms up
+                    for part in PARTS:
+                        found[name][part].append(1e6 * watch.seconds[part] / num_steps)
+            order.reverse()
+    return {name: {part: statistics.median(parts[part]) for part in PARTS} for name, parts in found.items()}
+
+
+def main() -> None:
+    """Prints the profile as a table."""
+    import rich.console
+    import rich.table
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cpu", action="store_true", help="CPU time of the loop's thread, not wall time")
+    profiles = profile(clock=time.thread_time if parser.parse_args().cpu else time.perf_counter)
+    table = rich.table.Table(title="Microseconds of a step: cheetah run, an item in Reverb each")
+    for column in ("part", *profiles, "ours / plain"):
+        table.add_column(column, justify="left" if column == "part" else "right")
+    rows = [(part, [values[part] for values in profiles.values()]) for part in PARTS]
+    rows.append(("all", [sum(values.values()) for values in profiles.values()]))
+    for part, (plain, ours) in rows:
+        table.add_row(part, f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}" if plain > 0.0 else "")
+    rich.console.Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
