@@ -390,6 +390,22 @@ class ReplayConformance(abc.ABC):
             f"What a writer had to wait for must be taken when there were samples, got {inserted} inserted."
         )
 
+    def test_inserting_is_free_below_the_minimum(self) -> None:
+        limiter = replay.SampleToInsertRatio(samples_per_insert=4.0, min_size=3, error_buffer=4.0)
+        settings = {"sampler": replay.Fifo(), "max_times_sampled": 1, "rate_limiter": limiter}
+        found = []
+        with self._serve(**settings) as server, server.client(timeout_seconds=2.0) as client:
+            self._write(client, range(3))
+            with client.sampler("table") as sampler:
+                for number in range(3, 13):
+                    # One sample leaves too few, so one more may be written, whatever the ratio is.
+                    found += sampler.sample_batch(1, self.timeout_seconds)[1]["count"][:, 0].tolist()
+                    self._write(client, range(number, number + 1))
+        assert found == list(range(10)), (
+            "A table with fewer items than `min_size` must take more, whatever the ratio, expected 0 to 9 to "
+            f"come out, got {found}."
+        )
+
     def test_an_item_goes_out_so_many_times_at_most(self) -> None:
         with self._fifo() as server, server.client() as client:
             self._write(client, range(3))

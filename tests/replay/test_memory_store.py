@@ -1,8 +1,10 @@
 """What replay in memory promises beyond the interface: seeds, bits, bytes."""
 
 import json
+import os
 import pathlib
 import pickle
+import signal
 import threading
 import time
 
@@ -172,6 +174,34 @@ def test_memory_stays_bounded(serve_memory, table, kind):
     assert sizes[-1] <= 1.2 * sizes[3]
     raw = 3 * 1000 * 8  # of items that share no row
     assert sizes[-1] <= 8 * raw
+
+
+def test_an_episode_without_end_takes_no_more_memory(serve_memory, table):
+    client = serve_memory(table(signature=NUMBER, max_size=100)).client()
+    sizes = []
+    with client.writer(3) as writer:
+        for t in range(20_000):
+            writer.append({"number": np.array(t)})
+            if t >= 2:
+                writer.create_item("replay", 1.0, {"window": replay.Window("number", t - 2, 3)})
+            if t % 5000 == 4999:
+                sizes.append(client.memory_bytes())
+    assert sizes == sizes[:1] * 4
+
+
+def test_items_that_left_from_the_middle_stay_away_whatever_their_priority_is_set_to(serve_memory, table):
+    config = table(signature=NUMBER, max_size=20, sampler=replay.Prioritized(1.0), remover=replay.Uniform())
+    client = serve_memory(config).client()
+    with client.writer(3) as writer, client.sampler("replay") as sampler:
+        write_numbers(writer, 0, 20)
+        old = np.unique(sampler.sample_batch(500)[0].key)
+        assert len(old) == 20
+        write_numbers(writer, 100, 15)
+        left = np.unique(sampler.sample_batch(500)[0].key)
+        client.update_priorities("replay", old, np.full(20, 1e6))
+        info, _ = sampler.sample_batch(500)
+    assert set(info.key.tolist()) <= set(left.tolist()) & set(old.tolist())
+    assert set(info.priority.tolist()) == {1e6}
 
 
 def test_rows_that_no_item_refers_to_are_used_again(serve_memory, table):
@@ -452,3 +482,21 @@ def test_an_exponent_that_is_none_is_refused(table, exponent):
 def test_a_seed_that_is_none_is_refused(table):
     with pytest.raises(ValueError, match="`seed` must be >= 0, got -1."):
         replay.MemoryServer([table()], seed=-1)
+
+
+def test_ctrl_c_ends_a_wait_and_leaves_the_store_usable(serve_memory, table):
+    client = serve_memory(table(signature=NUMBER)).client()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        start = time.monotonic()
+        with client.sampler("replay") as sampler, pytest.raises(KeyboardInterrupt):
+            sampler.sample_batch(1)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, handler)
+    assert time.monotonic() - start < 2.0
+    with client.writer(3) as writer:
+        write_numbers(writer, 0, 1)
+    assert client.table_info("replay").size == 1
