@@ -405,9 +405,12 @@ def test_a_process_that_cannot_be_started_leaves_none_behind():
 
 
 def test_specs_that_differ_are_refused_and_leave_no_process_behind():
-    truncating = functools.partial(testing.FakeEnvironment, reward_spec=specs.Array((), np.float64))
-    with pytest.raises(ValueError, match=r"same reward_spec, got .*float64.* of environment 1 and .*float32"):
-        make_processes(testing.FakeEnvironment, truncating)
+    precise = functools.partial(testing.FakeEnvironment, reward_spec=specs.Array((), np.float64))
+    message = r"same reward_spec, got .*float64.* of environment 1 and .*float32"
+    with pytest.raises(ValueError, match=message) as raised:
+        make_processes(testing.FakeEnvironment, precise)
+    # Nothing is left to the garbage collector: the error still holds all that was made.
+    assert raised.traceback and not multiprocessing.active_children()
     with pytest.raises(ValueError, match="`environments` must hold at least one environment, got none"):
         make_processes()
     assert not multiprocessing.active_children()
@@ -424,8 +427,8 @@ SCRIPT = textwrap.dedent(
         make = functools.partial(environments.make, "Pendulum-v1")
         with vector_environments.make_vector([make] * 2, processes=True) as environment:
             environment.reset()
-            print("playing", flush=True)
             try:
+                print("playing", flush=True)
                 while True:
                     environment.step([np.zeros(1, np.float32)] * 2)
             except KeyboardInterrupt:
