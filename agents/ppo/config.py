@@ -39,9 +39,9 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     minibatch_size: int = 64
     """Samples of a gradient step; what is left over is shared out among the minibatches."""
     clip_ratio: float = 0.2
-    """Epsilon of the clipped surrogate [1]; the value's clipping range too."""
-    clip_value: bool = True
-    """Whether the value's loss is clipped around the values before the update."""
+    """Epsilon of the clipped surrogate [1]; the value's clipping range too, where that is clipped."""
+    clip_value: bool = False
+    """Whether the value's loss is clipped around the values before the update; it slows the value down [2]."""
     value_coef: float = 0.5
     """Weight of the value's loss."""
     entropy_coef: float = 0.0
@@ -75,7 +75,7 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
     {
         "default": PPOConfig(),
         # The hyperparameters of the PPO that this library grew out of.
-        "minerva": PPOConfig(num_environments=1),
+        "minerva": PPOConfig(num_environments=1, clip_value=True),
     }
 )
 """Named settings: `default` and `minerva` (the original's)."""
