@@ -1,31 +1,22 @@
 """The PPO learner.
 
-Shapes: n samples of a rollout, m samples of a minibatch.
+Shapes: n samples of a rollout.
 """
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import nn
 
 from minerva_acme import core, counting, learning, loggers, losses, networks, types
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.ppo import config as ppo_config
+from minerva_acme.agents.ppo import minimising
 
 Metrics = dict[str, Any]
 
-
-class _Samples(NamedTuple):
-    """What the loss needs of a rollout, or of a minibatch of it."""
-
-    observation: torch.Tensor  # [n, O] normalised
-    raw_action: torch.Tensor  # [n, D], or [n] where discrete
-    raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
-    value: torch.Tensor  # [n] before the update
-    advantage: torch.Tensor  # [n]
-    target: torch.Tensor  # [n]
+_APPROX_KL = losses.PPOLosses._fields.index("approx_kl")
 
 
 class PPOLearner(core.Learner):
@@ -64,9 +55,8 @@ class PPOLearner(core.Learner):
             generator: on the network's device, shuffles the samples.
         """
         self._network = network
-        self._parameters = [*network.parameters()]
         self._optimizer = torch.optim.Adam(
-            self._parameters, lr=config.learning_rate, eps=config.adam_epsilon, fused=True
+            network.parameters(), lr=config.learning_rate, eps=config.adam_epsilon, fused=True
         )
         self._dataset = dataset
         self._evaluator = evaluator
@@ -103,7 +93,7 @@ class PPOLearner(core.Learner):
 
     def _update(self, batch: on_policy.RolloutBatch) -> Metrics:
         config = self._config
-        samples = _Samples(
+        samples = minimising.Samples(
             observation=batch.observation,
             raw_action=batch.raw_action,
             # The Jacobian of the executed action is the same before and after: it leaves the ratio.
@@ -114,65 +104,35 @@ class PPOLearner(core.Learner):
         )
         num_samples = samples.value.shape[0]
         num_minibatches = num_samples // config.minibatch_size
-        sums: torch.Tensor | None = None
-        num_updates = 0
-        for epoch in range(config.num_epochs):
-            order = torch.randperm(num_samples, generator=self._generator, device=samples.value.device)
-            shuffled = [column[order].tensor_split(num_minibatches) for column in samples]
-            for columns in zip(*shuffled, strict=True):
-                loss, grad_norm = self._minimise(_Samples(*columns))
-                if epoch == num_updates == 0:
-                    first_ratio_kl = loss.approx_kl.detach()
-                with torch.no_grad():
-                    row = torch.stack([*loss, grad_norm])
-                    sums = row if sums is None else sums + row
-                num_updates += 1
-            if config.target_kl and loss.approx_kl.item() > config.target_kl:
-                break
-        assert sums is not None
+        rows: list[torch.Tensor] = []
+        num_epochs = 0
+        minimiser = minimising.make_minimiser(self._network, self._optimizer, config)
+        try:
+            while num_epochs < config.num_epochs:
+                order = torch.randperm(num_samples, generator=self._generator, device=samples.value.device)
+                for minibatch in minimiser.shuffled(samples, order, num_minibatches):
+                    rows.append(minimiser.step(minibatch))
+                num_epochs += 1
+                if config.target_kl and rows[-1][_APPROX_KL].item() > config.target_kl:
+                    break
+        finally:
+            minimiser.finish()
         names = [*losses.PPOLosses._fields, "grad_norm"]
-        mean = dict(zip(names, sums / num_updates, strict=True))
+        mean = dict(zip(names, torch.stack(rows).mean(dim=0), strict=True))
         return {
             "loss/total": mean["total"],
             "loss/policy": mean["policy"],
             "loss/value": mean["value"],
             "policy/entropy": mean["entropy"],
-            "policy/approx_kl": loss.approx_kl.detach(),  # of the last minibatch
-            "policy/approx_kl_first": first_ratio_kl,  # 0 but for rounding: nothing moved yet
+            "policy/approx_kl": rows[-1][_APPROX_KL],  # of the last minibatch
+            "policy/approx_kl_first": rows[0][_APPROX_KL],  # 0 but for rounding: nothing moved yet
             "policy/clip_fraction": mean["clip_fraction"],
             "grad_norm": mean["grad_norm"],
-            "epochs": epoch + 1,
+            "epochs": num_epochs,
             "value/explained_variance": losses.explained_variance(batch.value, batch.target),
             "value/mean": batch.value.mean(),
             "value/target_mean": batch.target.mean(),
         }
-
-    def _minimise(self, samples: _Samples) -> tuple[losses.PPOLosses, torch.Tensor]:
-        """One gradient step on a minibatch; returns the losses and the norm before clipping."""
-        config = self._config
-        advantage = samples.advantage
-        if config.normalize_advantages:
-            advantage = losses.normalize_advantages(advantage, unbiased=True)
-        policy, value = self._network.from_normalized(samples.observation)
-        loss = losses.ppo_loss(
-            log_prob=policy.log_prob(samples.raw_action),
-            behaviour_log_prob=samples.raw_log_prob,
-            advantages=advantage,
-            targets=samples.target,
-            value=value,
-            behaviour_value=samples.value,
-            entropy=policy.entropy(),
-            clip_ratio=config.clip_ratio,
-            clip_value=config.clip_value,
-            entropy_coef=config.entropy_coef,
-            value_coef=config.value_coef,
-        )
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.total.backward()
-        grad_norm = nn.utils.clip_grad_norm_(self._parameters, config.max_grad_norm)
-        learning.check_finite("gradients", grad_norm)
-        self._optimizer.step()
-        return loss, grad_norm
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
         return learning.variables_of({"network": self._network}, names)

@@ -15,7 +15,14 @@ from minerva_acme.losses.mpo import (
     kl_penalty,
 )
 from minerva_acme.losses.n_step import n_step_targets, one_step_targets
-from minerva_acme.losses.ppo import PPOLosses, normalize_advantages, ppo_loss
+from minerva_acme.losses.ppo import (
+    PPOGradients,
+    PPOLosses,
+    normalize_advantage_array,
+    normalize_advantages,
+    ppo_gradients,
+    ppo_loss,
+)
 from minerva_acme.losses.retrace import retrace_targets
 from minerva_acme.losses.returns import (
     RolloutTargets,
@@ -41,6 +48,7 @@ __all__ = [
     "DualVariable",
     "EStep",
     "MPODuals",
+    "PPOGradients",
     "PPOLosses",
     "PolicyLosses",
     "RolloutTargets",
@@ -60,9 +68,11 @@ __all__ = [
     "kl_penalty",
     "lambda_returns",
     "n_step_targets",
+    "normalize_advantage_array",
     "normalize_advantages",
     "one_step_advantages",
     "one_step_targets",
+    "ppo_gradients",
     "ppo_loss",
     "retrace_targets",
     "return_advantages",

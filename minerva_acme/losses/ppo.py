@@ -5,11 +5,15 @@ Shapes: n samples of a minibatch.
 Source: [1] Schulman et al. 2017, "Proximal policy optimization algorithms".
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 
 from minerva_acme.losses.shapes import check_shapes
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _MIN_STDDEV = 1e-8  # advantages that are all equal become 0
 
@@ -130,3 +134,88 @@ def ppo_loss(
         approx_kl=approx_kl,
         clip_fraction=clip_fraction,
     )
+
+
+class PPOGradients(NamedTuple):
+    """The loss of a minibatch, and its derivatives by what is trained, on arrays."""
+
+    losses: tuple[float, ...]  # in the order of `PPOLosses`
+    log_prob: Array  # [n]
+    value: Array  # [n]
+    entropy: float  # by the entropy of each sample, the same for all
+
+
+def ppo_gradients(
+    *,
+    log_prob: Array,
+    behaviour_log_prob: Array,
+    advantages: Array,
+    targets: Array,
+    value: Array,
+    behaviour_value: Array,
+    entropy: Array,
+    clip_ratio: float,
+    clip_value: bool,
+    entropy_coef: float,
+    value_coef: float,
+) -> PPOGradients:
+    """`ppo_loss` on arrays, with the derivatives that autograd finds, for minibatches of a few samples.
+
+        dL / d log pi = -rho A / n, 0 where the clipped surrogate is the smaller
+        dL / dV       = value_coef (V - R) / n, 0 where the clipped error is the larger
+        dL / dH       = -entropy_coef / n
+
+    Args and what they mean: as those of `ppo_loss`, float32 [n]; shapes are not checked.
+    """
+    n = len(log_prob)
+    log_ratio = log_prob - behaviour_log_prob
+    ratio = np.exp(log_ratio)
+    clipped_ratio = np.minimum(np.maximum(ratio, 1.0 - clip_ratio), 1.0 + clip_ratio)
+    surrogate = ratio * advantages
+    clipped_surrogate = clipped_ratio * advantages
+    d_log_prob = surrogate * (surrogate <= clipped_surrogate)
+    d_log_prob *= -1.0 / n
+
+    d_value = value - targets
+    squared_error = d_value * d_value
+    if clip_value:
+        change = value - behaviour_value
+        clipped_change = np.minimum(np.maximum(change, -clip_ratio), clip_ratio)
+        clipped_error = behaviour_value + clipped_change
+        clipped_error -= targets
+        clipped_error *= clipped_error
+        d_value *= (change == clipped_change) | (squared_error >= clipped_error)
+        squared_error = np.maximum(squared_error, clipped_error)
+    d_value *= value_coef / n
+
+    policy_loss = -_mean(np.minimum(surrogate, clipped_surrogate))
+    value_loss = 0.5 * _mean(squared_error)
+    mean_entropy = _mean(entropy)
+    return PPOGradients(
+        losses=(
+            policy_loss + value_coef * value_loss - entropy_coef * mean_entropy,
+            policy_loss,
+            value_loss,
+            mean_entropy,
+            _mean(np.expm1(log_ratio) - log_ratio),
+            np.count_nonzero(ratio != clipped_ratio) / n,
+        ),
+        log_prob=d_log_prob,
+        value=d_value,
+        entropy=-entropy_coef / n,
+    )
+
+
+def normalize_advantage_array(advantages: Array) -> Array:
+    """`normalize_advantages` of an array [n], by the sample's deviation (n - 1)."""
+    # Summed in double precision the mean of equal numbers is exact.
+    mean = np.add.reduce(advantages, dtype=np.float64) / len(advantages)
+    centred = advantages - np.float32(mean)
+    stddev = math.sqrt(float(centred.dot(centred)) / (len(centred) - 1))
+    centred *= 1.0 / (stddev + _MIN_STDDEV)
+    return centred
+
+
+def _mean(x: Array) -> float:
+    # Array.mean takes several times as long for a few numbers.
+    return float(np.add.reduce(x)) / len(x)

@@ -7,6 +7,7 @@ from minerva_acme.networks.actor_critic import (
     PolicyAndValue,
     make_actor_critic,
 )
+from minerva_acme.networks.array_actor_critic import ArrayActorCritic, FlatParameters, UnknownNetwork
 from minerva_acme.networks.categorical import Categorical
 from minerva_acme.networks.critic import Critic
 from minerva_acme.networks.gaussian import DiagonalGaussian
@@ -18,10 +19,12 @@ from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
 __all__ = [
     "ActorCritic",
+    "ArrayActorCritic",
     "Categorical",
     "CategoricalHead",
     "Critic",
     "DiagonalGaussian",
+    "FlatParameters",
     "GaussianHead",
     "GaussianPolicy",
     "LayerNormMLP",
@@ -30,5 +33,6 @@ __all__ = [
     "RunningNorm",
     "TanhMLP",
     "TanhSquash",
+    "UnknownNetwork",
     "make_actor_critic",
 ]

@@ -210,3 +210,52 @@ def test_a_bandit_is_solved() -> None:
             optimizer.step()
     assert logits.softmax(dim=0)[1].item() > 0.95
     assert value.item() == pytest.approx(1.0, abs=0.1)
+
+
+# The same on arrays.
+
+
+def as_arrays(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.detach().numpy() if isinstance(value, torch.Tensor) else value
+        for name, value in inputs.items()
+    }
+
+
+@pytest.mark.parametrize("clip_value", [True, False])
+def test_loss_and_gradients_on_arrays_are_those_of_autograd(clip_value: bool) -> None:
+    for seed in range(5):
+        inputs = random_inputs(n=41, seed=seed) | {"clip_value": clip_value, "clip_ratio": 0.5}
+        for name in TRAINED:
+            inputs[name].requires_grad_()
+        expected = losses.ppo_loss(**inputs)
+        expected.total.backward()
+        found = losses.ppo_gradients(**as_arrays(inputs))
+        torch.testing.assert_close(torch.tensor(found.losses), torch.stack(expected).detach())
+        torch.testing.assert_close(torch.from_numpy(found.log_prob), inputs["log_prob"].grad)
+        torch.testing.assert_close(torch.from_numpy(found.value), inputs["value"].grad)
+        torch.testing.assert_close(torch.full((41,), found.entropy), inputs["entropy"].grad)
+
+
+def test_gradients_on_arrays_at_the_first_ratio_are_those_of_autograd() -> None:
+    inputs = random_inputs(n=16)
+    inputs["behaviour_log_prob"] = inputs["log_prob"].clone()
+    inputs["behaviour_value"] = inputs["value"].clone()
+    for name in TRAINED:
+        inputs[name].requires_grad_()
+    losses.ppo_loss(**inputs).total.backward()
+    found = losses.ppo_gradients(**as_arrays(inputs))
+    torch.testing.assert_close(torch.from_numpy(found.log_prob), inputs["log_prob"].grad)
+    torch.testing.assert_close(torch.from_numpy(found.value), inputs["value"].grad)
+    assert (found.log_prob != 0.0).all()
+
+
+def test_an_array_of_advantages_is_normalized_as_a_tensor() -> None:
+    advantages = 3.0 + 5.0 * torch.randn(37, generator=torch.Generator().manual_seed(0))
+    found = losses.normalize_advantage_array(advantages.numpy())
+    torch.testing.assert_close(
+        torch.from_numpy(found), losses.normalize_advantages(advantages, unbiased=True)
+    )
+    for size in (3, 63, 64):
+        equal = torch.full((size,), 0.1).numpy()
+        assert (losses.normalize_advantage_array(equal) == 0.0).all()

@@ -1,7 +1,7 @@
 """Acting and learning see the same policy: as long as nothing has moved, all ratios are 1.
 
 But for rounding: acting computes with arrays, in another order than the learner's kernels. Bit for bit
-they agree where acting goes through the module itself, as it does for layers that it does not know.
+they agree where both go through the module itself, as they do for layers that arrays do not know.
 """
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 
 from minerva_acme import environments, testing
 from minerva_acme.agents import on_policy
+from minerva_acme.agents.ppo import minimising
 from minerva_acme.networks import inference
 
 
@@ -54,6 +55,7 @@ def bound(request, monkeypatch):
     if request.param == "arrays":
         return 1e-6
     monkeypatch.setattr(inference, "compile_policy", lambda network: None)
+    monkeypatch.setattr(minimising, "ArrayMinimiser", minimising.TensorMinimiser)
     return 0.0
 
 
