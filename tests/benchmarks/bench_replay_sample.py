@@ -1,0 +1,25 @@
+"""A batch of 256 sequences of 5 from replay to torch: each store beside a bare ring of numpy's."""
+
+import contextlib
+from collections.abc import Iterator
+
+from . import frame, replay_setup
+
+
+@contextlib.contextmanager
+def make() -> Iterator[frame.Variants]:
+    with contextlib.ExitStack() as stack:
+        clients = stack.enter_context(replay_setup.stores())
+        yield {"ring": replay_setup.Ring().sample, **replay_setup.datasets(clients, stack)}
+
+
+BENCHMARK = frame.Benchmark(
+    name="replay_sample",
+    unit="batch",
+    make=make,
+    reference="ring",
+    calls_per_block=100,
+    goals={"memory": 1 / 3},
+    threads=(1,),
+    cpu_clock=replay_setup.CLOCK,
+)

@@ -1,0 +1,178 @@
+"""Stores of replay with the same steps in them, in this process and in another, and a bare ring of numpy's."""
+
+import contextlib
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dm_env
+import numpy as np
+import torch
+
+from minerva_acme import adders, specs
+from minerva_acme.agents.mpo import acting
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import layouts, memory_store, reverb_store
+
+from . import frame
+
+TABLE = "replay"
+BATCH_SIZE = 256
+SEQUENCE_LENGTH = 5
+CAPACITY = 20_000
+OBSERVATION_SIZE, ACTION_SIZE = 24, 6  # of dm_control's walker
+
+
+def make_spec() -> specs.EnvironmentSpec:
+    return specs.EnvironmentSpec(
+        observations=specs.Array((OBSERVATION_SIZE,), np.float32, name="observation"),
+        actions=specs.BoundedArray((ACTION_SIZE,), np.float32, -1.0, 1.0, name="action"),
+        rewards=specs.Array((), np.float32, name="reward"),
+        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+    )
+
+
+def make_layout() -> layouts.TrajectoryLayout:
+    spec = make_spec()
+    return layouts.TrajectoryLayout(spec, SEQUENCE_LENGTH, acting.extras_spec(spec))
+
+
+def make_table(max_size: int = CAPACITY) -> replay.TableConfig:
+    return replay.TableConfig(
+        name=TABLE, signature=make_layout().signature, max_size=max_size, rate_limiter=replay.MinSize(1)
+    )
+
+
+class Steps:
+    """A stream of steps through an adder, an item for each, in episodes of 1000."""
+
+    def __init__(self, client: replay.ReplayClient) -> None:
+        self._adder = adders.SequenceAdder(client=client, table=TABLE, layout=make_layout(), period=1)
+        random = np.random.default_rng(0)
+        self._observations = random.standard_normal((64, OBSERVATION_SIZE), np.float32)
+        self._action = np.zeros(ACTION_SIZE, np.float32)
+        self._extras = acting.BehaviourExtras(log_prob=np.float32(-1.0), raw_action=self._action)
+        self._signal = np.float32(1.0)
+        self._number = 0
+
+    def add(self) -> None:
+        observation = self._observations[self._number % 64]
+        place = self._number % 1001
+        if place == 0:
+            self._adder.add_first(dm_env.TimeStep(dm_env.StepType.FIRST, None, None, observation))
+        else:
+            kind = dm_env.StepType.LAST if place == 1000 else dm_env.StepType.MID
+            timestep = dm_env.TimeStep(kind, self._signal, self._signal, observation)
+            self._adder.add(self._action, timestep, self._extras)
+        self._number += 1
+
+    def fill(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self.add()
+        self._adder.flush()
+
+    def close(self) -> None:
+        self._adder.close()
+
+
+class Ring:
+    """The least that replay can be: packed rows in one array, no checks, no threads, no limits."""
+
+    def __init__(self) -> None:
+        self._unpack = make_layout().unpack
+        (self._name,) = make_layout().signature.columns
+        (column,) = make_layout().signature.columns.values()
+        self._rows = np.zeros((CAPACITY + SEQUENCE_LENGTH, *column.shape), column.dtype)
+        self._row = np.ones(column.shape, column.dtype)
+        self._window = np.arange(SEQUENCE_LENGTH + 1)
+        self._random = np.random.default_rng(0)
+        self._next = 0
+
+    def add(self) -> None:
+        self._rows[self._next] = self._row
+        self._next = (self._next + 1) % CAPACITY
+
+    def sample(self) -> object:
+        starts = self._random.integers(CAPACITY, size=BATCH_SIZE)
+        rows = self._rows[starts[:, None] + self._window]
+        return self._unpack({self._name: torch.from_numpy(rows)})
+
+
+def _serve(connection: Any, max_size: int) -> None:
+    """Runs a Reverb server in a process of its own, until the other end is closed."""
+    with reverb_store.ReverbServer([make_table(max_size)]) as server:
+        connection.send(server.address)
+        with contextlib.suppress(EOFError):
+            connection.recv()
+
+
+@contextlib.contextmanager
+def server_process(max_size: int = CAPACITY) -> Iterator[tuple[str, int]]:
+    """A Reverb server in another process: its address and process id."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, max_size), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        assert process.pid is not None
+        yield ours.recv(), process.pid
+    finally:
+        ours.close()
+        process.join(10)
+
+
+class Clock:
+    """CPU seconds of this process and of others that take part. Linux."""
+
+    def __init__(self) -> None:
+        self.others: list[int] = []
+
+    def __call__(self) -> float:
+        # How Linux numbers the CPU clock of a process, see clock_getcpuclockid(3).
+        others = sum(time.clock_gettime((~pid << 3) | 2) for pid in self.others)
+        return time.process_time() + others
+
+
+CLOCK = Clock()
+
+
+@contextlib.contextmanager
+def stores() -> Iterator[dict[str, replay.ReplayClient]]:
+    """Clients of a memory store, of Reverb in this process and of Reverb in another.
+
+    Raises:
+        frame.Skip: Reverb is not installed.
+    """
+    with contextlib.ExitStack() as stack:
+        memory = stack.enter_context(memory_store.MemoryServer([make_table()], seed=0))
+        try:
+            local = stack.enter_context(reverb_store.ReverbServer([make_table()]))
+        except ImportError as error:
+            raise frame.Skip(str(error)) from error
+        address, pid = stack.enter_context(server_process())
+        CLOCK.others.append(pid)
+        stack.callback(CLOCK.others.remove, pid)
+        yield {
+            "memory": stack.enter_context(memory.client()),
+            "Reverb, in process": stack.enter_context(local.client()),
+            "Reverb, another process": stack.enter_context(reverb_store.ReverbClient(address)),
+        }
+
+
+def datasets(
+    clients: dict[str, replay.ReplayClient], stack: contextlib.ExitStack
+) -> dict[str, Callable[[], object]]:
+    """What takes a batch from each store, once it is full."""
+    from minerva_acme.replay.dataset import Dataset
+
+    functions: dict[str, Callable[[], object]] = {}
+    for name, client in clients.items():
+        with contextlib.closing(Steps(client)) as steps:
+            steps.fill(CAPACITY)
+        dataset = stack.enter_context(
+            Dataset(client.sampler(TABLE), unpack=make_layout().unpack, batch_size=BATCH_SIZE)
+        )
+        functions[name] = dataset.next
+    return functions
