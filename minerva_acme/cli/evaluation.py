@@ -16,15 +16,12 @@ def run(directory: pathlib.Path, *, episodes: int, seed: int, explore: bool) -> 
     if episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {episodes}.")
     description = runs.read(directory)
-    checkpoint = checkpointing.latest(directory / "checkpoints")
-    if checkpoint is None:
-        raise ValueError(f"{directory} holds no checkpoint yet. Train it first: minerva train ...")
+    checkpoint = checkpointing.find(directory)
     environment = environments.make_training_environment(description.environment, seed=seed)
     with contextlib.closing(environment):
         result = experiments.evaluate_checkpoint(
             checkpoint, description.make_builder(), environment, episodes, seed=seed, explore=explore
         )
-    assert result is not None  # Nothing stops it.
     for index, (episode_return, length) in enumerate(zip(result.returns, result.lengths, strict=True)):
         console.print(
             f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}",

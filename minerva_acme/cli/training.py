@@ -131,9 +131,9 @@ def _show(console: rich_console.Console, result: experiments.ExperimentResult) -
         table.add_row(name, f"{evaluation.mean:.1f} +- {evaluation.std:.1f}" if evaluation else "-")
     console.print(table)
     files = result.directory
-    console.print(
-        f"Files: {files}/ (run.json, *.csv, tensorboard/, checkpoints/)", highlight=False, soft_wrap=True
-    )
+    parts = ["run.json", "*.csv", "checkpoints/"]
+    parts += [f"{name}/" for name in ("tensorboard", "wandb") if (files / name).exists()]
+    console.print(f"Files: {files}/ ({', '.join(parts)})", highlight=False, soft_wrap=True)
     if result.interrupted_by:
         console.print(
             f"Stopped by {result.interrupted_by} and saved. Go on: minerva resume {files}",

@@ -56,9 +56,7 @@ def run(
         ) from error
     console = rich_console.Console(highlight=False, soft_wrap=True)
     description = runs.read(directory)
-    checkpoint = checkpointing.latest(directory / "checkpoints")
-    if checkpoint is None:
-        raise ValueError(f"{directory} holds no checkpoint yet. Train it first: minerva train ...")
+    checkpoint = checkpointing.find(directory)
     files = _files(out or directory / "videos" / checkpoint.name, formats)
     recording.choose_renderer()
     builder = description.make_builder()
@@ -79,7 +77,6 @@ def run(
         result = experiments.evaluate_checkpoint(
             checkpoint, builder, environment, 1, seed=episode_seed, explore=explore
         )
-        assert result is not None  # Nothing stops it.
         return recording.Episode(episode_seed, result.returns[0], result.lengths[0])
 
     def play_unseen(episode_seed: int) -> recording.Episode:

@@ -1,7 +1,7 @@
 """An agent and an environment, played, evaluated and saved."""
 
 from minerva_acme.experiments.config import EnvironmentFactory, ExperimentConfig, RunOptions
-from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint
+from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint, load_policy
 from minerva_acme.experiments.run import ExperimentResult, Progress, run_experiment
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "RunOptions",
     "evaluate",
     "evaluate_checkpoint",
+    "load_policy",
     "run_experiment",
 ]

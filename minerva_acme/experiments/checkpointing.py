@@ -4,10 +4,12 @@
 <directory>/000020000/replay/      the replay store's own files, if it was saved
 """
 
+import contextlib
 import logging
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -67,6 +69,38 @@ class Checkpointer:
 def latest(directory: pathlib.Path) -> pathlib.Path | None:
     """The newest checkpoint in a folder that another process may be writing to, or None."""
     return next(iter(_finished(directory)[::-1]), None)
+
+
+def find(path: pathlib.Path) -> pathlib.Path:
+    """The newest checkpoint of the run in a folder, or the folder itself where that is a checkpoint.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if (path / _STATE_FILE).exists():
+        return path
+    checkpoint = latest(path / "checkpoints")
+    if checkpoint is None:
+        raise ValueError(f"{path} holds no checkpoint yet. Train it first: minerva train ...")
+    return checkpoint
+
+
+@contextlib.contextmanager
+def explain_misfit(checkpoint: pathlib.Path) -> Iterator[None]:
+    """Around the restoring of parts: says in one line that what was saved does not fit them.
+
+    Raises:
+        ValueError: instead of what the parts raise.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        found = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"{checkpoint} must be of this agent, config and environment, but it does not fit: "
+            f"{' '.join(line.strip() for line in found[:2])} Use the builder that it was trained with, or "
+            "another folder."
+        ) from error
 
 
 def _finished(directory: pathlib.Path) -> list[pathlib.Path]:

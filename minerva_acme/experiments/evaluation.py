@@ -1,8 +1,9 @@
 """What a policy is worth: raw returns in an environment of its own."""
 
+import os
 import pathlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import dm_env
 import numpy as np
@@ -40,21 +41,36 @@ class Evaluation(NamedTuple):
         }
 
 
+@overload
+def evaluate(environment: dm_env.Environment, actor: core.Actor, num_episodes: int) -> Evaluation: ...
+
+
+@overload
+def evaluate(
+    environment: dm_env.Environment, actor: core.Actor, num_episodes: int, should_stop: Callable[[], bool]
+) -> Evaluation | None: ...
+
+
 def evaluate(
     environment: dm_env.Environment,
     actor: core.Actor,
     num_episodes: int,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] | None = None,
 ) -> Evaluation | None:
     """Plays whole episodes; returns None if `should_stop` cut them short.
 
     The actor must have no adder, and should select the action that the agent is to be judged by.
+
+    Raises:
+        ValueError: `num_episodes` is below 1.
     """
+    if num_episodes < 1:
+        raise ValueError(f"`num_episodes` must be >= 1, got {num_episodes}. A return needs a whole episode.")
     loop = environment_loop.EnvironmentLoop(environment=environment, actor=actor)
     returns: list[float] = []
     lengths: list[int] = []
     while len(returns) < num_episodes:
-        if should_stop():
+        if should_stop is not None and should_stop():
             return None
         result = loop.step()
         if result is not None:
@@ -63,31 +79,62 @@ def evaluate(
     return Evaluation(tuple(returns), tuple(lengths))
 
 
-def evaluate_checkpoint(
-    checkpoint: pathlib.Path,
+def load_policy(
+    path: str | os.PathLike[str],
     builder: builders.AgentBuilder[Any],
-    environment: dm_env.Environment,
-    num_episodes: int,
+    environment: dm_env.Environment | specs.EnvironmentSpec,
+    *,
     seed: int = 0,
     explore: bool = False,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Evaluation | None:
-    """Plays episodes with the policy that a checkpoint holds.
+) -> builders.AgentPolicy:
+    """Makes the policy that a run has learned: `policy(timestep.observation).action`.
 
     Args:
-        checkpoint: its folder.
-        builder: of the agent that was trained.
-        environment: wrapped as in training.
-        num_episodes: how many episodes to play.
+        path: a run's folder, of which the newest checkpoint is taken, or a checkpoint's own.
+        builder: of the agent that was trained, with its config.
+        environment: wrapped as in training, or its spec.
         seed: of the policy's own randomness, if it has any.
-        explore: whether to act with the exploring policy rather than the one to be judged by.
-        should_stop: asked before each step; if true, None is returned.
+        explore: whether it explores as in training, rather than being the one to be judged by.
+
+    Raises:
+        ValueError: there is no checkpoint, the agent cannot act in this environment, or what was saved is
+            of another agent, config or environment.
     """
-    spec = specs.make_environment_spec(environment)
+    checkpoint = checkpointing.find(pathlib.Path(path))
+    spec = environment
+    if not isinstance(spec, specs.EnvironmentSpec):
+        spec = specs.make_environment_spec(spec)
+    builder.check_spec(spec)
     generator = torch.Generator().manual_seed(seed)
     policy = builder.make_policy(
         builder.make_networks(spec, generator), spec, generator, evaluation=not explore
     )
     values = checkpointing.load_state(checkpoint)["policy_variables"]
-    policy.set_variables([tree.map_structure(lambda tensor: tensor.numpy(), value) for value in values])
-    return evaluate(environment, builder.make_actor(policy), num_episodes, should_stop)
+    with checkpointing.explain_misfit(checkpoint):
+        policy.set_variables([tree.map_structure(lambda tensor: tensor.numpy(), value) for value in values])
+    return policy
+
+
+def evaluate_checkpoint(
+    path: str | os.PathLike[str],
+    builder: builders.AgentBuilder[Any],
+    environment: dm_env.Environment,
+    num_episodes: int,
+    seed: int = 0,
+    explore: bool = False,
+) -> Evaluation:
+    """Plays episodes with the policy that a run has learned.
+
+    Args:
+        path: as `load_policy` takes it, and the other arguments likewise.
+        builder: of the agent that was trained, with its config.
+        environment: wrapped as in training.
+        num_episodes: how many episodes to play, >= 1.
+        seed: of the policy's own randomness, if it has any.
+        explore: whether to act with the exploring policy rather than the one to be judged by.
+
+    Raises:
+        ValueError: as `load_policy` and `evaluate`.
+    """
+    policy = load_policy(path, builder, environment, seed=seed, explore=explore)
+    return evaluate(environment, builder.make_actor(policy), num_episodes)

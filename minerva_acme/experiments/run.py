@@ -245,7 +245,7 @@ class _Run:
         )
 
     def _make_loop(self) -> tuple[_Updates, Callable[[], list[environment_loop.EpisodeResult]]]:
-        """Returns the actor, and what makes a step in every environment and returns the episodes that ended."""
+        """Returns the actor, and what steps every environment and returns the episodes that ended."""
         config, environment = self._config, self._environment
         common: dict[str, Any] = {
             "counter": counting.Counter(self._counter, "actor"),
