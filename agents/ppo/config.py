@@ -41,7 +41,7 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     clip_ratio: float = 0.2
     """Epsilon of the clipped surrogate [1]; the value's clipping range too, where that is clipped."""
     clip_value: bool = False
-    """Whether the value's loss is clipped around the values before the update; it slows the value down [2]."""
+    """Whether the value's loss is clipped around the values before the update, which slows it down [2]."""
     value_coef: float = 0.5
     """Weight of the value's loss."""
     entropy_coef: float = 0.0
