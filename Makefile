@@ -64,6 +64,10 @@ bench: $(INSTALLED)  ## Measure speed beside plain references (ARGS="mpo_learner
 bench-check: $(INSTALLED)  ## Measure likewise, and fail where a ratio is well below the recorded one
 	python -m tests.benchmarks --check $(ARGS)
 
+.PHONY: docs
+docs: $(INSTALLED)  ## Build the pages, with the API reference, into build/docs; warnings are errors
+	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict
+
 .PHONY: clean
 clean:  ## Remove what the targets made, .venv included; runs/ stays
 	rm -rf .venv build dist minerva_acme.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,234 @@
+"""What mkdocs does here beside rendering: nothing it makes is committed, nothing is downloaded.
+
+- Pages may hold `<!-- include: README.md -->`, which becomes that file, and `<!-- defaults: mpo -->`, which
+  becomes a table of the agent's config.
+- Links may point at any file of the repository, so that they work in a clone too. Those that lead to no page
+  become plain text.
+- Equations are drawn as SVG by matplotlib, so that no script has to be fetched to read them.
+- The API reference has a page for each public package and each module of the core.
+"""
+
+import ast
+import dataclasses
+import html
+import inspect
+import io
+import itertools
+import os
+import pathlib
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+_SOURCES = ROOT / "build" / "docs-sources"  # the folders, laid out as they install
+# Files outside docs/ that are pages, or part of one.
+PAGE_OF = {
+    "README.md": "index.md",
+    "agents/mpo/README.md": "agents/mpo.md",
+    "agents/ppo/README.md": "agents/ppo.md",
+    "agents/vmpo/README.md": "agents/vmpo.md",
+}
+_FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+_PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+_NOT_PUBLIC = ("minerva_acme.cli",)
+
+
+def on_startup(**_: Any) -> None:
+    """Lays the folders out as they install: the mapping of an editable install cannot be followed."""
+    package = _SOURCES / "minerva_acme"
+    package.mkdir(parents=True, exist_ok=True)
+    for path in [*(ROOT / "minerva_acme").iterdir(), ROOT / "adders", ROOT / "agents"]:
+        link = package / path.name
+        if not link.is_symlink():
+            link.symlink_to(path)
+
+
+def on_config(config: Any) -> None:
+    """Puts the pages of the API reference into the navigation."""
+    config.nav.append({"API": [{name: f"api/{name}.md"} for name in public_modules()]})
+
+
+def on_files(files: Any, config: Any) -> None:
+    """Adds the README as the first page, and the pages of the API reference."""
+    from mkdocs.structure import files as mkdocs_files
+
+    pages = {"index.md": "<!-- include: README.md -->\n"}
+    for name, members in public_modules().items():
+        pages[f"api/{name}.md"] = _api_page(name, members)
+    for path, content in pages.items():
+        files.append(mkdocs_files.File.generated(config, path, content=content))
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Fills in what the page asks for, and mends its links."""
+    path = page.file.src_uri
+    markdown = _rewrite_links(markdown, f"docs/{path}", path)
+    markdown = re.sub(
+        r"<!-- include: (\S+) -->",
+        lambda match: _rewrite_links(
+            (ROOT / match[1]).read_text(), match[1], path, drop_title=path != "index.md"
+        ),
+        markdown,
+    )
+    # A word behind the language, such as `python ported`, is for the tests.
+    markdown = re.sub(r"^```(\w+) \w+$", r"```\1", markdown, flags=re.MULTILINE)
+    return re.sub(r"<!-- defaults: (\w+) -->", lambda match: defaults_table(match[1]), markdown)
+
+
+def on_page_content(html_text: str, **_: Any) -> str:
+    """Draws the equations."""
+    html_text = re.sub(
+        r'<span class="arithmatex">\\\((.*?)\\\)</span>',
+        lambda match: _draw(match[1]),
+        html_text,
+        flags=re.DOTALL,
+    )
+    return re.sub(
+        r'<div class="arithmatex">\\\[(.*?)\\\]</div>',
+        lambda match: "".join(
+            f'<p style="margin-left: 2em">{_draw(line)}</p>' for line in match[1].strip().split("\n")
+        ),
+        html_text,
+        flags=re.DOTALL,
+    )
+
+
+def public_modules() -> dict[str, list[str] | None]:
+    """The public modules, in order, and what each package lists as public; of a module it is None."""
+    files = sorted((ROOT / "minerva_acme").glob("*.py"))
+    modules: dict[str, list[str] | None] = {
+        f"minerva_acme.{path.stem}": None for path in files if not path.stem.startswith("_")
+    }
+    packages = sorted(path.parent for path in (ROOT / "minerva_acme").glob("*/__init__.py"))
+    for folder in [
+        *packages,
+        ROOT / "adders",
+        *sorted(path.parent for path in (ROOT / "agents").glob("*/__init__.py")),
+    ]:
+        parts = folder.relative_to(ROOT).parts
+        name = ".".join(parts if parts[0] == "minerva_acme" else ("minerva_acme", *parts))
+        if name not in _NOT_PUBLIC:
+            modules[name] = _listed_names(folder / "__init__.py")
+    return modules
+
+
+def defaults_table(agent: str) -> str:
+    """The agent's hyperparameters: default, presets and meaning, as the config says them."""
+    from minerva_acme.agents import registry
+
+    entry = registry.AGENTS[agent]
+    meanings = dict(itertools.chain.from_iterable(_meanings(base) for base in reversed(entry.config.__mro__)))
+    default = entry.presets["default"]
+    others = [name for name in entry.presets if name != "default"]
+    lines = [
+        textwrap.dedent(inspect.getdoc(entry.config) or ""),
+        "",
+        "| " + " | ".join(["hyperparameter", "default", *(f"`{name}`" for name in others), "meaning"]) + " |",
+        "|" + "---|" * (3 + len(others)),
+    ]
+    for field in dataclasses.fields(entry.config):
+        value = getattr(default, field.name)
+        cells = [f"`{field.name}`", _shown(value)]
+        for name in others:
+            other = getattr(entry.presets[name], field.name)
+            cells.append("" if other == value else _shown(other))
+        lines.append("| " + " | ".join([*cells, meanings[field.name]]) + " |")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return (
+        f"{value:,}"
+        if type(value) is int
+        else " ".join(map(str, value))
+        if isinstance(value, tuple)
+        else f"{value}"
+    )
+
+
+def _meanings(config: type) -> Iterator[tuple[str, str]]:
+    """Yields the docstrings under a dataclass's own fields."""
+    if not dataclasses.is_dataclass(config):
+        return
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
+    for field, text in itertools.pairwise(definition.body):  # type: ignore[attr-defined]
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            yield ast.unparse(field.target), " ".join(str(text.value.value).split())
+
+
+def _listed_names(path: pathlib.Path) -> list[str]:
+    for statement in ast.parse(path.read_text()).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            return list(ast.literal_eval(statement.value))
+    raise ValueError(f"{path} has no `__all__`: write one.")
+
+
+def _api_page(name: str, members: list[str] | None) -> str:
+    lines = [
+        f"# {name}",
+        "",
+        f"::: {name}",
+        "    options:",
+        "      show_root_heading: false",
+        "      show_root_toc_entry: false",
+    ]
+    if members is not None:
+        lines += [f"      members: {members}", "      show_submodules: false"]
+    return "\n".join(lines) + "\n"
+
+
+def _rewrite_links(markdown: str, source: str, page: str, drop_title: bool = False) -> str:
+    """Points links, written relative to the file `source`, from the page `page`; code stays as it is."""
+    if drop_title:
+        markdown = re.sub(r"\A# .*\n", "", markdown)
+
+    def mend(match: re.Match[str]) -> str:
+        text, target = match[1], match[2]
+        if re.match(r"[a-z]+:", target) or target.startswith("#"):
+            return match[0]
+        path, hash_sign, anchor = target.partition("#")
+        path = os.path.normpath(os.path.join(os.path.dirname(source), path))
+        found = PAGE_OF.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
+        is_picture = match[0].startswith("!")
+        if found is None:
+            return match[0] if is_picture else text
+        relative = os.path.relpath(found, os.path.dirname(page) or ".")
+        return f"{'!' if is_picture else ''}[{text}]({relative}{hash_sign}{anchor})"
+
+    pieces, end = [], 0
+    for fence in [*_FENCE.finditer(markdown), None]:
+        start = fence.start() if fence else len(markdown)
+        pieces.append(_PICTURE.sub(mend, _LINK.sub(mend, markdown[end:start])))
+        if fence:
+            pieces.append(fence[0])
+            end = fence.end()
+    return "".join(pieces)
+
+
+def _draw(equation: str) -> str:
+    """One line of mathematics as SVG, on the line of the text around it."""
+    import matplotlib
+    from matplotlib import mathtext
+
+    source = html.unescape(equation).strip()
+    if not source:
+        return ""
+    picture = io.StringIO()
+    # One id for all of a page's letters would mix them up: the salt is the equation.
+    with matplotlib.rc_context(
+        {"svg.hashsalt": source, "mathtext.fontset": "cm", "savefig.transparent": True}
+    ):
+        depth = mathtext.math_to_image(f"${source}$", picture, dpi=72, format="svg", color="#010203")
+    svg = picture.getvalue()
+    svg = svg[svg.index("<svg") :].replace("#010203", "currentColor")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    label = html.escape(source, quote=True)
+    style = f"vertical-align: {-depth:.1f}pt; overflow: visible"
+    return svg.replace("<svg", f'<svg role="img" aria-label="{label}" style="{style}"', 1)

@@ -1,0 +1,323 @@
+"""README and docs say what is so: their code runs, their commands parse, what they name exists."""
+
+import dataclasses
+import importlib
+import importlib.util
+import pathlib
+import re
+import shlex
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import tree
+
+from minerva_acme import core, experiments
+from minerva_acme.agents import mpo, registry
+from minerva_acme.cli import main as command_line
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    str(path.relative_to(REPOSITORY))
+    for path in (
+        REPOSITORY / "README.md",
+        REPOSITORY / "CONTRIBUTING.md",
+        *(REPOSITORY / "docs").rglob("*.md"),
+        *(REPOSITORY / "agents").rglob("*.md"),
+    )
+)
+FENCE = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MOST_STEPS = 700
+
+
+class Block(NamedTuple):
+    """What stands between two fences."""
+
+    language: str
+    mark: str  # the word behind the language: for tests, who runs the block or that nobody does
+    text: str
+
+
+class MyLearner(core.Learner):
+    """Stands for a learner of the README's reader: takes batches and learns nothing."""
+
+    def __init__(self, networks: mpo.MPONetworks, dataset: Iterator[Any]) -> None:
+        self._networks, self._dataset, self.num_batches = networks, dataset, 0
+        learners.append(self)
+
+    def step(self) -> None:
+        next(self._dataset)
+        self.num_batches += 1
+
+    def get_variables(self, names: Sequence[str]) -> list[Any]:
+        weights = dict(self._networks.policy.state_dict())
+        return [tree.map_structure(lambda tensor: tensor.numpy().copy(), weights) for _ in names]
+
+    def save(self) -> core.State:
+        return self.num_batches
+
+    def restore(self, state: core.State) -> None:
+        self.num_batches = state
+
+
+learners: list[MyLearner] = []
+GIVEN: dict[str, dict[str, Any]] = {"README.md": {"MyLearner": MyLearner}}
+
+
+def read(page: str) -> str:
+    return (REPOSITORY / page).read_text()
+
+
+def blocks(page: str) -> list[Block]:
+    return [Block(*match.groups(default="")) for match in FENCE.finditer(read(page))]
+
+
+def prose(page: str) -> str:
+    return FENCE.sub("", read(page))
+
+
+def commands(page: str) -> list[str]:
+    """The command lines of a page, continued ones joined."""
+    return [
+        line.strip()
+        for block in blocks(page)
+        if block.language in ("", "bash", "sh")
+        for line in block.text.replace("\\\n", " ").splitlines()
+    ]
+
+
+def commands_of(program: str) -> list[tuple[str, list[str]]]:
+    """(page, arguments) of every call of a program, behind what it sets in the environment."""
+    found = []
+    for page in PAGES:
+        for line in commands(page):
+            line = re.sub(r"^(?:[A-Z_]+=\S+ )+", "", line)
+            if line.startswith(f"{program} ") and " <-" not in line:
+                found.append((page, shlex.split(line, comments=True)[1:]))
+    return found
+
+
+PAGES_WITH_PYTHON = [
+    page for page in PAGES if any(b.language == "python" and not b.mark for b in blocks(page))
+]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_PYTHON)
+def test_the_python_of_a_page_runs(
+    page: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = []
+
+    def run_shortly(config: experiments.ExperimentConfig) -> experiments.ExperimentResult:
+        """As the page says, but for how long and into a folder of the test's own."""
+        shorter = dataclasses.replace(
+            config,
+            num_env_steps=min(MOST_STEPS, config.num_env_steps),
+            evaluation_period=0,
+            evaluation_episodes=1,
+            checkpoint_replay=False,
+            tensorboard=False,
+            replay="memory",
+        )
+        builder: Any = shorter.builder
+        if isinstance(builder, mpo.MPOBuilder):
+            small = dataclasses.replace(
+                builder.config, batch_size=4, min_replay_size=10, samples_per_insert=0.1
+            )
+            shorter = dataclasses.replace(shorter, builder=type(builder)(small))
+        results.append(run_experiment(shorter))
+        return results[-1]
+
+    run_experiment = experiments.run_experiment
+    monkeypatch.setattr(experiments, "run_experiment", run_shortly)
+    monkeypatch.chdir(tmp_path)
+    names = {**GIVEN.get(page, {}), "__name__": "__main__"}
+    learners.clear()
+    for block in blocks(page):
+        if block.language == "python" and not block.mark:
+            exec(compile(block.text, page, "exec"), names)
+    calls = sum(
+        b.text.count("run_experiment(") for b in blocks(page) if b.language == "python" and not b.mark
+    )
+    assert len(results) == calls
+    assert all(result.env_steps >= 1 and result.after is not None for result in results)
+    assert all(learner.num_batches > 0 for learner in learners)
+    assert not [name for name in GIVEN.get(page, {}) if not learners], "what the page was given was not used"
+    assert capsys.readouterr().err == ""
+
+
+def test_every_block_of_python_is_run_by_somebody() -> None:
+    left = [
+        (page, block.mark)
+        for page in PAGES
+        for block in blocks(page)
+        if block.language == "python" and block.mark
+    ]
+    # Acme's side of the port, and what tests/examples runs.
+    assert left == [("docs/migrating.md", "acme"), ("docs/migrating.md", "ported")]
+
+
+def test_the_environment_of_the_how_to_keeps_to_dm_env() -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks("docs/how-to/environments.md")[:2]:
+        exec(block.text, names)
+    suite = names["TestPoint"]()
+    tests = [getattr(suite, name) for name in dir(suite) if name.startswith("test_")]
+    without_fixtures = [test for test in tests if test.__code__.co_argcount == 1]
+    assert len(without_fixtures) >= 5
+    for test in without_fixtures:
+        test()
+
+
+@pytest.mark.parametrize(
+    "page, arguments",
+    commands_of("minerva"),
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_command_of_a_page_parses(page: str, arguments: list[str]) -> None:
+    command = command_line._parse(arguments)
+    assert type(command).__name__.lower() == arguments[0]
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+    named = {(page, arguments[0]) for page, arguments in commands_of("make")}
+    named |= {(page, target) for page in PAGES for target in re.findall(r"`make ([a-z-]+)", prose(page))}
+    assert len({target for _, target in named}) >= 6
+    assert not {(page, target) for page, target in named if target not in targets}
+
+
+def test_every_flag_that_a_page_names_exists() -> None:
+    known = {"--replay", "--plot"}  # the latter of the benchmarks
+    for entry in registry.AGENTS.values():
+        train = command_line._train_type(["train", next(n for n, e in registry.AGENTS.items() if e is entry)])
+        known.update(command_line._flags(train))
+    for command in command_line._COMMANDS.values():
+        known.update(command_line._flags(command))
+    known.update(command_line._OTHER_NAMES)
+    known.update(("--help", "--strict"))
+    named = {(page, flag) for page in PAGES for flag in re.findall(r"`[^`\n]*?(--[a-z][a-z-]+)", prose(page))}
+    assert len(named) >= 10
+    ours = {(page, flag) for page, flag in named if flag not in known}
+    assert not ours
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    roots = ["", "minerva_acme", "minerva_acme/losses"]
+    missing = []
+    for page in PAGES:
+        folders = [REPOSITORY / root for root in roots] + [(REPOSITORY / page).parent]
+        for name in re.findall(r"`((?:[\w-]+/)*[\w-]+(?:\.py|\.md|\.csv|\.txt|\.cfg|/))`", prose(page)):
+            in_a_run = name.split("/")[0] in ("runs", "build") or name in (
+                "actor.csv",
+                "learner.csv",
+                "evaluator.csv",
+            )
+            if not in_a_run and not any((folder / name).exists() for folder in folders):
+                missing.append((page, name))
+    assert not missing
+
+
+def test_every_link_leads_somewhere() -> None:
+    missing = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+            path, _, anchor = target.partition("#")
+            if re.match(r"[a-z]+:", target):
+                continue
+            found = ((REPOSITORY / page).parent / path).resolve() if path else REPOSITORY / page
+            if not found.exists() or (anchor and anchor not in anchors(found)):
+                missing.append((page, target))
+    assert not missing
+
+
+def anchors(path: pathlib.Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_name_of_the_library_that_a_page_names_exists() -> None:
+    """The page on migrating has Acme's names too, and its own test."""
+    hooks = load_hooks()
+    modules = {name.removeprefix("minerva_acme."): name for name in hooks.public_modules()}
+    missing, found = [], 0
+    for page in PAGES:
+        if page == "docs/migrating.md":
+            continue
+        for name in re.findall(
+            r"`([a-z_]+(?:\.\w+)+)(?:\(.*?\))?`", prose(page).replace("`minerva_acme.", "`")
+        ):
+            first, *rest = name.split(".")
+            if first not in modules or rest in (["py"], ["csv"]):
+                continue
+            found += 1
+            thing: Any = importlib.import_module(modules[first])
+            for part in rest:
+                if isinstance(thing, types.ModuleType) and not hasattr(thing, part):
+                    missing.append((page, name))
+                    break
+                thing = getattr(thing, part)
+    assert found >= 8
+    assert not missing
+
+
+def load_hooks() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("site_hooks", REPOSITORY / "docs" / "site_hooks.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("agent", list(registry.AGENTS))
+def test_the_table_of_defaults_has_every_field_with_its_value_and_meaning(agent: str) -> None:
+    table = load_hooks().defaults_table(agent)
+    rows = {row.split("`")[1]: row for row in table.splitlines() if row.startswith("| `")}
+    config = registry.AGENTS[agent].presets["default"]
+    assert list(rows) == [field.name for field in dataclasses.fields(config)]
+    for name, row in rows.items():
+        cells = [cell.strip() for cell in row.split("|")]
+        value = getattr(config, name)
+        assert cells[2] == (
+            f"{value:,}"
+            if type(value) is int
+            else " ".join(map(str, value))
+            if isinstance(value, tuple)
+            else str(value)
+        )
+        assert len(cells[-2]) > 10
+
+
+def test_links_of_an_included_page_are_pointed_from_the_page_it_is_in() -> None:
+    mend = load_hooks()._rewrite_links
+    text = "[a](../../README.md#results) [b](../ppo/README.md) [c](config.py) [d](https://e.org)"
+    assert mend(text, "agents/mpo/README.md", "agents/mpo.md") == (
+        "[a](../index.md#results) [b](ppo.md) c [d](https://e.org)"
+    )
+    assert mend("![e](docs/x.png)", "README.md", "index.md") == "![e](x.png)"
+    fenced = "```\n[a](b.py)\n```"
+    assert mend(fenced, "README.md", "index.md") == fenced
+
+
+def test_equations_are_drawn_without_anything_from_elsewhere() -> None:
+    drawn = load_hooks().on_page_content(
+        r'<p><span class="arithmatex">\(\frac{a}{b} &lt; \epsilon\)</span></p>'
+    )
+    assert drawn.startswith("<p><svg") and drawn.endswith("</svg></p>")
+    assert r'aria-label="\frac{a}{b} &lt; \epsilon"' in drawn
+    assert "currentColor" in drawn and "<script" not in drawn
+
+
+def test_every_equation_can_be_drawn() -> None:
+    hooks = load_hooks()
+    lines = [
+        line
+        for page in ("mpo", "vmpo", "ppo")
+        for match in re.findall(
+            r"^\$\$\n(.*?)^\$\$$", read(f"docs/agents/{page}.md"), re.DOTALL | re.MULTILINE
+        )
+        for line in match.strip().splitlines()
+    ]
+    assert len(lines) >= 20
+    assert all(hooks._draw(line).startswith("<svg") for line in lines)
