@@ -23,6 +23,7 @@ _GREY = "0.5"
 _MAX_RUNS_DRAWN = 5
 _MAX_MARKED_POINTS = 15
 _MIN_PUBLISHED_POINTS = 3
+_LEGEND_MARGIN_INCHES = 0.05
 _INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3)}  # of the panels, by columns; the legend comes to that
 _WIDE_INCHES_PER_PANEL = (2.25, 1.75)
 _MAX_COLUMNS = 3
@@ -83,13 +84,16 @@ def draw(panels: Sequence[Panel], *, y_label: str) -> mpl_figure.Figure:
             ax.set_ylabel(y_label)
         for ax in grid.flat[max(0, len(panels) - columns) : len(panels)]:  # with nothing below
             ax.set_xlabel("Environment steps")
-        figure.legend(
+        legend = figure.legend(
             handles=handles,
             loc="outside lower center",
             ncols=legend_columns,
             frameon=False,
             handlelength=2.2,
         )
+        # A long entry widens the figure, or it would be cut off.
+        needed = legend.get_window_extent().width / figure.dpi + 2 * _LEGEND_MARGIN_INCHES
+        figure.set_figwidth(max(width, needed))
     return figure
 
 

@@ -158,3 +158,11 @@ def test_a_figure_of_nothing_is_refused():
 )
 def test_steps_are_written_with_their_unit(steps, text):
     assert figure.format_steps(steps) == text
+
+
+def test_a_long_legend_widens_the_figure():
+    label = "MPO, critic target retrace, policy layer sizes 256-256-256"
+    drawn = figure.draw([showing.Panel("CartPole-v1", [group(label, num_seeds=3)])], y_label="Return")
+    legend = drawn.legends[0].get_window_extent()
+    assert legend.width > figure._INCHES[1][0] * drawn.dpi  # or nothing would be shown by this
+    assert legend.width < drawn.get_figwidth() * drawn.dpi
