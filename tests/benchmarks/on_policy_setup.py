@@ -83,7 +83,7 @@ def make_ours(
         environment = make_environment(0)
     else:
         factories = [functools.partial(make_environment, seed) for seed in range(num_environments)]
-        environment = vector_environments.make_vector(factories)
+        environment = vector_environments.make_vector(factories, processes=False)
     stack.callback(environment.close)
     spec = specs.make_environment_spec(environment)
     server = stack.enter_context(
