@@ -2,12 +2,10 @@
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from rich import console as rich_console
 from rich import table as rich_table
 
@@ -25,9 +23,6 @@ def run(
     options: experiments.RunOptions,
 ) -> int:
     """Trains or resumes, and shows what was learned; returns the exit status."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        # One core is left to the replay server's threads: torch shares its own badly.
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - 1))
     console = rich_console.Console()
     if directory is None:
         directory = pathlib.Path("runs", environment_id.replace("/", "-"), f"{agent}-seed{options.seed}")

@@ -87,7 +87,8 @@ def compile_policy(network: nn.Module) -> Callable[[Array], Distribution] | None
         network: a policy or an `ActorCritic`, on the CPU in float32.
 
     Returns:
-        A function from observations [E, O] to a distribution of arrays, or None if a layer is not known, is not exactly what it was when it was written here, or has hooks.
+        A function from observations [E, O] to a distribution of arrays, or None if a layer is not known,
+        is not what it was when this was written, or has hooks.
     """
     try:
         forward = _policy(network)

@@ -166,7 +166,7 @@ def _collect(plan: _Leaf | _Branch, nest: Any, leaves: list[Any]) -> None:
             or not all(field in nest for field in plan.fields)
         ):
             raise ValueError(_describe_structure(plan, nest))
-        values = [nest[field] for field in plan.fields]
+        values: Sequence[Any] = [nest[field] for field in plan.fields]
     else:
         if (
             not isinstance(nest, (tuple, list))

@@ -34,23 +34,25 @@ class CanonicalActionWrapper(base.EnvironmentWrapper):
         self._inner_spec = environment.action_spec()
         tree.map_structure_with_path(_check_scalable, self._inner_spec)
         self._action_spec = tree.map_structure(_canonical_spec, self._inner_spec)
+        self._half_ranges = tree.map_structure(
+            lambda spec: 0.5 * (spec.maximum - spec.minimum), self._inner_spec
+        )
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if isinstance(self._inner_spec, specs.Array):  # the usual case; `tree` takes ten times as long
-            scaled = self._scale(self._inner_spec, action)
+            scaled = self._scale(self._inner_spec, self._half_ranges, action)
         else:
-            scaled = tree.map_structure(self._scale, self._inner_spec, action)
+            scaled = tree.map_structure(self._scale, self._inner_spec, self._half_ranges, action)
         return self._environment.step(scaled)
 
     def action_spec(self) -> types.NestedSpec:
         return self._action_spec
 
-    def _scale(self, spec: specs.BoundedArray, action: Any) -> np.ndarray[Any, Any]:
+    def _scale(self, spec: Any, half_range: np.ndarray[Any, Any], action: Any) -> np.ndarray[Any, Any]:
         action = np.asarray(action, dtype=spec.dtype)
         if action.shape != spec.shape:
             # A smaller shape would broadcast in silence.
             raise ValueError(f"`action` must have shape {spec.shape}, got {action.shape}.")
-        half_range = 0.5 * (spec.maximum - spec.minimum)
         scaled = spec.minimum + (action + 1) * half_range
         if self._clip:
             # The scale is monotone, so this equals clipping to [-1, 1] first, and rounding cannot

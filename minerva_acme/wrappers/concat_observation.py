@@ -59,7 +59,8 @@ class ConcatObservationWrapper(base.EnvironmentWrapper):
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         leaves = tree.flatten(self._select(timestep.observation))
-        vector = np.concatenate([np.ravel(leaf) for leaf in leaves], dtype=self._dtype)
+        flat = [leaf if getattr(leaf, "ndim", 0) == 1 else np.ravel(leaf) for leaf in leaves]
+        vector = np.concatenate(flat, dtype=self._dtype)
         return timestep._replace(observation=vector)
 
 

@@ -1,4 +1,4 @@
-"""Stores of replay with the same steps in them, in this process and in another, and a bare ring of numpy's."""
+"""Stores of replay with the same steps in them, here and in another process, and a bare ring of numpy's."""
 
 import contextlib
 import multiprocessing
@@ -51,8 +51,9 @@ class Steps:
         self._adder = adders.SequenceAdder(client=client, table=TABLE, layout=make_layout(), period=1)
         random = np.random.default_rng(0)
         self._observations = random.standard_normal((64, OBSERVATION_SIZE), np.float32)
-        self._action = np.zeros(ACTION_SIZE, np.float32)
-        self._extras = acting.BehaviourExtras(log_prob=np.float32(-1.0), raw_action=self._action)
+        # Noise, which Reverb cannot compress.
+        self._actions = random.standard_normal((64, ACTION_SIZE), np.float32)
+        self._extras = [acting.BehaviourExtras(np.float32(-1.0), action) for action in self._actions]
         self._signal = np.float32(1.0)
         self._number = 0
 
@@ -64,7 +65,8 @@ class Steps:
         else:
             kind = dm_env.StepType.LAST if place == 1000 else dm_env.StepType.MID
             timestep = dm_env.TimeStep(kind, self._signal, self._signal, observation)
-            self._adder.add(self._action, timestep, self._extras)
+            index = self._number % 64
+            self._adder.add(self._actions[index], timestep, self._extras[index])
         self._number += 1
 
     def fill(self, num_steps: int) -> None:
