@@ -19,7 +19,18 @@ the last of its episode and taken already, the episode stays open and `reset` tr
 
 
 class BaseAdder(core.Adder):
-    """Keeps the order of calls; subclasses say what is written at each of them."""
+    """Keeps the order of calls; subclasses say what is written at each of them.
+
+    To write an adder of one's own, override what is called with a writer, and leave the public methods:
+
+        _write_first        an episode begins
+        _write_step         a step of it, the LAST one too
+        _write_end          it has ended, by LAST or by `reset`
+        _write_rest         the adder closes; only where something outlives an episode
+
+    Each appends steps with `writer.append` and calls `_create_items` for each item that is complete, with
+    the priorities that `_evaluate` returns.
+    """
 
     def __init__(
         self,
@@ -30,6 +41,15 @@ class BaseAdder(core.Adder):
         signature: replay.ItemSignature,
         max_window: int,
     ) -> None:
+        """Makes an adder; its writer is made when the first episode begins.
+
+        Args:
+            client: of the store to write to.
+            table: the table's name; or several tables' names, each with the priority of its items.
+            priority: of an item, where one table is given.
+            signature: what the tables are made for; see `signature`.
+            max_window: steps that the longest item spans, so that the writer keeps as many.
+        """
         priorities = {table: priority} if isinstance(table, str) else dict(table)
         if not priorities:
             raise ValueError("`table` must be a table's name, or names and priorities, got none.")

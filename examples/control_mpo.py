@@ -114,9 +114,7 @@ def main(options: Options) -> experiments.Evaluation:
         greedy = mpo.GreedyPolicy(networks=networks, spec=spec, generator=torch.Generator())
         judge = actors.FeedForwardActor(policy=greedy)
         evaluation_environment = environments.make_training_environment(options.env, seed=seed + 3)
-        evaluation = experiments.evaluate(evaluation_environment, judge, num_episodes=5)
-        assert evaluation is not None
-    return evaluation
+        return experiments.evaluate(evaluation_environment, judge, num_episodes=5)
 
 
 if __name__ == "__main__":

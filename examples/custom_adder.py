@@ -12,12 +12,12 @@ import tyro
 
 from minerva_acme import actors, environments, replay, specs, testing, types
 from minerva_acme import environment_loop as loops
-from minerva_acme.adders import base
+from minerva_acme.adders import BaseAdder
 from minerva_acme.replay import dataset as datasets
 from minerva_acme.replay import layouts
 
 
-class MonteCarloAdder(base.BaseAdder):
+class MonteCarloAdder(BaseAdder):
     """Writes a step for every step of an episode when it ends, newest first, folded over all that followed.
 
         FIRST  MID  MID  LAST

@@ -119,9 +119,7 @@ def main(num_env_steps: int = 30_000, seed: int = 0) -> experiments.Evaluation:
         judge = QActor(network, learner, adder=None, seed=seed)
         judge.update(wait=True)
     unseen = environments.make_training_environment("CartPole-v1", seed=seed + 1)
-    evaluation = experiments.evaluate(unseen, judge, num_episodes=20)
-    assert evaluation is not None
-    return evaluation
+    return experiments.evaluate(unseen, judge, num_episodes=20)
 
 
 if __name__ == "__main__":

@@ -9,23 +9,18 @@ a function of a timestep.
 """
 
 import importlib
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import dm_env
-import torch
-import tree
 import tyro
 from absl.testing import absltest
 from dm_env import test_utils
 
-from minerva_acme import environments, experiments, specs, types
+from minerva_acme import environments, experiments, types
 from minerva_acme.agents import mpo
-from minerva_acme.experiments import checkpointing
 
 Row = dict[str, float]
-Policy = Callable[[dm_env.TimeStep], types.NestedArray]
 
 
 class EpisodeLog(dm_env.Environment):
@@ -79,17 +74,6 @@ class TestLoggedEnvironment(test_utils.EnvironmentTestMixin, absltest.TestCase):
         return EpisodeLog(environments.make_training_environment(task, seed=0, time_limit=0.1), print)
 
 
-def trained_policy(builder: mpo.MPOBuilder, run: pathlib.Path, environment: dm_env.Environment) -> Policy:
-    """What a viewer asks for: the policy of a run's newest checkpoint, as a function of timesteps."""
-    checkpoint = checkpointing.latest(run / "checkpoints")
-    assert checkpoint is not None
-    spec, generator = specs.make_environment_spec(environment), torch.Generator()
-    policy = builder.make_policy(builder.make_networks(spec, generator), spec, generator, evaluation=True)
-    weights = checkpointing.load_state(checkpoint)["policy_variables"]
-    policy.set_variables(tree.map_structure(torch.Tensor.numpy, weights))
-    return lambda timestep: policy(timestep.observation).action
-
-
 def main(
     num_env_steps: int = 5_000,
     time_limit: float = 10.0,
@@ -114,7 +98,11 @@ def main(
     )
     result = experiments.run_experiment(experiment)
     environment = make(0)
-    policy = trained_policy(builder, result.directory, environment)
+    learned = experiments.load_policy(result.directory, builder, environment)
+
+    def policy(timestep: dm_env.TimeStep) -> types.NestedArray:  # what a viewer asks for
+        return learned(timestep.observation).action
+
     if viewer:
         importlib.import_module("dm_control.viewer").launch(environment, policy=policy)
     else:  # what the viewer plays with, without its window

@@ -91,7 +91,7 @@ class AWACBuilder(mpo.MPOBuilder):
             networks=networks,
             dataset=parts["dataset"],
             critic_target=self.make_critic_target(),
-            config=self._config,
+            config=self.config,
             log=learning.StepLog(counter, logger),
             generator=parts["generator"],
         )

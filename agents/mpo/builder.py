@@ -21,6 +21,11 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
     def __init__(self, config: mpo_config.MPOConfig) -> None:
         self._config = config
 
+    @property
+    def config(self) -> mpo_config.MPOConfig:
+        """The hyperparameters that it was made with."""
+        return self._config
+
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         spec_checks.check_observations("MPO", spec)
         spec_checks.check_vector(

@@ -28,6 +28,11 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
         self._config = config
 
     @property
+    def config(self) -> Config:
+        """The hyperparameters that it was made with."""
+        return self._config
+
+    @property
     @abc.abstractmethod
     def name(self) -> str:
         """The agent's name, for messages."""

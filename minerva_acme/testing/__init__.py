@@ -9,7 +9,7 @@ from minerva_acme.testing.conformance import (
     VariableSourceConformance,
 )
 from minerva_acme.testing.environment_conformance import EnvironmentConformance, WrapperConformance
-from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger
+from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger, RepeatedBatch
 from minerva_acme.testing.replay_conformance import ReplayConformance
 from minerva_acme.testing.vector_conformance import VectorEnvironmentConformance
 
@@ -22,6 +22,7 @@ __all__ = [
     "FakeLearner",
     "FakeLogger",
     "LearnerConformance",
+    "RepeatedBatch",
     "ReplayConformance",
     "VariableSourceConformance",
     "VectorEnvironmentConformance",

@@ -1,14 +1,18 @@
 """Parts that do as little as their contract allows, and remember what was done with them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import dm_env
 import numpy as np
 import tree
 
 from minerva_acme import core, loggers, specs, types
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import dataset as datasets
 from minerva_acme.testing import checks
+
+T = TypeVar("T")
 
 
 class FakeEnvironment(dm_env.Environment):
@@ -257,6 +261,35 @@ class FakeLearner(core.Learner):
 
     def restore(self, state: core.State) -> None:
         self._num_steps = state["num_steps"]
+
+
+class RepeatedBatch(Iterator[datasets.ReplaySample[T]], Generic[T]):
+    """A dataset that gives one batch again and again, as `LearnerConformance` wants its learners fed."""
+
+    def __init__(self, batch: T, batch_size: int = 1) -> None:
+        """Makes a dataset.
+
+        Args:
+            batch: what a learner gets as `data`, such as a `types.Transition` of tensors.
+            batch_size: items that `info` tells of, each as if alone in its table and sampled evenly.
+        """
+        ones = np.ones(batch_size)
+        self._sample = datasets.ReplaySample(
+            info=replay.SampleInfo(
+                key=np.arange(batch_size, dtype=np.uint64),
+                probability=ones / batch_size,
+                table_size=np.full(batch_size, batch_size, np.int64),
+                priority=ones,
+                times_sampled=np.ones(batch_size, np.int32),
+            ),
+            data=batch,
+        )
+
+    def __next__(self) -> datasets.ReplaySample[T]:
+        return self._sample
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to give back."""
 
 
 class FakeLogger(loggers.Logger):

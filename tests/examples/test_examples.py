@@ -73,16 +73,6 @@ def make_network():
     return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 5))
 
 
-class Batch:
-    """Repeats one batch, as a dataset gives it."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __next__(self):
-        return self
-
-
 def test_the_agent_from_scratch_learns_cartpole_in_a_few_thousand_steps(run):
     result = run("custom_agent", "--num-env-steps", 3_000)
     assert len(result.returns) == 20
@@ -101,12 +91,12 @@ class TestItsLearner(testing.LearnerConformance):
             discount=torch.full((6,), 0.9),
             next_observation=torch.from_numpy(random.normal(size=(6, 3)).astype(np.float32)),
         )
-        return custom_agent.QLearner(make_network(), Batch(batch), learning_rate=1e-2)
+        return custom_agent.QLearner(make_network(), testing.RepeatedBatch(batch), learning_rate=1e-2)
 
 
 class TestItsActor(testing.ActorConformance):
     def make_actor(self):
-        learner = custom_agent.QLearner(make_network(), Batch(None), learning_rate=1e-2)
+        learner = custom_agent.QLearner(make_network(), testing.RepeatedBatch(None), learning_rate=1e-2)
         return custom_agent.QActor(make_network(), learner, adder=None, seed=0)
 
     def make_environment(self):
@@ -148,7 +138,7 @@ def make_swapped_learner(networks=None, **settings):
     )
     return builder.make_learner(
         networks=networks or builder.make_networks(spec, torch.Generator().manual_seed(0)),
-        dataset=Batch(batch),
+        dataset=testing.RepeatedBatch(batch),
         spec=spec,
         counter=counting.Counter(),
         logger=testing.FakeLogger(),
@@ -179,7 +169,7 @@ def test_the_swapped_learner_fits_the_actions_weighted_by_their_advantage(worth)
     learner = make_swapped_learner(
         mpo.MPONetworks(policy, Favours(worth)), policy_learning_rate=0.01, critic_learning_rate=1e-9
     )
-    batch = learner._dataset.data
+    batch = next(learner._dataset).data
     batch.observation.zero_()  # one state: what is best in it is a weighted mean
     learner.run(num_steps=200)
     actions = batch.action[:, 0, 0]
