@@ -34,6 +34,13 @@ _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _NOT_PUBLIC = ("minerva_acme.cli",)
+# Modules of packages that people import from by their own names.
+_MODULES_OF_PACKAGES = (
+    "minerva_acme.agents.registry",
+    "minerva_acme.experiments.checkpointing",
+    "minerva_acme.replay.dataset",
+    "minerva_acme.replay.layouts",
+)
 
 
 def on_startup(**_: Any) -> None:
@@ -112,7 +119,7 @@ def public_modules() -> dict[str, list[str] | None]:
         name = ".".join(parts if parts[0] == "minerva_acme" else ("minerva_acme", *parts))
         if name not in _NOT_PUBLIC:
             modules[name] = _listed_names(folder / "__init__.py")
-    return modules
+    return modules | dict.fromkeys(_MODULES_OF_PACKAGES)
 
 
 def defaults_table(agent: str) -> str:
@@ -135,7 +142,7 @@ def defaults_table(agent: str) -> str:
         for name in others:
             other = getattr(entry.presets[name], field.name)
             cells.append("" if other == value else _shown(other))
-        lines.append("| " + " | ".join([*cells, meanings[field.name]]) + " |")
+        lines.append("| " + " | ".join([*cells, meanings[field.name].replace("|", "\\|")]) + " |")
     return "\n".join(lines)
 
 
@@ -231,4 +238,4 @@ def _draw(equation: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     label = html.escape(source, quote=True)
     style = f"vertical-align: {-depth:.1f}pt; overflow: visible"
-    return svg.replace("<svg", f'<svg role="img" aria-label="{label}" style="{style}"', 1)
+    return svg.strip().replace("<svg", f'<svg role="img" aria-label="{label}" style="{style}"', 1)

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 import tree
 
-from minerva_acme import core, experiments
+from minerva_acme import core, experiments, wrappers
 from minerva_acme.agents import mpo, registry
-from minerva_acme.cli import main as command_line
+
+command_line = importlib.import_module("minerva_acme.cli.main")  # its package has a function of that name
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -28,7 +29,7 @@ PAGES = sorted(
     )
 )
 FENCE = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-MOST_STEPS = 700
+MOST_STEPS, MOST_STEPS_OF_AN_EPISODE = 300, 50
 
 
 class Block(NamedTuple):
@@ -111,8 +112,17 @@ def test_the_python_of_a_page_runs(
 
     def run_shortly(config: experiments.ExperimentConfig) -> experiments.ExperimentResult:
         """As the page says, but for how long and into a folder of the test's own."""
+        builder: Any = config.builder
+        if isinstance(builder, mpo.MPOBuilder):
+            small = {"batch_size": 4, "min_replay_size": 10, "samples_per_insert": 0.1}
+        else:
+            small = {"rollout_steps": 64, "minibatch_size": 64, "num_epochs": 1}
         shorter = dataclasses.replace(
             config,
+            builder=type(builder)(dataclasses.replace(builder.config, **small)),
+            environment_factory=lambda seed: wrappers.StepLimitWrapper(
+                config.environment_factory(seed), max_steps=MOST_STEPS_OF_AN_EPISODE
+            ),
             num_env_steps=min(MOST_STEPS, config.num_env_steps),
             evaluation_period=0,
             evaluation_episodes=1,
@@ -120,12 +130,6 @@ def test_the_python_of_a_page_runs(
             tensorboard=False,
             replay="memory",
         )
-        builder: Any = shorter.builder
-        if isinstance(builder, mpo.MPOBuilder):
-            small = dataclasses.replace(
-                builder.config, batch_size=4, min_replay_size=10, samples_per_insert=0.1
-            )
-            shorter = dataclasses.replace(shorter, builder=type(builder)(small))
         results.append(run_experiment(shorter))
         return results[-1]
 
@@ -141,7 +145,7 @@ def test_the_python_of_a_page_runs(
         b.text.count("run_experiment(") for b in blocks(page) if b.language == "python" and not b.mark
     )
     assert len(results) == calls
-    assert all(result.env_steps >= 1 and result.after is not None for result in results)
+    assert all(result.after is not None and (result.learner_steps or learners) for result in results)
     assert all(learner.num_batches > 0 for learner in learners)
     assert not [name for name in GIVEN.get(page, {}) if not learners], "what the page was given was not used"
     assert capsys.readouterr().err == ""
@@ -189,22 +193,26 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 
 def test_every_flag_that_a_page_names_exists() -> None:
-    known = {"--replay", "--plot"}  # the latter of the benchmarks
-    for entry in registry.AGENTS.values():
-        train = command_line._train_type(["train", next(n for n, e in registry.AGENTS.items() if e is entry)])
-        known.update(command_line._flags(train))
+    known = {"--help", *command_line._OTHER_NAMES}
+    for agent in registry.AGENTS:
+        known.update(command_line._flags(command_line._train_type(["train", agent])))
     for command in command_line._COMMANDS.values():
         known.update(command_line._flags(command))
-    known.update(command_line._OTHER_NAMES)
-    known.update(("--help", "--strict"))
-    named = {(page, flag) for page in PAGES for flag in re.findall(r"`[^`\n]*?(--[a-z][a-z-]+)", prose(page))}
+    # But for other programs' flags.
+    named = {
+        (page, flag)
+        for page in PAGES
+        for code in re.findall(r"`([^`\n]+)`", prose(page))
+        if not code.startswith(("pip ", "python ", "tensorboard "))
+        for flag in re.findall(r"--[a-z][a-z-]+", code)
+    }
     assert len(named) >= 10
     ours = {(page, flag) for page, flag in named if flag not in known}
     assert not ours
 
 
 def test_every_file_that_a_page_names_exists() -> None:
-    roots = ["", "minerva_acme", "minerva_acme/losses"]
+    roots = ["", "minerva_acme", "minerva_acme/losses", "examples"]
     missing = []
     for page in PAGES:
         folders = [REPOSITORY / root for root in roots] + [(REPOSITORY / page).parent]
@@ -287,6 +295,7 @@ def test_the_table_of_defaults_has_every_field_with_its_value_and_meaning(agent:
             else str(value)
         )
         assert len(cells[-2]) > 10
+        assert len(re.findall(r"(?<!\\)\|", row)) == len(re.findall(r"(?<!\\)\|", table.splitlines()[-1]))
 
 
 def test_links_of_an_included_page_are_pointed_from_the_page_it_is_in() -> None:
