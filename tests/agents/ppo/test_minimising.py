@@ -1,6 +1,7 @@
 """Steps on arrays are those of autograd, and leave the same network and the same optimiser."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -103,6 +104,9 @@ def test_arrays_are_chosen_where_they_can_be():
     config, network, _ = make("continuous")
     optimizer = make_optimizer(network)
     assert type(minimising.make_minimiser(network, optimizer, config)) is minimising.ArrayMinimiser
+    # Where the arithmetic takes longer than the calls, torch has threads for it.
+    large = dataclasses.replace(config, minibatch_size=100_000, rollout_steps=200_000)
+    assert type(minimising.make_minimiser(network, optimizer, large)) is minimising.TensorMinimiser
     network.value_torso.register_forward_hook(lambda *args: None)
     assert type(minimising.make_minimiser(network, optimizer, config)) is minimising.TensorMinimiser
 
