@@ -250,6 +250,17 @@ def test_gradients_on_arrays_at_the_first_ratio_are_those_of_autograd() -> None:
     assert (found.log_prob != 0.0).all()
 
 
+def test_a_value_within_its_clip_range_learns_from_every_sample_on_arrays_too() -> None:
+    inputs = random_inputs(n=256)
+    # V_b + (V - V_b) is not V, but for rounding: its error may be the larger, and is not clipped.
+    inputs["behaviour_value"] = inputs["value"] + 0.05 * torch.randn(
+        256, generator=torch.Generator().manual_seed(1)
+    ).clamp(-2.0, 2.0)
+    found = losses.ppo_gradients(**as_arrays(inputs))
+    expected = SETTINGS["value_coef"] * (inputs["value"] - inputs["targets"]) / 256
+    torch.testing.assert_close(torch.from_numpy(found.value), expected)
+
+
 def test_an_array_of_advantages_is_normalized_as_a_tensor() -> None:
     advantages = 3.0 + 5.0 * torch.randn(37, generator=torch.Generator().manual_seed(0))
     found = losses.normalize_advantage_array(advantages.numpy())
