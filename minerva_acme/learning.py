@@ -24,7 +24,7 @@ def check_finite(name: str, tensor: torch.Tensor) -> None:
 
 
 class SkippedBatches(core.Saveable):
-    """Counts the batches that were skipped for non-finite values, and raises where they are too many in a row."""
+    """Counts the batches skipped for non-finite values, and raises where they are too many in a row."""
 
     def __init__(self, max_in_a_row: int) -> None:
         """Makes the counter.

@@ -1,4 +1,4 @@
-"""Trainings by the command line, whose runs stay in runs/learn: a second call goes on where the first stopped."""
+"""Trainings by the command line. Their runs stay in runs/learn: a second call goes on with the first."""
 
 import pathlib
 import subprocess
@@ -19,11 +19,9 @@ Evaluate = Callable[[pathlib.Path], float]
 
 @pytest.fixture(scope="session")
 def train() -> Train:
-    """Trains, or goes on: `train(name, agent, env, num_env_steps, seed, *flags)`; returns the run's folder."""
+    """Trains or goes on, `train(name, agent, env, num_env_steps, seed, *flags)`; returns the folder."""
 
-    def function(
-        name: str, agent: str, env: str, num_env_steps: int, seed: int, *flags: str
-    ) -> pathlib.Path:
+    def function(name: str, agent: str, env: str, num_env_steps: int, seed: int, *flags: str) -> pathlib.Path:
         directory = FOLDER / f"{name}-seed{seed}"
         command = f"minerva_acme.cli.main train {agent} --env {env} --seed {seed}"
         command += f" --num-env-steps {num_env_steps}"
