@@ -32,7 +32,8 @@ def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
         agent,
         "observations",
         spec.observations,
-        "Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest.",
+        "Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest; images "
+        "need networks of your own (override the builder's `check_spec` and `make_networks`).",
     )
 
 

@@ -201,12 +201,22 @@ class Episode:
         self._seconds_before = dict(clock.seconds)
 
     def add(self, timestep: dm_env.TimeStep) -> None:
-        """Enters a step."""
+        """Enters a step.
+
+        Raises:
+            ValueError: the episode began anew instead.
+        """
         # A long sum in single precision loses digits.
         if isinstance(timestep.reward, _FLOATS):
             reward = np.float64(timestep.reward)
             self._return = reward if self._length == 0 else self._return + reward
         else:
+            if timestep.reward is None:  # as at FIRST alone
+                raise ValueError(
+                    "`step` of the environment must return MID or LAST in an open episode, with a reward, "
+                    f"got {timestep.step_type.name} without one after {self._length} steps. End the episode "
+                    "with LAST (`dm_env.termination` or `truncation`); the `step` after that begins the next."
+                )
             reward = tree.map_structure(np.float64, timestep.reward)
             self._return = reward if self._length == 0 else tree.map_structure(np.add, self._return, reward)
         self._length += 1

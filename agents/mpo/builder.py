@@ -32,7 +32,8 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
             "MPO",
             "actions",
             spec.actions,
-            "SinglePrecisionWrapper casts; discrete, nested and image actions need another agent.",
+            "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined in a "
+            "wrapper of the environment.",
         )
         spec_checks.check_scalar_signals("MPO", spec)
         spec_checks.check_bounded("MPO", spec)

@@ -136,6 +136,11 @@ class MPOLearner(core.Learner):
     def step(self) -> None:
         """One round of critic, E-step, duals and policy on one batch."""
         trajectory = next(self._dataset).data
+        if not isinstance(trajectory, types.Trajectory):
+            raise TypeError(
+                f"`dataset` must give batches of Trajectory, got {type(trajectory).__name__}. "
+                "Unpack them with a TrajectoryLayout, and write with it."
+            )
         self._sync_targets()
         checks = FiniteChecks(self._device)
         evaluation = self._evaluate(trajectory, checks)

@@ -29,7 +29,13 @@ class RunDescription:
         Raises:
             ValueError: the folder holds another run; the message names what differs.
         """
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(
+                f"There must be a folder for the run, but {directory} cannot be made: {error.strerror}. Choose "
+                "another --directory, or see to the rights there."
+            ) from error
         if (directory / _FILE).exists():
             self._check_same_as(read(directory), directory)
         content = {"version": _version.__version__, **dataclasses.asdict(self)}

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from minerva_acme.replay import base as replay
+
 _logger = logging.getLogger(__name__)
 
 _STATE_FILE = "state.pt"
@@ -29,9 +31,15 @@ class Checkpointer:
             raise ValueError(f"`keep` must be >= 1 checkpoint, got {keep}.")
         self._directory = pathlib.Path(directory)
         self._keep = keep
-        self._directory.mkdir(parents=True, exist_ok=True)
-        for unfinished in self._directory.glob(".unfinished-*"):
-            shutil.rmtree(unfinished)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            for unfinished in self._directory.glob(".unfinished-*"):
+                shutil.rmtree(unfinished)
+        except OSError as error:
+            raise OSError(
+                f"Checkpoints must have a folder to be written to, but {self._directory} is none: "
+                f"{error.strerror}. Choose another directory for the run, or see to the rights there."
+            ) from error
 
     def save(self, env_steps: int, state: Any, replay_files: str | os.PathLike[str] | None = None) -> None:
         """Writes a checkpoint and drops all but the newest ones.
@@ -40,21 +48,27 @@ class Checkpointer:
             env_steps: names the checkpoint; a checkpoint of the same number is replaced.
             state: what `torch.load(weights_only=True)` can read back, see `core.Saveable`.
             replay_files: a folder on the same disk that is moved into the checkpoint.
+
+        Raises:
+            OSError: it could not be written; those that were there stay.
         """
-        unfinished = self._directory / f".unfinished-{env_steps:09d}"
-        unfinished.mkdir()
-        with open(unfinished / _STATE_FILE, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if replay_files is not None:
-            (unfinished / _REPLAY_FOLDER).mkdir()
-            source = pathlib.Path(replay_files)
-            source.rename(unfinished / _REPLAY_FOLDER / source.name)
         final = self._directory / f"{env_steps:09d}"
-        if final.exists():
-            shutil.rmtree(final)
-        unfinished.rename(final)
+        unfinished = self._directory / f".unfinished-{env_steps:09d}"
+        try:
+            _write(unfinished, state, replay_files)
+            if final.exists():
+                shutil.rmtree(final)
+            unfinished.rename(final)
+        except (OSError, RuntimeError) as error:  # torch hides the first in the second
+            shutil.rmtree(unfinished, ignore_errors=True)
+            cause = error.__context__ if isinstance(error.__context__, OSError) else error
+            reason = getattr(cause, "strerror", None) or cause
+            newest = self.latest()
+            raise OSError(
+                f"The checkpoint {final} could not be written: {reason}. Make room or see to "
+                "the rights there and start the run again: it goes on from "
+                f"{'its beginning' if newest is None else f'step {int(newest.name)}'}."
+            ) from error
         for old in self._all()[: -self._keep]:
             shutil.rmtree(old)
 
@@ -64,6 +78,18 @@ class Checkpointer:
 
     def _all(self) -> list[pathlib.Path]:
         return _finished(self._directory)
+
+
+def _write(folder: pathlib.Path, state: Any, replay_files: str | os.PathLike[str] | None) -> None:
+    folder.mkdir()
+    with open(folder / _STATE_FILE, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    if replay_files is not None:
+        (folder / _REPLAY_FOLDER).mkdir()
+        source = pathlib.Path(replay_files)
+        source.rename(folder / _REPLAY_FOLDER / source.name)
 
 
 def latest(directory: pathlib.Path) -> pathlib.Path | None:
@@ -87,19 +113,23 @@ def find(path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def explain_misfit(checkpoint: pathlib.Path) -> Iterator[None]:
-    """Around the restoring of parts: says in one line that what was saved does not fit them.
+    """Around the restoring of parts: says that what was saved is not of such parts.
 
     Raises:
-        ValueError: instead of what the parts raise.
+        ValueError: instead of what the parts raise. Their own ValueErrors, which say more, stay.
     """
     try:
         yield
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        found = str(error).strip().splitlines() or [type(error).__name__]
+    except replay.ReplayError:
+        raise  # no misfit, though a RuntimeError
+    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+        missing = isinstance(error, KeyError) and len(error.args) == 1
+        found = f"{error} is missing" if missing else str(error)
+        # torch lists all that differs.
+        found = " ".join(line.strip() for line in found.splitlines()[:2]).removesuffix(".")
         raise ValueError(
-            f"{checkpoint} must be of this agent, config and environment, but it does not fit: "
-            f"{' '.join(line.strip() for line in found[:2])} Use the builder that it was trained with, or "
-            "another folder."
+            f"{checkpoint} must be of this agent, config and environment, got another's ({found}). Use the "
+            "builder that it was trained with, or another folder."
         ) from error
 
 

@@ -9,6 +9,7 @@ import dm_env
 import torch
 
 from minerva_acme import builders, environment_loop
+from minerva_acme.replay import backends
 
 EnvironmentFactory = Callable[[int], dm_env.Environment]
 """Makes an environment, wrapped as the agent needs it, from a seed."""
@@ -53,6 +54,11 @@ class RunOptions:
                 raise ValueError(f"`{name}` must be >= 0, got {getattr(self, name)}.")
         if self.replay not in ("auto", "reverb", "memory"):
             raise ValueError(f"`replay` must be one of auto, reverb and memory, got '{self.replay}'.")
+        if self.replay == "reverb" and not backends.is_reverb_installed():
+            raise ValueError(
+                "`replay` is 'reverb' but Reverb is not installed, which has wheels for Python 3.11 on "
+                "x86-64 Linux alone. Use 'memory', or an environment with that."
+            )
         try:
             device = self.torch_device
         except RuntimeError as error:

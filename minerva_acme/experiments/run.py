@@ -411,16 +411,22 @@ class _Run:
 
     def _restore(self, checkpoint: pathlib.Path, with_replay: bool) -> None:
         state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
-        self._counter.restore(state["counter"])
-        self._learner.restore(state["learner"])
-        self._policy.restore(state["policy"])
-        if state["environment"] is not None:
-            # dm_env has no such method; those of `environments.make` do.
-            self._environment.restore(state["environment"])  # type: ignore[union-attr]
-        for adder, adder_state in zip(self._adders, state["adders"], strict=True):
-            if isinstance(adder, core.Saveable):
-                adder.restore(adder_state)
-                adder.reset()  # The environment begins anew.
+        if len(state["adders"]) != len(self._adders):
+            raise ValueError(
+                f"`num_environments` must be {len(state['adders'])} as in {checkpoint}, got "
+                f"{len(self._adders)}. Change it back, or choose another `directory`."
+            )
+        with checkpointing.explain_misfit(checkpoint):
+            self._counter.restore(state["counter"])
+            self._learner.restore(state["learner"])
+            self._policy.restore(state["policy"])
+            if state["environment"] is not None:
+                # dm_env has no such method; those of `environments.make` do.
+                self._environment.restore(state["environment"])  # type: ignore[union-attr]
+            for adder, adder_state in zip(self._adders, state["adders"], strict=True):
+                if isinstance(adder, core.Saveable):
+                    adder.restore(adder_state)
+                    adder.reset()  # The environment begins anew.
         if with_replay:
             self._inserted_before = state["inserted"]
             self._learned = state["learned"]

@@ -81,7 +81,10 @@ def _check_filter(name_filter: Sequence[str], spec: types.NestedSpec) -> None:
 
 def _check_flattable(path: tuple[Any, ...], spec: specs.Array) -> None:
     name = "`observation_spec`" + "".join(f"[{key!r}]" for key in path)
-    way_out = "Select other observations with `name_filter`, or use a network that takes them as they are."
+    way_out = (
+        "Select other observations with `name_filter`, turn it into a vector of floats in a wrapper of the "
+        "environment, or use a network that takes it as it is."
+    )
     if not np.issubdtype(spec.dtype, np.floating):
         raise ValueError(
             f"{name} must be a float array to be concatenated, got {specs.describe(spec)}. {way_out}"
