@@ -252,10 +252,11 @@ def test_gradients_on_arrays_at_the_first_ratio_are_those_of_autograd() -> None:
 
 def test_a_value_within_its_clip_range_learns_from_every_sample_on_arrays_too() -> None:
     inputs = random_inputs(n=256)
+    for name in ("value", "behaviour_value", "targets"):
+        inputs[name] = (0.05 * inputs[name]).clamp(-0.09, 0.09)
     # V_b + (V - V_b) is not V, but for rounding: its error may be the larger, and is not clipped.
-    inputs["behaviour_value"] = inputs["value"] + 0.05 * torch.randn(
-        256, generator=torch.Generator().manual_seed(1)
-    ).clamp(-2.0, 2.0)
+    moved = inputs["behaviour_value"] + (inputs["value"] - inputs["behaviour_value"]) - inputs["targets"]
+    assert (moved.square() > (inputs["value"] - inputs["targets"]).square()).any()
     found = losses.ppo_gradients(**as_arrays(inputs))
     expected = SETTINGS["value_coef"] * (inputs["value"] - inputs["targets"]) / 256
     torch.testing.assert_close(torch.from_numpy(found.value), expected)
