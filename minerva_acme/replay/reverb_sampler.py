@@ -1,9 +1,11 @@
 """Sampling from Reverb, in a thread of the sampler's own."""
 
+import atexit
 import collections
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +20,10 @@ _MAX_IN_FLIGHT = 512  # items that Reverb fetches ahead
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 2.0  # without a batch, the server is asked whether it lives and what it waits for
 
+_samplers: "weakref.WeakSet[ReverbSampler]" = weakref.WeakSet()
 _blocked_samplers: list[Any] = []  # see `_let_go`
+
+_EXIT_SECONDS = 1.0
 
 _INFO_DTYPES = (np.uint64, np.float64, np.int64, np.float64, np.int32)  # of base.SampleInfo
 
@@ -60,6 +65,7 @@ class ReverbSampler(base.Sampler):
         self._waiting_since: float | None = None
         self._asked_at = self._reported_at = 0.0
         self._thread: threading.Thread | None = None
+        _samplers.add(self)
 
     def sample_batch(
         self, batch_size: int, timeout_seconds: float | None = None
@@ -79,12 +85,12 @@ class ReverbSampler(base.Sampler):
         }
         return info, fields
 
-    def close(self) -> None:
+    def close(self, wait_seconds: float = 0.2) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join(0.2)  # It may be blocked for good, and ends with the process.
+            self._thread.join(wait_seconds)  # It may be blocked for good, and ends with the process.
 
     def _take(self, batch_size: int, timeout_seconds: float | None) -> list[Any]:
         """Returns the next items; those that came before an interrupt are kept for the next call."""
@@ -192,6 +198,14 @@ class ReverbSampler(base.Sampler):
 
     def _explain_wait(self, batch_size: int) -> str:
         return messages.sampling_waits(self._connection.table(self._table), batch_size, len(self._items))
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends the threads while the interpreter still runs: one that comes back from C++ later aborts it."""
+    deadline = time.monotonic() + _EXIT_SECONDS
+    for sampler in list(_samplers):
+        sampler.close(max(0.0, deadline - time.monotonic()))
 
 
 def _stack(items: Sequence[np.ndarray]) -> np.ndarray:
