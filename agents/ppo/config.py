@@ -74,8 +74,11 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
 PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
     {
         "default": PPOConfig(),
+        # Episodes of the dm_control suite are 1000 steps long and begin together. Rollouts of 1024 steps show
+        # all of an episode; of shorter ones each update would see one part of it and forget the others.
+        "control": PPOConfig(num_environments=4, rollout_steps=4096, minibatch_size=128),
         # The hyperparameters of the PPO that this library grew out of.
         "minerva": PPOConfig(num_environments=1, clip_value=True),
     }
 )
-"""Named settings: `default` and `minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite) and `minerva` (the original's)."""

@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple
 import torch
 from rich import console as rich_console
 
+from minerva_acme import threads as minerva_threads
+
 _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
 _LITTLE_SHM_MB = 64.0
@@ -131,8 +133,15 @@ def check_torch(environment: "os._Environ[str] | dict[str, str]", num_cores: int
             f"export OMP_NUM_THREADS={max(1, num_cores - 1)}",
         )
     else:
-        chosen = f"OMP_NUM_THREADS is {threads}" if threads else "torch gets all but one (OMP_NUM_THREADS)"
-        yield Check("threads", "ok", f"{num_cores} cores may be used; {chosen}")
+        yield Check("threads", "ok", f"{num_cores} cores may be used")
+    for setting in minerva_threads.describe():
+        who = "by default" if setting.is_default else "by you"
+        said = f"{setting.value}, set {who}"
+        if setting.is_late:
+            said += ", but after the library that reads it was loaded"
+            yield Check(setting.name, "warning", said, f"export {setting.name}={setting.value}")
+        else:
+            yield Check(setting.name, "ok", said)
     if torch.cuda.is_available():
         yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}; --device cpu does without")
     elif shutil.which("nvidia-smi"):

@@ -134,6 +134,8 @@ class Bench:
     """Which; all by default."""
     seconds: float | None = None
     """Seconds of measurement, each."""
+    profile: bool = False
+    """Instead, where the time of an actor's step goes: environment, policy, adder, replay, weights, loop."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,7 +240,7 @@ def _run(command: Any) -> int:
         case List():
             return listing.run(command.kind, command.word)
         case Bench():
-            return benchmarks.run(command.names, seconds=command.seconds)
+            return benchmarks.run(command.names, seconds=command.seconds, profile=command.profile)
         case _:
             return doctor.run(command.directory)
 

@@ -164,6 +164,11 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
     assert benchmarks.run(["mpo"], repository=tmp_path) == 0
     assert benchmarks.run(["mpo"], seconds=1.5, repository=tmp_path) == 1
     assert capfd.readouterr().out.splitlines() == ["['mpo']", "['mpo', '--seconds', '1.5']"]
+    (package / "profile_step.py").write_text("print('parts')")
+    assert benchmarks.run([], profile=True, repository=tmp_path) == 0
+    assert capfd.readouterr().out == "parts\n"
+    with pytest.raises(ValueError, match="`--profile` must stand alone, got names or seconds too"):
+        benchmarks.run(["mpo"], profile=True, repository=tmp_path)
 
 
 MISTAKES = [
