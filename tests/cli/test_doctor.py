@@ -123,5 +123,5 @@ def test_the_status_says_whether_training_works(tmp_path, monkeypatch, capsys, p
 
 def test_no_check_leaves_anything_in_the_place_for_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "probe", works)
-    assert len(list(doctor.examine(tmp_path / "runs"))) == 14
+    assert len(list(doctor.examine(tmp_path / "runs"))) == 17
     assert list(pathlib.Path(tmp_path).iterdir()) == []
