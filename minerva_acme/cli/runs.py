@@ -33,8 +33,8 @@ class RunDescription:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(
-                f"There must be a folder for the run, but {directory} cannot be made: {error.strerror}. Choose "
-                "another --directory, or see to the rights there."
+                f"There must be a folder for the run, but {directory} cannot be made: {error.strerror}. "
+                "Choose another --directory, or see to the rights there."
             ) from error
         if (directory / _FILE).exists():
             self._check_same_as(read(directory), directory)

@@ -145,6 +145,16 @@ def test_a_learner_that_was_given_a_dataset_takes_a_batch_a_step_and_checks_it()
     assert learner.save() == {"num_steps": 2}
 
 
+def test_a_repeated_batch_is_a_dataset_of_one_batch():
+    batch = types.Transition(*[torch.zeros(4, 2)] * 5)
+    dataset = testing.RepeatedBatch(batch, batch_size=4)
+    samples = [next(dataset) for _ in range(3)]
+    assert all(sample.data is batch for sample in samples)
+    assert [part.shape for part in samples[0].info] == [(4,)] * 5
+    np.testing.assert_array_equal(samples[0].info.probability, 0.25)
+    dataset.close()
+
+
 def test_an_episode_without_a_step_is_refused():
     with pytest.raises(ValueError, match="`episode_length` must be >= 1 step, got 0"):
         testing.FakeEnvironment(episode_length=0)

@@ -151,3 +151,7 @@ def test_the_learner_is_swapped_by_overriding_one_factory(tmp_path):
     assert first > 0 and first % SMALL.batch_size == 0
     experiments.run_experiment(config)  # Done already: restored, not trained again.
     assert builder.learner.batches == first
+
+
+def test_the_config_can_be_read_from_the_builder():
+    assert mpo.MPOBuilder(SMALL).config is SMALL

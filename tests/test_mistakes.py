@@ -1,0 +1,873 @@
+"""What people get wrong, and what they are told: what must be, what was found, and the way out."""
+
+import dataclasses
+import errno
+import importlib
+import os
+import pathlib
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import (
+    adders,
+    counting,
+    environments,
+    experiments,
+    learning,
+    replay,
+    specs,
+    testing,
+    types,
+)
+from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.cli import main, runs
+from minerva_acme.experiments import checkpointing
+from minerva_acme.replay import backends, dataset, layouts, ports
+from minerva_acme.showing import recording
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+FLAT = testing.FakeEnvironment()
+SPEC = specs.make_environment_spec(FLAT)
+TINY_PPO = ppo.PPOConfig(
+    num_environments=1,
+    rollout_steps=8,
+    minibatch_size=4,
+    num_epochs=1,
+    policy_layer_sizes=(4,),
+    value_layer_sizes=(4,),
+)
+TINY_MPO = mpo.MPOConfig(
+    batch_size=2, min_replay_size=2, samples_per_insert=1.0, policy_layer_sizes=(4,), critic_layer_sizes=(4,)
+)
+
+
+@dataclasses.dataclass
+class Surroundings:
+    """What a mistake is made in."""
+
+    monkeypatch: pytest.MonkeyPatch
+    folder: pathlib.Path  # empty
+    run: pathlib.Path  # of PPO, trained for 16 steps; not to be changed
+    names: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # what the message has, by what it is noted as
+
+
+Mistake = Callable[[Surroundings], Any]
+MISTAKES: dict[str, tuple[type[Exception], str, Mistake]] = {}
+
+
+def mistake(error: type[Exception], message: str) -> Callable[[Mistake], Mistake]:
+    """Notes a function that makes a mistake, and what must come of it; <run> and <folder> are the paths,
+    <...> is what torch says."""
+
+    def note(function: Mistake) -> Mistake:
+        MISTAKES[function.__name__] = (error, message, function)
+        return function
+
+    return note
+
+
+def make_config(builder, directory, **options):
+    return experiments.ExperimentConfig(
+        builder=builder,
+        environment_factory=lambda seed: testing.FakeEnvironment(seed=seed),
+        directory=directory,
+        **{
+            "num_env_steps": 16,
+            "evaluation_episodes": 1,
+            "replay": "memory",
+            "tensorboard": False,
+            "checkpoint_replay": False,
+            **options,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("mistakes") / "run"
+    experiments.run_experiment(make_config(ppo.PPOBuilder(TINY_PPO), directory))
+    return directory
+
+
+def make_store(layout, **options):
+    table = replay.TableConfig(
+        name="table",
+        signature=layout.signature,
+        **{"max_size": 10, "rate_limiter": replay.MinSize(1), **options},
+    )
+    return replay.make_server([table], "memory", seed=0)
+
+
+def make_adder(**options):
+    layout = layouts.TransitionLayout(SPEC)
+    client = make_store(layout).client()
+    settings = dict(client=client, table="table", layout=layout, n_step=1, discount=0.9)
+    return adders.NStepTransitionAdder(**{**settings, **options})
+
+
+def step(reward=1.0, observation=None, last=False):
+    observation = np.zeros(3, np.float32) if observation is None else observation
+    step_type = dm_env.StepType.LAST if last else dm_env.StepType.MID
+    return dm_env.TimeStep(step_type, np.float32(reward), np.float32(1.0), observation)
+
+
+FIRST = dm_env.restart(np.zeros(3, np.float32))
+ACTION = np.zeros(2, np.float32)
+
+
+def play(adder, *calls):
+    adder.add_first(FIRST)
+    for call in calls:
+        adder.add(*call)
+
+
+# Environments.
+
+
+@mistake(
+    ValueError,
+    "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
+    "'dm_control/cartpole/swing_up'. Did you mean dm_control/cartpole/swingup, "
+    "dm_control/cartpole/swingup_sparse, dm_control/acrobot/swingup, dm_control/cartpole/two_poles, "
+    "dm_control/pendulum/swingup?",
+)
+def a_task_of_dm_control_misspelt(s):
+    environments.make("dm_control/cartpole/swing_up")
+
+
+@mistake(
+    ValueError,
+    "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
+    "'HalfCheeta-v5'. Did you mean HalfCheetah-v5, HalfCheetah-v4, HalfCheetah-v3, HalfCheetah-v2, "
+    "Reacher-v5?",
+)
+def an_id_of_gymnasium_misspelt(s):
+    environments.make("HalfCheeta-v5")
+
+
+@mistake(
+    ValueError,
+    "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
+    "'gymnasium/Pendulum-v7'. Did you mean Pendulum-v1, phys2d/Pendulum-v0, InvertedPendulum-v5, "
+    "InvertedPendulum-v4, InvertedPendulum-v2?",
+)
+def a_version_of_gymnasium_that_there_is_not(s):
+    environments.make("gymnasium/Pendulum-v7")
+
+
+@mistake(
+    ValueError,
+    "`seed` must be None or in [0, 2**32), got -1.",
+)
+def a_negative_seed_of_an_environment(s):
+    environments.make("CartPole-v1", seed=-1)
+
+
+@mistake(
+    ValueError,
+    "`seed` and task settings must not be given with an environment that is already made; make it with them.",
+)
+def a_seed_for_an_environment_that_is_made(s):
+    environments.make_training_environment(FLAT, seed=1)
+
+
+@mistake(
+    ValueError,
+    "`action_spec` must be bounded on both sides to be scaled to [-1, 1], got Array(2,) float32. Give"
+    " it bounds in a wrapper around the environment, or leave out CanonicalActionWrapper.",
+)
+def actions_without_bounds_in_an_environment(s):
+    environments.make_training_environment(testing.FakeEnvironment.continuous())
+
+
+@mistake(
+    ValueError,
+    "`observation_spec`['name'] must be a float array to be concatenated, got Array() object. Select "
+    "other observations with `name_filter`, turn it into a vector of floats in a wrapper of the "
+    "environment, or use a network that takes it as it is.",
+)
+def observations_of_dtype_object(s):
+    spec = {"name": specs.Array((), object, name="name")}
+    environment = testing.FakeEnvironment(observation_spec=spec)
+    environments.make_training_environment(environment)
+
+
+@mistake(
+    ValueError,
+    "`step` of the environment must return MID or LAST in an open episode, with a reward, got FIRST "
+    "without one after 0 steps. End the episode with LAST (`dm_env.termination` or `truncation`); the"
+    " `step` after that begins the next.",
+)
+def an_environment_that_begins_anew_in_mid_episode(s):
+    actor = testing.FakeActor(ACTION)
+    experiments.evaluate(Restarting(), actor, 1)
+
+
+@mistake(
+    ValueError,
+    "`num_episodes` must be >= 1, got 0. A return needs a whole episode.",
+)
+def an_evaluation_of_no_episode(s):
+    experiments.evaluate(FLAT, testing.FakeActor(ACTION), 0)
+
+
+class Restarting(testing.FakeEnvironment):
+    def step(self, action):
+        super().step(action)
+        return self.reset()
+
+
+# Agents and environments that do not fit.
+
+
+def check(builder, environment):
+    builder.check_spec(specs.make_environment_spec(environment))
+
+
+@mistake(
+    ValueError,
+    "MPO needs actions that are one float32 vector, got DiscreteArray with 5 values. "
+    "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined in a "
+    "wrapper of the environment.",
+)
+def discrete_actions_with_mpo(s):
+    check(
+        mpo.MPOBuilder(TINY_MPO), testing.FakeEnvironment(action_spec=specs.DiscreteArray(5, name="action"))
+    )
+
+
+@mistake(
+    ValueError,
+    "PPO needs actions with finite bounds, low below high, got Array(2,) float32. Bound them in the "
+    "environment's action_spec.",
+)
+def actions_without_bounds_with_ppo(s):
+    check(ppo.PPOBuilder(TINY_PPO), testing.FakeEnvironment.continuous())
+
+
+@mistake(
+    ValueError,
+    "V-MPO needs actions that are one discrete number or one float32 vector, got a nest, {'go': "
+    "DiscreteArray(shape=(), dtype=int32, name=go, minimum=0, maximum=1, num_values=2), 'turn': "
+    "DiscreteArray(shape=(), dtype=int32, name=turn, minimum=0, maximum=2, num_values=3)}. Mixed and "
+    "nested actions must be joined in a wrapper of the environment.",
+)
+def actions_of_two_parts_with_vmpo(s):
+    action_spec = {"go": specs.DiscreteArray(2, name="go"), "turn": specs.DiscreteArray(3, name="turn")}
+    check(vmpo.VMPOBuilder(vmpo.VMPOConfig()), testing.FakeEnvironment(action_spec=action_spec))
+
+
+@mistake(
+    ValueError,
+    "PPO needs observations that are one float32 vector, got BoundedArray(64, 64, 3) uint8 in [0, "
+    "255]. Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest;"
+    " images need networks of your own (override the builder's `check_spec` and `make_networks`).",
+)
+def images_with_an_agent_for_vectors(s):
+    image = specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, name="pixels")
+    check(ppo.PPOBuilder(TINY_PPO), testing.FakeEnvironment(observation_spec=image))
+
+
+@mistake(
+    ValueError,
+    "MPO needs observations that are one float32 vector, got a nest, {'position': Array(shape=(2,), "
+    "dtype=dtype('float32'), name='position'), 'velocity': Array(shape=(2,), dtype=dtype('float32'), "
+    "name='velocity')}. Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper "
+    "joins a nest; images need networks of your own (override the builder's `check_spec` and "
+    "`make_networks`).",
+)
+def a_dict_of_observations_not_wrapped(s):
+    spec = {name: specs.Array((2,), np.float32, name=name) for name in ("position", "velocity")}
+    check(mpo.MPOBuilder(TINY_MPO), testing.FakeEnvironment(observation_spec=spec))
+
+
+@mistake(
+    ValueError,
+    "MPO needs observations that are one float32 vector, got Array(3,) float64. Wrap the environment:"
+    " SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest; images need networks of "
+    "your own (override the builder's `check_spec` and `make_networks`).",
+)
+def observations_in_double_precision(s):
+    check(mpo.MPOBuilder(TINY_MPO), testing.FakeEnvironment(observation_spec=specs.Array((3,), np.float64)))
+
+
+@mistake(
+    ValueError,
+    "PPO needs rewards that are one float32 number, got Array() float64. Wrap the environment: "
+    "SinglePrecisionWrapper casts; several rewards must be summed into one.",
+)
+def rewards_in_double_precision(s):
+    check(
+        ppo.PPOBuilder(TINY_PPO),
+        testing.FakeEnvironment(reward_spec=specs.Array((), np.float64, name="reward")),
+    )
+
+
+# Hyperparameters.
+
+
+@mistake(
+    ValueError,
+    "Learning would never start: `min_replay_size` 1000 is above `max_replay_size` 100. Lower the "
+    "first or raise the second.",
+)
+def a_replay_too_small_to_begin(s):
+    mpo.MPOConfig(min_replay_size=1_000, max_replay_size=100)
+
+
+@mistake(
+    ValueError,
+    "Table 'table' could never be sampled: `min_size` 6 is above `max_size` 5. Lower the first or "
+    "raise the second.",
+)
+def a_table_too_small_to_be_sampled(s):
+    make_store(layouts.TransitionLayout(SPEC), max_size=5, rate_limiter=replay.MinSize(6))
+
+
+@mistake(
+    ValueError,
+    "`sequence_length` must be >= 1, got 0.",
+)
+def sequences_of_no_step(s):
+    mpo.MPOConfig(sequence_length=0)
+
+
+@mistake(
+    ValueError,
+    "`sequence_period` must be <= `sequence_length` 5, got 6: transitions between two sequences would"
+    " never be learned from.",
+)
+def sequences_with_gaps_between(s):
+    mpo.MPOConfig(sequence_length=5, sequence_period=6)
+
+
+@mistake(
+    ValueError,
+    "`rollout_steps` must be a multiple of `num_environments` (8), got 100. Every environment makes "
+    "as many steps of a rollout.",
+)
+def a_rollout_that_environments_cannot_share(s):
+    ppo.PPOConfig(rollout_steps=100, num_environments=8)
+
+
+@mistake(
+    ValueError,
+    "`minibatch_size` must be <= `rollout_steps` (64), got 128. Lower it, or make longer rollouts.",
+)
+def a_minibatch_larger_than_the_rollout(s):
+    ppo.PPOConfig(rollout_steps=64, minibatch_size=128)
+
+
+@mistake(
+    ValueError,
+    "`policy_layer_sizes` must be one or more sizes >= 1, got ().",
+)
+def a_network_without_layers(s):
+    ppo.PPOConfig(policy_layer_sizes=())
+
+
+@mistake(
+    ValueError,
+    "`discount` must be in [0, 1], got 99.0.",
+)
+def a_discount_above_one(s):
+    mpo.MPOConfig(discount=99.0)
+
+
+# Runs.
+
+
+@mistake(
+    ValueError,
+    "`num_env_steps` must be >= 1, got 0.",
+)
+def a_run_of_no_step(s):
+    experiments.RunOptions(num_env_steps=0)
+
+
+@mistake(
+    ValueError,
+    "`seed` must be >= 0, got -1.",
+)
+def a_negative_seed(s):
+    experiments.RunOptions(num_env_steps=1, seed=-1)
+
+
+@mistake(
+    ValueError,
+    "`device` is 'cuda' but torch 2.13.0+cpu finds no CUDA device. Use 'cpu', or install a CUDA build"
+    " of torch.",
+)
+def cuda_where_there_is_none(s):
+    s.monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    s.monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
+    experiments.RunOptions(num_env_steps=1, device="cuda")
+
+
+@mistake(
+    ValueError,
+    "`device` must be like 'cpu', 'cuda', 'cuda:1' or 'auto', got 'gpu'.",
+)
+def a_device_that_torch_does_not_know(s):
+    experiments.RunOptions(num_env_steps=1, device="gpu")
+
+
+@mistake(
+    ValueError,
+    "`replay` is 'reverb' but Reverb is not installed, which has wheels for Python 3.11 on x86-64 "
+    "Linux alone. Use 'memory', or an environment with that.",
+)
+def reverb_where_it_is_not_installed(s):
+    s.monkeypatch.setattr(backends, "is_reverb_installed", lambda: False)
+    experiments.RunOptions(num_env_steps=1, replay="reverb")
+
+
+@mistake(
+    replay.ReplayError,
+    "`port` must be a free one, got <port>: Address already in use. Stop what listens there, choose "
+    "another, or pass None for a free one.",
+)
+def a_port_in_use(s):
+    with socket.create_server(("", 0)) as server:
+        s.names["<port>"] = str(server.getsockname()[1])
+        ports.check_free(server.getsockname()[1])
+
+
+@mistake(
+    ValueError,
+    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's "
+    "('modules' is missing). Use the builder that it was trained with, or another folder.",
+)
+def a_folder_with_the_run_of_another_agent(s):
+    experiments.run_experiment(make_config(mpo.MPOBuilder(TINY_MPO), s.run, num_env_steps=20))
+
+
+@mistake(
+    ValueError,
+    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's (<...>). Use "
+    "the builder that it was trained with, or another folder.",
+)
+def a_folder_with_a_run_of_other_layer_sizes(s):
+    config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
+    experiments.run_experiment(make_config(ppo.PPOBuilder(config), s.run, num_env_steps=20))
+
+
+@mistake(
+    ValueError,
+    "`num_environments` must be 1 as in <run>/checkpoints/000000016, got 2. Change it back, or choose"
+    " another `directory`.",
+)
+def a_folder_with_a_run_of_fewer_environments(s):
+    config = dataclasses.replace(TINY_PPO, num_environments=2)
+    experiments.run_experiment(make_config(ppo.PPOBuilder(config), s.run, num_env_steps=20))
+
+
+@mistake(
+    OSError,
+    "Checkpoints must have a folder to be written to, but <folder>/file/run/checkpoints is none: Not "
+    "a directory. Choose another directory for the run, or see to the rights there.",
+)
+def a_folder_that_cannot_be_made(s):
+    (s.folder / "file").write_text("")
+    experiments.run_experiment(make_config(ppo.PPOBuilder(TINY_PPO), s.folder / "file" / "run"))
+
+
+@mistake(
+    OSError,
+    "The checkpoint <folder>/000000020 could not be written: No space left on device. Make room or "
+    "see to the rights there and start the run again: it goes on from step 10.",
+)
+def no_space_left_for_a_checkpoint(s):
+    checkpointer = checkpointing.Checkpointer(s.folder)
+    checkpointer.save(10, {})
+
+    def full(*unused: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    s.monkeypatch.setattr(os, "fsync", full)
+    checkpointer.save(20, {})
+
+
+@mistake(
+    ValueError,
+    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's "
+    "('torso.0.weight' is missing). Use the builder that it was trained with, or another folder.",
+)
+def a_policy_of_another_agent(s):
+    experiments.load_policy(s.run, mpo.MPOBuilder(TINY_MPO), FLAT)
+
+
+@mistake(
+    ValueError,
+    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's (<...>). Use "
+    "the builder that it was trained with, or another folder.",
+)
+def a_policy_of_other_layer_sizes(s):
+    config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
+    experiments.load_policy(s.run, ppo.PPOBuilder(config), FLAT)
+
+
+@mistake(
+    ValueError,
+    "<folder> holds no checkpoint yet. Train it first: minerva train ...",
+)
+def a_policy_of_a_run_that_saved_nothing(s):
+    experiments.load_policy(s.folder, ppo.PPOBuilder(TINY_PPO), FLAT)
+
+
+@mistake(
+    ValueError,
+    "`environment` must be one that can be drawn on this machine, but that failed: an OpenGL platform"
+    " library has not been loaded (MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or "
+    "OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the "
+    "command. A Gymnasium environment that names a package needs that one.",
+)
+def a_picture_without_a_display(s):
+    def render(environment):
+        raise RuntimeError("an OpenGL platform library has not been loaded")
+
+    s.monkeypatch.delenv("MUJOCO_GL", raising=False)
+    recording.DrawingWrapper(FLAT, render=render, on_frame=lambda frame, so_far: None).reset()
+
+
+# Adders.
+
+
+@mistake(
+    ValueError,
+    "No episode is open. Call `add_first` with a FIRST timestep before `add`.",
+)
+def a_step_before_the_first(s):
+    make_adder().add(ACTION, step())
+
+
+@mistake(
+    ValueError,
+    "`timestep` must be FIRST, got MID. Begin an episode with what the environment's `reset` returns.",
+)
+def an_episode_that_begins_in_its_middle(s):
+    make_adder().add_first(step())
+
+
+@mistake(
+    ValueError,
+    "An episode is still open. `add` its LAST timestep, or `reset` to end it where it stands.",
+)
+def an_episode_within_an_episode(s):
+    adder = make_adder()
+    play(adder)
+    play(adder)
+
+
+@mistake(
+    ValueError,
+    "No episode is open. Call `add_first` with a FIRST timestep before `add`.",
+)
+def a_step_after_the_last(s):
+    play(make_adder(), (ACTION, step(last=True)), (ACTION, step()))
+
+
+@mistake(
+    ValueError,
+    "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`.",
+)
+def a_first_step_in_mid_episode(s):
+    play(make_adder(), (ACTION, FIRST))
+
+
+@mistake(
+    ValueError,
+    "`action` must be float32 of shape (2,), got float32 of shape (3,). Make it agree with its spec.",
+)
+def an_action_of_the_wrong_shape(s):
+    play(make_adder(), (np.zeros(3, np.float32), step()))
+
+
+@mistake(
+    ValueError,
+    "`action` must be float32 of shape (2,), got float64 of shape (2,). Cast it, or wrap the "
+    "environment in SinglePrecisionWrapper.",
+)
+def an_action_of_the_wrong_dtype(s):
+    play(make_adder(), (np.zeros(2), step()))
+
+
+@mistake(
+    ValueError,
+    "`reward` must be finite, got nan. Look for a simulation or a policy that has diverged.",
+)
+def a_reward_that_is_not_a_number(s):
+    play(make_adder(), (ACTION, step(reward=np.nan)))
+
+
+@mistake(
+    ValueError,
+    "The adder is closed. Make a new one.",
+)
+def a_closed_adder(s):
+    adder = make_adder()
+    adder.close()
+    play(adder)
+
+
+@mistake(
+    ValueError,
+    "`priority` must be finite and >= 0, got -1.0 for table 'table'. Correct the number or the function.",
+)
+def a_negative_priority(s):
+    make_adder(priority=-1.0)
+
+
+@mistake(
+    ValueError,
+    "`priority` must be finite and >= 0, got nan for table 'table'. Correct the number or the function.",
+)
+def a_function_that_returns_no_priority(s):
+    play(make_adder(priority=lambda item: float("nan")), (ACTION, step()))
+
+
+# Replay.
+
+
+@mistake(
+    replay.ReplayError,
+    "There is no table 'tabel' in memory. Its tables are 'table'.",
+)
+def a_table_that_there_is_not(s):
+    make_store(layouts.TransitionLayout(SPEC)).client().sampler("tabel")
+
+
+@mistake(
+    ValueError,
+    "`priorities` must be finite and >= 0, one for each of 1 keys, got [-0.5].",
+)
+def negative_priorities_for_sampled_items(s):
+    client = make_store(layouts.TransitionLayout(SPEC)).client()
+    client.update_priorities("table", np.array([1], np.uint64), np.array([-0.5]))
+
+
+@mistake(
+    replay.ReplayError,
+    "The dataset is closed. Make a new one.",
+)
+def a_closed_dataset(s):
+    layout = layouts.TransitionLayout(SPEC)
+    batches = dataset.Dataset(make_store(layout).client().sampler("table"), layout.unpack, batch_size=4)
+    batches.close()
+    next(batches)
+
+
+# Learners.
+
+
+@mistake(
+    KeyError,
+    "Unknown variables ['actor']; there are ['policy'].",
+)
+def variables_that_there_are_not(s):
+    learning.variables_of({"policy": torch.nn.Linear(1, 1)}, ["actor"])
+
+
+@mistake(
+    TypeError,
+    "`dataset` must give batches of Trajectory, got Transition. Unpack them with a TrajectoryLayout, "
+    "and write with it.",
+)
+def transitions_for_a_learner_of_sequences(s):
+    builder = mpo.MPOBuilder(TINY_MPO)
+    transition = types.Transition(*(torch.zeros(2) for _ in types.Transition._fields[:5]))
+    builder.make_learner(
+        networks=builder.make_networks(SPEC, torch.Generator()),
+        dataset=testing.RepeatedBatch(transition),
+        spec=SPEC,
+        counter=counting.Counter(),
+        logger=testing.FakeLogger(),
+        generator=torch.Generator(),
+        device=torch.device("cpu"),
+    ).step()
+
+
+# Imports.
+
+
+@mistake(
+    ImportError,
+    "`agents` is installed as `minerva_acme.agents`: write `from minerva_acme.agents import ...`.",
+)
+def agents_without_the_packages_name(s):
+    s.monkeypatch.syspath_prepend(str(REPOSITORY))
+    importlib.import_module("agents")
+
+
+@mistake(
+    ImportError,
+    "`adders` is installed as `minerva_acme.adders`: write `from minerva_acme.adders import ...`.",
+)
+def adders_without_the_packages_name(s):
+    s.monkeypatch.syspath_prepend(str(REPOSITORY))
+    importlib.import_module("adders")
+
+
+# The command line: arguments, exit status, and standard error.
+
+COMMANDS: dict[str, tuple[str, int, str]] = {
+    "a command misspelt": (
+        "trian mpo --env CartPole-v1",
+        2,
+        "There is no command 'trian'; there are train, resume, eval, video, plot, list, bench, "
+        "doctor. Did you mean 'train'?",
+    ),
+    "an agent misspelt": (
+        "train mppo --env CartPole-v1",
+        2,
+        "There is no agent 'mppo'; there are mpo, vmpo, ppo. Did you mean 'ppo'?",
+    ),
+    "a preset misspelt": (
+        "train mpo --env CartPole-v1 --preset contrl",
+        2,
+        "There is no preset 'contrl'; there are default, control, minerva. Did you mean 'control'?",
+    ),
+    "a flag misspelt": (
+        "train ppo --env CartPole-v1 --num-env-step 10",
+        2,
+        "`minerva train ppo` has no flag --num-env-step. Did you mean '--num-env-steps' or "
+        "'--num-environments' or '--num-epochs'?",
+    ),
+    "a flag of another agent": (
+        "train mpo --env Pendulum-v1 --num-envs 4",
+        2,
+        "`minerva train mpo` has no flag --num-envs. Its agent plays one environment.",
+    ),
+    "an environment misspelt": (
+        "train ppo --env CartPol-v1 --num-env-steps 10",
+        2,
+        "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
+        "'CartPol-v1'. Did you mean CartPole-v1, CartPole-v0, phys2d/CartPole-v1, phys2d/CartPole-v0,"
+        " Acrobot-v1?",
+    ),
+    "an agent for other actions": (
+        "train mpo --env CartPole-v1 --num-env-steps 10",
+        2,
+        "MPO needs actions that are one float32 vector, got DiscreteArray with 2 values. "
+        "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined "
+        "in a wrapper of the environment.",
+    ),
+    "a resumed folder without a run": (
+        "resume <folder>",
+        2,
+        "There is no run in <folder>: run.json is missing. Give the folder of a trained run.",
+    ),
+    "an evaluated folder without a run": (
+        "eval <folder>",
+        2,
+        "There is no run in <folder>: run.json is missing. Give the folder of a trained run.",
+    ),
+    "an evaluated run that saved nothing": (
+        "eval <young>",
+        2,
+        "<young> holds no checkpoint yet. Train it first: minerva train ...",
+    ),
+    "no episodes": (
+        "eval <young> --episodes 0",
+        2,
+        "`episodes` must be >= 1, got 0.",
+    ),
+    "a film of a run that saved nothing": (
+        "video <young>",
+        2,
+        "<young> holds no checkpoint yet. Train it first: minerva train ...",
+    ),
+    "a plot of a folder without runs": (
+        "plot <folder>",
+        2,
+        "There is no run in <folder>: run.json is missing. Give the folder of a trained run.",
+    ),
+    "a plot of a run without evaluations": (
+        "plot <young>",
+        2,
+        "<young> has logged nothing yet. Wait for its first evaluation, or train it.",
+    ),
+    "a plot of another metric": (
+        "plot <judged> --metric evaluator/episode_retrun",
+        2,
+        "<judged> has no metric 'evaluator/episode_retrun'. Did you mean evaluator/episode_return?",
+    ),
+    "the folder of another run": (
+        "train ppo --env CartPole-v1 --seed 1 --num-env-steps 10 --directory <young>",
+        2,
+        "<young> holds another run: seed is 0 there, 1 here. Choose another --directory, or go on "
+        "with it as it is: minerva resume <young>",
+    ),
+    "a folder below a file": (
+        "train ppo --env CartPole-v1 --num-env-steps 10 --directory <young>/run.json/a",
+        1,
+        "There must be a folder for the run, but <young>/run.json/a cannot be made: Not a directory. "
+        "Choose another --directory, or see to the rights there.",
+    ),
+}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Folders by the names in the commands: an empty one, a run that has only begun, one evaluated once."""
+    paths = {"<folder>": tmp_path / "empty", "<young>": tmp_path / "young", "<judged>": tmp_path / "judged"}
+    paths["<folder>"].mkdir()
+    for path in (paths["<young>"], paths["<judged>"]):
+        runs.RunDescription(
+            agent="ppo",
+            environment="CartPole-v1",
+            seed=0,
+            hyperparameters=dataclasses.asdict(ppo.PPOConfig()),
+        ).write(path)
+    (paths["<judged>"] / "evaluator.csv").write_text("actor_steps,episode_return\n0,20.0\n10,30.0\n")
+    return paths
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_wrong_command_says_on_standard_error_what_to_type_instead(name, folders, capsys):
+    command, status, message = COMMANDS[name]
+    for mark, path in folders.items():
+        command = command.replace(mark, str(path))
+    assert main(command.split()) == status
+    error = capsys.readouterr().err
+    for mark, path in folders.items():
+        error = error.replace(str(path), mark)
+    assert error == f"minerva: {message}\n"
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_answered_with_what_must_be_what_was_found_and_the_way_out(
+    name, monkeypatch, tmp_path, run
+):
+    error, message, make_mistake = MISTAKES[name]
+    with pytest.raises(error) as raised:
+        make_mistake(surroundings := Surroundings(monkeypatch, tmp_path, run))
+    # The message alone: a KeyError's own text is in quotes.
+    text = str(raised.value.args[0] if isinstance(raised.value, KeyError) else raised.value)
+    for name, found in {"<run>": str(run), "<folder>": str(tmp_path), **surroundings.names}.items():
+        text = text.replace(found, name)
+    before, _, after = message.partition("<...>")
+    assert text.startswith(before)
+    assert text.endswith(after)
+    assert "<...>" in message or text == message
+
+
+def test_a_setting_out_of_range_is_told_with_the_parsers_own_words(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "ppo", "--env", "CartPole-v1", "--num-env-steps", "0"])
+    assert stopped.value.code == 2
+    assert "`num_env_steps` must be >= 1, got 0." in capsys.readouterr().err
+
+
+def test_the_tables_hold_what_people_get_wrong():
+    assert len(MISTAKES) >= 50
+    assert len(COMMANDS) >= 15
+    assert not [name for name, (_, message, _) in MISTAKES.items() if message[-1] not in ".?)"]
