@@ -25,7 +25,7 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     squash_actions: bool = True
 
     num_environments: int = 8
-    rollout_steps: int = 4096
+    rollout_steps: int = 2048
     discount: float = 0.98
     advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
     gae_lambda: float = 0.95
@@ -47,12 +47,12 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     """Initial temperature."""
     init_alpha: float = 1.0
     """Initial multipliers of the KLs."""
-    temperature_learning_rate: float = 1e-4
+    temperature_learning_rate: float = 1e-2
     """Learning rate of the temperature."""
-    alpha_learning_rate: float = 1e-4
+    alpha_learning_rate: float = 1e-2
     """Learning rate of the KLs' multipliers."""
 
-    learning_rate: float = 1e-4
+    learning_rate: float = 5e-4
     anneal_learning_rate: bool = False
     adam_epsilon: float = 1e-8
     max_grad_norm: float = 2.0
@@ -85,7 +85,13 @@ PRESETS: Mapping[str, VMPOConfig] = MappingProxyType(
     {
         "default": VMPOConfig(),
         # The hyperparameters of the V-MPO that this library grew out of.
-        "minerva": VMPOConfig(num_environments=1),
+        "minerva": VMPOConfig(
+            num_environments=1,
+            rollout_steps=4096,
+            learning_rate=1e-4,
+            temperature_learning_rate=1e-4,
+            alpha_learning_rate=1e-4,
+        ),
     }
 )
 """Named settings: `default` and `minerva` (the original's)."""
