@@ -69,3 +69,19 @@ def test_a_full_state_comes_back_equal(tmp_path):
 def test_nothing_kept_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`keep` must be >= 1 checkpoint, got 0."):
         checkpointing.Checkpointer(tmp_path, keep=0)
+
+
+def test_a_save_that_failed_leaves_nothing_behind_and_can_be_made_again(tmp_path):
+    checkpointer = checkpointing.Checkpointer(tmp_path)
+
+    class Full:
+        def __reduce__(self):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(
+        OSError, match="could not be written: No space left on device.*goes on from its beginning"
+    ):
+        checkpointer.save(10, Full())
+    assert not list(tmp_path.iterdir())
+    checkpointer.save(10, {"a": 1})
+    assert checkpointing.load_state(checkpointing.find(tmp_path / "000000010")) == {"a": 1}
