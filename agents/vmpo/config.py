@@ -53,7 +53,7 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     """Learning rate of the KLs' multipliers."""
 
     learning_rate: float = 5e-4
-    anneal_learning_rate: bool = False
+    anneal_learning_rate: bool = True
     adam_epsilon: float = 1e-8
     max_grad_norm: float = 2.0
     max_skipped_batches: int = 10
@@ -89,6 +89,7 @@ PRESETS: Mapping[str, VMPOConfig] = MappingProxyType(
             num_environments=1,
             rollout_steps=4096,
             learning_rate=1e-4,
+            anneal_learning_rate=False,
             temperature_learning_rate=1e-4,
             alpha_learning_rate=1e-4,
         ),
