@@ -15,9 +15,9 @@ from minerva_acme import environment_loop as loops
 from minerva_acme.adders import SequenceAdder
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import acting, targets
+from minerva_acme.replay import backends, layouts
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
-from minerva_acme.replay import layouts, reverb_store
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def main(options: Options) -> experiments.Evaluation:
         max_size=config.max_replay_size,
         rate_limiter=replay.MinSize(config.min_replay_size),
     )
-    server = reverb_store.ReverbServer([table])
+    server = backends.make_server([table], seed=seed)  # Reverb where it is installed, else memory
     client = server.client()
 
     # Learning: batches of sequences to gradient steps.
