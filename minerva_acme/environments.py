@@ -182,12 +182,23 @@ def _unknown(environment_id: str) -> ValueError:
     )
 
 
+def _load_triton_first() -> None:
+    """Loads triton, where torch's CUDA build brought it, before OpenGL.
+
+    Mesa's drivers and triton each bring an LLVM. When triton is the second to load, which the first
+    optimiser makes it, the process crashes.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton")
+
+
 def _import_suite() -> ModuleType:
     """Imports dm_control's suite with a renderer that works here, since importing it settles which.
 
     Without a display its own choice is GLFW, which prints a warning and cannot render. EGL renders off
     screen; where that is missing too there is no rendering, which training does not need.
     """
+    _load_triton_first()
     settled = "MUJOCO_GL" in os.environ or "dm_control.suite" in sys.modules
     has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     if settled or has_display or sys.platform != "linux":

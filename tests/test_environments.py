@@ -235,3 +235,16 @@ def test_only_environments_whose_packages_are_there_count_as_makeable(monkeypatc
     assert not [
         name for name in fewer if name.startswith(("HalfCheetah", "LunarLander", "phys2d", "tabular"))
     ]
+
+
+def test_triton_is_loaded_before_opengl(tmp_path):
+    # Two versions of LLVM: with triton as the second, the first optimiser would crash the process.
+    (tmp_path / "triton.py").write_text("import sys\nfirst = 'OpenGL' not in sys.modules\n")
+    code = (
+        "import sys\n"
+        "from minerva_acme import environments\n"
+        "environments.make('dm_control/cartpole/swingup', seed=0).close()\n"
+        "print(sys.modules['triton'].first)"
+    )
+    done = run_python(code, PYTHONPATH=str(tmp_path))
+    assert done.stdout.strip() == "True", done.stderr
