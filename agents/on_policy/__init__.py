@@ -7,6 +7,7 @@ from minerva_acme.agents.on_policy.actions import (
     RawActions,
     SquashedActions,
 )
+from minerva_acme.agents.on_policy.annealing import anneal_learning_rate
 from minerva_acme.agents.on_policy.batch import RolloutBatch, RolloutEvaluator
 from minerva_acme.agents.on_policy.builder import OnPolicyBuilder
 from minerva_acme.agents.on_policy.config import OnPolicyConfig
@@ -23,4 +24,5 @@ __all__ = [
     "RolloutBatch",
     "RolloutEvaluator",
     "SquashedActions",
+    "anneal_learning_rate",
 ]

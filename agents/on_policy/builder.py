@@ -14,6 +14,9 @@ from minerva_acme.replay import base as replay
 
 TABLE = "rollouts"
 
+# The first policy is nearly the same in every state [Andrychowicz et al. 2021, arXiv:2006.05990].
+_POLICY_GAIN = 0.01
+
 Config = TypeVar("Config", bound=on_policy_config.OnPolicyConfig)
 
 
@@ -41,11 +44,6 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
     @abc.abstractmethod
     def _records_parameters(self) -> bool:
         """Whether the loss needs the behaviour policy's parameters."""
-
-    @property
-    @abc.abstractmethod
-    def _policy_gain(self) -> float:
-        """Gain of the policy head's initial weights."""
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         spec_checks.check_observations(self.name, spec)
@@ -80,7 +78,7 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
             shared_torso=config.shared_torso,
             state_dependent_std=config.state_dependent_stddev,
             initial_stddev=config.init_stddev,
-            policy_gain=self._policy_gain,
+            policy_gain=_POLICY_GAIN,
             normalize_observations=config.normalize_observations,
             generator=generator,
         )

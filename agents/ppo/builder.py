@@ -22,10 +22,6 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
     def _records_parameters(self) -> bool:
         return False
 
-    @property
-    def _policy_gain(self) -> float:
-        return 0.01  # The first policy is the same in every state [Andrychowicz et al. 2021].
-
     def make_learner(
         self,
         *,

@@ -70,7 +70,9 @@ class PPOLearner(core.Learner):
     def step(self) -> None:
         """Learns from one rollout."""
         rollout = next(self._dataset).data
-        learning_rate = self._anneal()
+        learning_rate = on_policy.anneal_learning_rate(
+            self._optimizer, self._config, self._num_steps, self._num_updates
+        )
         metrics: Metrics = {}
         try:
             batch = self._evaluator.evaluate(rollout)
@@ -81,15 +83,6 @@ class PPOLearner(core.Learner):
             self._skipped.skipped(self._num_steps, error)
         self._num_steps += 1
         self._log.write({**metrics, "learning_rate": learning_rate, "skipped_batches": self._skipped.total})
-
-    def _anneal(self) -> float:
-        left = 1.0
-        if self._config.anneal_learning_rate and self._num_updates:
-            left = max(0.0, 1.0 - self._num_steps / self._num_updates)
-        learning_rate = left * self._config.learning_rate
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
-        return learning_rate
 
     def _update(self, batch: on_policy.RolloutBatch) -> Metrics:
         config = self._config

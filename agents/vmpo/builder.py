@@ -22,10 +22,6 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
     def _records_parameters(self) -> bool:
         return True  # for the KLs
 
-    @property
-    def _policy_gain(self) -> float:
-        return 0.01
-
     def make_learner(
         self,
         *,

@@ -72,14 +72,13 @@ class VMPOLearner(core.Learner):
             logger: receives a row of diagnostics a step.
         """
         self._network = network
-        self._parameters = [*network.parameters()]
         self._duals = duals
 
         def adam(parameters: Any, learning_rate: float) -> torch.optim.Adam:
             return torch.optim.Adam(parameters, lr=learning_rate, eps=config.adam_epsilon, fused=True)
 
         self._optimizers = {
-            "network": adam(self._parameters, config.learning_rate),
+            "network": adam(network.parameters(), config.learning_rate),
             "temperature": adam(duals.temperature.parameters(), config.temperature_learning_rate),
             "alphas": adam(
                 [*duals.alpha_mean.parameters(), *duals.alpha_stddev.parameters()],
@@ -97,7 +96,9 @@ class VMPOLearner(core.Learner):
     def step(self) -> None:
         """Learns from one rollout."""
         rollout = next(self._dataset).data
-        learning_rate = self._anneal()
+        learning_rate = on_policy.anneal_learning_rate(
+            self._optimizers["network"], self._config, self._num_steps, self._num_updates
+        )
         metrics: Metrics = {}
         try:
             batch = self._evaluator.evaluate(rollout)
@@ -112,15 +113,6 @@ class VMPOLearner(core.Learner):
             self._skipped.skipped(self._num_steps, error)
         self._num_steps += 1
         self._log.write({**metrics, "learning_rate": learning_rate, "skipped_batches": self._skipped.total})
-
-    def _anneal(self) -> float:
-        left = 1.0
-        if self._config.anneal_learning_rate and self._num_updates:
-            left = max(0.0, 1.0 - self._num_steps / self._num_updates)
-        learning_rate = left * self._config.learning_rate
-        for group in self._optimizers["network"].param_groups:
-            group["lr"] = learning_rate
-        return learning_rate
 
     def _update_temperature(self, batch: on_policy.RolloutBatch) -> tuple[losses.VMPOEStep, Metrics]:
         config, temperature = self._config, self._duals.temperature()

@@ -1,0 +1,31 @@
+"""How the learning rate falls over a run."""
+
+import torch
+
+from minerva_acme.agents.on_policy import config as on_policy_config
+
+
+def anneal_learning_rate(
+    optimizer: torch.optim.Optimizer,
+    config: on_policy_config.OnPolicyConfig,
+    num_steps: int,
+    num_updates: int | None,
+) -> float:
+    """Sets an optimiser's learning rate for its next step: linear, 0 at the end of the run.
+
+    Args:
+        optimizer: of policy and value.
+        config: says the first learning rate and whether it falls.
+        num_steps: learner steps made so far.
+        num_updates: learner steps of the whole run; None: nobody knows, and the learning rate stays.
+
+    Returns:
+        The learning rate.
+    """
+    left = 1.0
+    if config.anneal_learning_rate and num_updates:
+        left = max(0.0, 1.0 - num_steps / num_updates)
+    learning_rate = left * config.learning_rate
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    return learning_rate
