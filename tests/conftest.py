@@ -1,10 +1,12 @@
 """What every test gets: one torch thread, the list of source files, a guard against what is left behind."""
 
+import os
 import pathlib
 import threading
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,6 +22,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("reverb"):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _golden_cases(file: str) -> list[dict[str, torch.Tensor]]:
+    folder = os.environ.get("MINERVA_GOLDEN_DIR") or pathlib.Path(__file__).resolve().parent / "golden"
+    with np.load(pathlib.Path(folder, file)) as arrays:
+        cases: list[dict[str, torch.Tensor]] = [{} for _ in range(int(arrays["num_cases"]))]
+        for key in arrays.files:
+            if key != "num_cases":
+                case, name = key.removeprefix("case").split("/")
+                cases[int(case)][name] = torch.from_numpy(np.asarray(arrays[key]))
+    return cases
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    # A test marked `golden(file)` runs with every `case` of that file.
+    marker = metafunc.definition.get_closest_marker("golden")
+    if marker is not None:
+        metafunc.parametrize("case", _golden_cases(*marker.args))
 
 
 def pytest_configure() -> None:

@@ -1,10 +1,7 @@
 """The reference is right: it gives the golden vectors, and the learner's parameters."""
 
 import dataclasses
-import os
-import pathlib
 
-import numpy as np
 import pytest
 import torch
 from torch.distributions import Normal
@@ -13,29 +10,16 @@ from minerva_acme.agents import mpo
 
 from . import mpo_setup, plain_mpo
 
-GOLDEN_DIR = pathlib.Path(
-    os.environ.get("MINERVA_GOLDEN_DIR") or pathlib.Path(__file__).resolve().parents[1] / "golden"
-)
 SMALL = mpo.MPOConfig(
     policy_layer_sizes=(32, 24), critic_layer_sizes=(40, 32, 24), batch_size=8, num_samples=6
 )
-
-
-def load_cases(file: str) -> list[dict[str, torch.Tensor]]:
-    with np.load(GOLDEN_DIR / file) as arrays:
-        cases: list[dict[str, torch.Tensor]] = [{} for _ in range(int(arrays["num_cases"]))]
-        for key in arrays.files:
-            if key != "num_cases":
-                case, name = key.removeprefix("case").split("/")
-                cases[int(case)][name] = torch.from_numpy(np.asarray(arrays[key]))
-    return cases
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", load_cases("retrace.npz"))
+@pytest.mark.golden("retrace.npz")
 def test_the_plain_retrace_targets_are_the_golden_ones(case: dict[str, torch.Tensor]) -> None:
     target = plain_mpo.retrace(
         q_t=case["q"],
@@ -49,7 +33,7 @@ def test_the_plain_retrace_targets_are_the_golden_ones(case: dict[str, torch.Ten
     assert_close(target[:, 0], case["expected_q_retrace_first"])
 
 
-@pytest.mark.parametrize("case", load_cases("mpo_loss.npz"))
+@pytest.mark.golden("mpo_loss.npz")
 def test_the_plain_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Tensor]) -> None:
     duals = plain_mpo.Duals(case["actions"].shape[2], 0.0, 0.0, 0.0)
     names = ("log_temperature", "log_alpha_mean", "log_alpha_stddev")

@@ -1,34 +1,16 @@
 """Parity with the golden vectors: values and gradients, every case of the files."""
 
-import os
-import pathlib
-
-import numpy as np
 import pytest
 import torch
 
 from minerva_acme import losses, networks
-
-GOLDEN_DIR = pathlib.Path(
-    os.environ.get("MINERVA_GOLDEN_DIR") or pathlib.Path(__file__).resolve().parents[1] / "golden"
-)
-
-
-def load_cases(file: str) -> list[dict[str, torch.Tensor]]:
-    with np.load(GOLDEN_DIR / file) as arrays:
-        cases: list[dict[str, torch.Tensor]] = [{} for _ in range(int(arrays["num_cases"]))]
-        for key in arrays.files:
-            if key != "num_cases":
-                case, name = key.removeprefix("case").split("/")
-                cases[int(case)][name] = torch.from_numpy(np.asarray(arrays[key]))
-    return cases
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", load_cases("retrace.npz"))
+@pytest.mark.golden("retrace.npz")
 def test_retrace_targets_are_the_golden_ones(case: dict[str, torch.Tensor]) -> None:
     target_t = losses.retrace_targets(
         q_t=case["q"],
@@ -43,7 +25,7 @@ def test_retrace_targets_are_the_golden_ones(case: dict[str, torch.Tensor]) -> N
     assert_close(target_t[:, 0], case["expected_q_retrace_first"])
 
 
-@pytest.mark.parametrize("case", load_cases("mpo_loss.npz"))
+@pytest.mark.golden("mpo_loss.npz")
 def test_mpo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Tensor]) -> None:
     duals = losses.MPODuals(
         num_dimensions=case["actions"].shape[2],
@@ -94,7 +76,7 @@ def test_mpo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Tens
 
 
 @pytest.mark.parametrize("estimator", ["returns", "dae", "gae"])
-@pytest.mark.parametrize("case", load_cases("rollout_targets.npz"))
+@pytest.mark.golden("rollout_targets.npz")
 def test_rollout_targets_are_the_golden_ones(case: dict[str, torch.Tensor], estimator: str) -> None:
     last_t = case["done"].clone()
     last_t[-1] = 1.0
@@ -114,7 +96,7 @@ def test_rollout_targets_are_the_golden_ones(case: dict[str, torch.Tensor], esti
     assert_close(targets.advantage, case[f"expected_advantages_{estimator}"])
 
 
-@pytest.mark.parametrize("case", load_cases("ppo_loss.npz"))
+@pytest.mark.golden("ppo_loss.npz")
 def test_ppo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Tensor]) -> None:
     trained = {name: case[name].requires_grad_() for name in ("log_prob", "value", "entropy")}
     advantages = case["advantages"]
@@ -154,7 +136,7 @@ def golden_squashed_log_prob(
     return policy.log_prob(raw) - squash.log_det(raw) - added
 
 
-@pytest.mark.parametrize("case", load_cases("vmpo_loss.npz"))
+@pytest.mark.golden("vmpo_loss.npz")
 def test_vmpo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Tensor]) -> None:
     temperature = losses.DualVariable((), case["log_temperature"].item())
     alpha_mean = losses.DualVariable((1,), case["log_alpha_mean"].item())

@@ -1,6 +1,4 @@
 import math
-import os
-import pathlib
 
 import numpy as np
 import pytest
@@ -9,9 +7,6 @@ import torch
 from minerva_acme import networks
 
 LOW, HIGH = torch.tensor([-1.0, 0.0, -3.0]), torch.tensor([1.0, 0.5, 5.0])
-GOLDEN_DIR = pathlib.Path(
-    os.environ.get("MINERVA_GOLDEN_DIR") or pathlib.Path(__file__).resolve().parents[1] / "golden"
-)
 
 
 def make_raw(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -89,16 +84,7 @@ def test_log_det_and_its_gradient_are_exact_where_tanh_is_one_in_single_precisio
     torch.testing.assert_close(gradient, torch.tensor([[2.0], [-2.0], [-2.0]]))
 
 
-def load_cases() -> list[dict[str, torch.Tensor]]:
-    names = ("online_mean", "online_log_std", "action", "action_low", "action_high", "log_prob")
-    with np.load(GOLDEN_DIR / "vmpo_loss.npz") as arrays:
-        num_cases = int(arrays["num_cases"])
-        return [
-            {name: torch.from_numpy(arrays[f"case{i}/{name}"]) for name in names} for i in range(num_cases)
-        ]
-
-
-@pytest.mark.parametrize("case", load_cases())
+@pytest.mark.golden("vmpo_loss.npz")
 def test_log_prob_is_the_golden_one_but_for_its_guard(case: dict[str, torch.Tensor]) -> None:
     # The golden Jacobian is log(1 - tanh^2 + 1e-6): its guard against log(0), which ours needs not,
     # is taken away here. Near the bounds it is worth up to 0.2 nats.
