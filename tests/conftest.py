@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -99,6 +100,8 @@ def leaves_no_thread_or_process_behind() -> Iterator[None]:
     """Fails the last test of a file if, with its fixtures closed, something still runs."""
     threads, children = _own_threads(), _own_children().keys()
     yield
+    if parallel := sys.modules.get("minerva_acme.parallel"):
+        parallel.stop_threads()  # kept for the next learner step, and no file's own
     deadline = time.monotonic() + _GRACE_SECONDS
     while True:
         left = [f"thread '{thread.name}'" for thread in _own_threads() - threads]

@@ -4,7 +4,9 @@ Shapes: B batch, T transitions of a sequence, N sampled actions, O observation s
 dimensions.
 """
 
+import contextlib
 import copy
+import functools
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import core, counting, learning, loggers, losses, networks, specs, types
+from minerva_acme import core, counting, learning, loggers, losses, networks, parallel, specs, types
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import networks as mpo_networks
 from minerva_acme.agents.mpo import target_critic, targets
@@ -22,8 +24,9 @@ _logger = logging.getLogger(__name__)
 
 Metrics = dict[str, torch.Tensor]
 
-# 512 units of so many rows are 4 MB. Fewer make products slower, all at once leaves the caches.
-_CHUNK_ROWS = 2048
+# Multiplications of a forward pass below which torch's threads lose more by waiting for each other
+# than they gain: the update of such a network is left to one.
+_SMALL_UPDATE = 2**28
 
 # What bfloat16 needs: below, rounding changes which of a state's sampled actions seem good.
 _MIN_Q_SPREAD = 0.002
@@ -55,6 +58,7 @@ class FiniteChecks:
         """[] 1 as soon as something was not finite, else 0."""
         self._names: list[str] = []
         self._failed: list[torch.Tensor] = []
+        self._branches: list[FiniteChecks] = []
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
         """Notes whether all elements are finite."""
@@ -63,13 +67,23 @@ class FiniteChecks:
         self._names.append(name)
         self._failed.append(failed)
 
+    def branch(self) -> "FiniteChecks":
+        """Checks of what follows from the finiteness of all this, and of nothing in another branch."""
+        branch = FiniteChecks(self.failed.device)
+        branch.failed = self.failed
+        self._branches.append(branch)
+        return branch
+
     def raise_if_failed(self) -> None:
         """Waits for the device once.
 
         Raises:
-            learning.NonFinite: something was not finite; the first of it is named.
+            learning.NonFinite: something was not finite, here or in a branch; the first is named.
         """
-        for name, failed in zip(self._names, torch.stack(self._failed).tolist(), strict=True):
+        every = [self, *self._branches]
+        names = [name for checks in every for name in checks._names]
+        failures = torch.stack([failed for checks in every for failed in checks._failed])
+        for name, failed in zip(names, failures.tolist(), strict=True):
             if failed:
                 raise learning.NonFinite(f"the {name} are not finite")
 
@@ -119,6 +133,10 @@ class MPOLearner(core.Learner):
         if device.type == "cpu":
             _keep_freed_memory()
         self._online = mpo_networks.MPONetworks(*(module.to(device) for module in networks))
+        self._nothing_is_shared = not (
+            {id(parameter) for parameter in self._online.policy.parameters()}
+            & {id(parameter) for parameter in self._online.critic.parameters()}
+        )
         self._target = self._online.copy()
         self._target_critic = make_target_critic(self._target.critic, config)
         self._duals = duals.to(device)
@@ -144,8 +162,7 @@ class MPOLearner(core.Learner):
         self._sync_targets()
         checks = FiniteChecks(self._device)
         evaluation = self._evaluate(trajectory, checks)
-        metrics = self._update_critic(trajectory, evaluation, checks)
-        metrics |= self._update_duals_and_policy(trajectory, evaluation, checks)
+        metrics = self._update(trajectory, evaluation, checks)
         try:
             checks.raise_if_failed()
             self._skipped.used()
@@ -155,6 +172,31 @@ class MPOLearner(core.Learner):
             self._skipped.skipped(self._num_steps, error)
         self._num_steps += 1
         self._log.write({**metrics, "skipped_batches": self._skipped.total})
+
+    def _update(self, trajectory: types.Trajectory, evaluation: Evaluation, checks: FiniteChecks) -> Metrics:
+        """Both updates, neither of which sees what the other one does. Small ones share the cores."""
+        critic = functools.partial(self._update_critic, trajectory, evaluation, checks.branch())
+        policy = functools.partial(self._update_duals_and_policy, trajectory, evaluation, checks.branch())
+        num_states = trajectory.mask.shape[0]
+        critic_is_small = self._is_small(
+            self._online.critic, num_states * self._num_critic_loss_steps(trajectory)
+        )
+        policy_is_small = self._is_small(self._online.policy, num_states)
+        if critic_is_small and policy_is_small and self._nothing_is_shared:
+            critic_metrics, policy_metrics = parallel.run_together(critic, policy)
+        else:
+            with parallel.one_thread() if critic_is_small else contextlib.nullcontext():
+                critic_metrics = critic()
+            with parallel.one_thread() if policy_is_small else contextlib.nullcontext():
+                policy_metrics = policy()
+        return critic_metrics | policy_metrics
+
+    def _is_small(self, network: nn.Module, num_rows: int) -> bool:
+        size = num_rows * sum(parameter.numel() for parameter in network.parameters())
+        return self._device.type == "cpu" and size < _SMALL_UPDATE
+
+    def _num_critic_loss_steps(self, trajectory: types.Trajectory) -> int:
+        return 1 if self._config.critic_loss_steps == "first" else trajectory.action.shape[1]
 
     def _warn_of_small_spread(self, metrics: Metrics) -> None:
         spread = metrics.get("q/spread_rel")
@@ -182,7 +224,7 @@ class MPOLearner(core.Learner):
     @torch.no_grad()
     def _evaluate(self, trajectory: types.Trajectory, checks: FiniteChecks) -> Evaluation:
         policy = self._target.policy(trajectory.observation)  # [B, T + 1, D]
-        critic = _in_chunks(self._target_critic)
+        critic = self._target_critic
         critic_targets = self._critic_target(
             trajectory, trajectory.discount * self._config.discount, policy, critic, self._generator
         )
@@ -198,7 +240,7 @@ class MPOLearner(core.Learner):
     def _update_critic(
         self, trajectory: types.Trajectory, evaluation: Evaluation, checks: FiniteChecks
     ) -> Metrics:
-        num_steps = 1 if self._config.critic_loss_steps == "first" else trajectory.action.shape[1]
+        num_steps = self._num_critic_loss_steps(trajectory)
         q_t = self._online.critic(trajectory.observation[:, :num_steps], trajectory.action[:, :num_steps])
         loss = losses.critic_loss(
             q_t, evaluation.critic_targets[:, :num_steps], trajectory.mask[:, :num_steps]
@@ -309,10 +351,22 @@ class MPOLearner(core.Learner):
 
 
 def make_target_critic(critic: nn.Module, config: mpo_config.MPOConfig) -> targets.Critic:
-    """The critic itself, or what evaluates it as `target_precision` and `compile` ask."""
-    if config.target_precision == "float32" and not config.compile:
-        return critic
+    """Evaluates the critic without gradient, as `target_precision` and `compile` ask."""
+    if config.target_precision == "float32" and not config.compile and not target_critic.knows(critic):
+        return _in_chunks(critic)
     return target_critic.TargetCritic(critic, precision=config.target_precision, compile=config.compile)
+
+
+def _in_chunks(critic: nn.Module) -> targets.Critic:
+    """Any critic: rows in parts on a CPU, for its caches, one after the other, as it may have state."""
+
+    def evaluate(observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        rows = observation.reshape(-1, observation.shape[-1]), action.reshape(-1, action.shape[-1])
+        max_rows = target_critic.MAX_ROWS if observation.device.type == "cpu" else None
+        q_R = parallel.map_rows(critic, *rows, max_rows=max_rows, num_threads=1)
+        return q_R.view(observation.shape[:-1])
+
+    return evaluate
 
 
 def spread_within_states(q_BN: torch.Tensor) -> torch.Tensor:
@@ -387,16 +441,3 @@ def _keep_freed_memory() -> None:
     return after every chunk, and touch again, cost a sixth of a step's CPU time.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)
-
-
-def _in_chunks(critic: targets.Critic) -> targets.Critic:
-    """The critic without gradient, a cache's worth of rows at a time on a CPU: 10-20 % less time."""
-
-    def evaluate(observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        if observation.device.type != "cpu":
-            return critic(observation, action)
-        rows = observation.reshape(-1, observation.shape[-1]), action.reshape(-1, action.shape[-1])
-        chunks = zip(*(tensor.split(_CHUNK_ROWS) for tensor in rows), strict=True)
-        return torch.cat([critic(*chunk) for chunk in chunks]).view(observation.shape[:-1])
-
-    return evaluate

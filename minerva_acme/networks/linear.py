@@ -68,13 +68,20 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     """
     if not (_USE_ONEDNN and _suits_onednn(x, weight)):
         return nn.functional.linear(x, weight, bias)
-    rows_RI = x.reshape(-1, x.shape[-1])
+    # Rows that lie apart would go through a kernel a hundred times slower, now or as the transposed
+    # factor of the weights' gradient.
+    rows_RI = x.reshape(-1, x.shape[-1]).contiguous()
     # Without gradients the autograd function would cost some 10 microseconds for nothing.
     function = _OneDNNLinear.apply if torch.is_grad_enabled() else _onednn_linear
     output_RO: torch.Tensor = function(rows_RI, weight, bias)
     # As torch's own does: activations in place would be slow to differentiate behind a plain view.
     output: torch.Tensor = torch.ops.aten._unsafe_view(output_RO, [*x.shape[:-1], weight.shape[0]])
     return output
+
+
+def uses_onednn() -> bool:
+    """Whether large float32 products on this CPU go through oneDNN."""
+    return _USE_ONEDNN
 
 
 def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:

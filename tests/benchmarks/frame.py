@@ -15,9 +15,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-Variants = Mapping[str, Callable[[], object]]
+Remote = Callable[[int], "Block"]
+"""Makes so many calls in another process and says what they cost in all."""
+Variants = Mapping[str, Callable[[], object]] | Mapping[str, Remote]
 
 _MIN_ROUNDS = 5
 
@@ -45,6 +47,8 @@ class Benchmark:
     """Numbers of torch threads to measure with."""
     cpu_clock: Callable[[], float] = time.process_time
     """CPU seconds used so far; another clock where other processes take part."""
+    is_remote: bool = False
+    """Whether `make` gives a `Remote` for each variant, from `processes.each_alone`."""
 
 
 class Block(NamedTuple):
@@ -88,11 +92,14 @@ def measure(benchmark: Benchmark, variants: Variants, seconds: float) -> dict[st
     return blocks
 
 
-def _run_block(benchmark: Benchmark, function: Callable[[], object]) -> Block:
+def _run_block(benchmark: Benchmark, function: Any) -> Block:
+    units = benchmark.calls_per_block * benchmark.units_per_call
+    if benchmark.is_remote:
+        block: Block = function(benchmark.calls_per_block)
+        return Block(block.wall / units, block.cpu / units)
     wall, cpu = time.perf_counter(), benchmark.cpu_clock()
     for _ in range(benchmark.calls_per_block):
         function()
-    units = benchmark.calls_per_block * benchmark.units_per_call
     return Block((time.perf_counter() - wall) / units, (benchmark.cpu_clock() - cpu) / units)
 
 

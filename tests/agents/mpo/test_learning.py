@@ -8,6 +8,7 @@ import torch
 import tree
 
 from minerva_acme import counting, losses, specs, testing, types
+from minerva_acme import learning as minerva_learning
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import learning, targets
 
@@ -364,6 +365,58 @@ def test_a_seed_reproduces_training(spec):
             learner.step()
         states.append(learner.save())
     assert states_equal(*states)
+
+
+@pytest.fixture
+def threads_are_given_back():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("critic_loss_steps", ["first", "all"])
+@pytest.mark.usefixtures("threads_are_given_back")
+def test_more_threads_reproduce_training_and_change_it_by_rounding_alone(spec, critic_loss_steps):
+    config = dataclasses.replace(SMALL, critic_loss_steps=critic_loss_steps)
+    states = []
+    for num_threads in (1, 2, 2):
+        torch.set_num_threads(num_threads)
+        states.append(learned_state(spec, config)[0])
+        assert torch.get_num_threads() == num_threads
+    one, two, two_again = states
+    assert states_equal(two, two_again)
+    leaves = zip(tree.flatten(one["modules"]), tree.flatten(two["modules"]), strict=True)
+    for ours, theirs in leaves:
+        torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.usefixtures("threads_are_given_back")
+def test_networks_that_share_parameters_are_updated_one_after_the_other(spec, monkeypatch):
+    torch.set_num_threads(2)
+    together = []
+    monkeypatch.setattr(learning.parallel, "run_together", lambda *_: together.append(1) or ({}, {}))
+    learner, _ = make_learner(spec, repeat(make_trajectory()))
+    learner.step()
+    assert together == [1]
+    shared = mpo.make_networks(spec, SMALL, torch.Generator().manual_seed(0))
+    shared.critic.register_parameter("temperature", next(shared.policy.parameters()))
+    learner, _ = make_learner(spec, repeat(make_trajectory()), networks=shared)
+    learner.step()
+    assert together == [1]
+
+
+def test_a_branch_of_checks_fails_with_what_came_before_and_alone():
+    checks = learning.FiniteChecks(torch.device("cpu"))
+    checks.add("targets", torch.zeros(2))
+    one, other = checks.branch(), checks.branch()
+    one.add("gradients", torch.tensor(float("nan")))
+    assert (checks.failed, one.failed, other.failed) == (0.0, 1.0, 0.0)
+    with pytest.raises(minerva_learning.NonFinite, match="the gradients are not finite"):
+        checks.raise_if_failed()
+    checks.add("targets", torch.tensor(float("inf")))
+    assert checks.branch().failed == 1.0
+    with pytest.raises(minerva_learning.NonFinite, match="the targets are not finite"):
+        checks.raise_if_failed()
 
 
 def test_discount_of_the_config_multiplies_the_environments(spec):

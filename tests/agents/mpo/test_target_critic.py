@@ -1,5 +1,9 @@
+import os
+import shutil
+
 import pytest
 import torch
+import torch._inductor.config as inductor_config
 from torch import nn
 
 from minerva_acme import networks
@@ -25,9 +29,9 @@ def pairs():
 
 @pytest.fixture(params=[False, True], ids=["plain linear", "packed"])
 def packs(request, monkeypatch):
-    if request.param and not target_critic._PACKS:
+    if request.param and not target_critic._packs(torch.bfloat16):
         pytest.skip("this torch or CPU has no bfloat16 products with packed weights")
-    monkeypatch.setattr(target_critic, "_PACKS", request.param)
+    monkeypatch.setattr(target_critic, "_packs", lambda dtype: request.param)
 
 
 def test_float32_values_are_the_critics(pairs):
@@ -60,17 +64,88 @@ def test_weights_are_those_of_the_last_copy(packs, pairs):
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=0.05, atol=0.05)
 
 
-def test_what_is_compiled_computes_the_same(pairs):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_values_do_not_hang_on_the_number_of_threads(precision):
+    generator = torch.Generator().manual_seed(3)
+    pairs = torch.randn(5000, 4, generator=generator), torch.randn(5000, 2, generator=generator)
+    critic, before = make_critic(), torch.get_num_threads()
+    fast = target_critic.TargetCritic(critic, precision=precision, compile=False)
+    values = []
+    for num_threads in (1, 2, 3):
+        torch.set_num_threads(num_threads)
+        values.append(fast(*pairs))
+    torch.set_num_threads(before)
+    for value in values:
+        torch.testing.assert_close(value, values[0], rtol=0.0, atol=1e-6)
+        torch.testing.assert_close(value, critic(*pairs), rtol=0.03, atol=0.03)
+
+
+@pytest.fixture
+def compiler(monkeypatch, tmp_path):
+    if not any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name):
+        pytest.skip("torch.compile needs a C++ compiler on a CPU, and there is none")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with inductor_config.patch(compile_threads=1):  # more are processes that stay
+        yield
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch's own, while it compiles
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_compiled_values_are_those_of_eager(precision, pairs, compiler):
+    critic = make_critic()
+    eager, compiled = (
+        target_critic.TargetCritic(critic, precision=precision, compile=compile) for compile in (False, True)
+    )
+    tolerance = {"float32": 1e-6, "bfloat16": 0.02}[precision]
+    torch.testing.assert_close(compiled(*pairs), eager(*pairs), rtol=tolerance, atol=tolerance)
+
+
+def test_what_is_compiled_computes_the_same():
     x = torch.randn(20, 16, generator=torch.Generator().manual_seed(0)) * 3.0
-    torch.testing.assert_close(target_critic._elu(x), nn.functional.elu(x), rtol=0.0, atol=1e-6)
-    norm = nn.LayerNorm(16)
-    actual = target_critic._norm_and_tanh(x, norm.weight, norm.bias, norm.eps, torch.float32)
-    torch.testing.assert_close(actual, torch.tanh(norm(x)), rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(target_critic._elu_(x.clone()), nn.functional.elu(x), rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(target_critic._tanh(x.clone()), torch.tanh(x), rtol=0.0, atol=1e-6)
 
 
-def test_unknown_critics_are_refused():
-    with pytest.raises(ValueError, match=r"need a critic that is a `networks.Critic`.*got Linear"):
-        target_critic.TargetCritic(nn.Linear(1, 1), precision="bfloat16", compile=False)
+class Doubled(networks.Critic):
+    def forward(self, observation, action):
+        return 2.0 * super().forward(observation, action)
+
+
+def hooked():
+    critic = make_critic()
+    critic.torso.register_forward_hook(lambda *_: None)
+    return critic
+
+
+def other_layers():
+    critic = make_critic()
+    critic.torso[4] = nn.ReLU()
+    return critic
+
+
+UNKNOWN = {
+    "another module": lambda: nn.Bilinear(4, 2, 1),
+    "a subclass": lambda: Doubled(4, -torch.ones(2), torch.ones(2), (8,)),
+    "hooks": hooked,
+    "other layers": other_layers,
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_critics_are_called_as_they_are(name, pairs):
+    critic = UNKNOWN[name]()
+    evaluate = learning.make_target_critic(critic, mpo.MPOConfig())
+    assert not isinstance(evaluate, target_critic.TargetCritic)
+    expected = critic(*pairs)
+    torch.testing.assert_close(evaluate(*pairs), expected.view(50) if expected.ndim > 1 else expected)
+    assert isinstance(learning.make_target_critic(make_critic(), mpo.MPOConfig()), target_critic.TargetCritic)
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_critics_are_refused(name):
+    with pytest.raises(ValueError, match=r"need a critic that is a `networks.Critic`.*got [A-Z]"):
+        target_critic.TargetCritic(UNKNOWN[name](), precision="bfloat16", compile=False)
 
 
 def test_spread_is_measured_within_states_and_against_their_values():

@@ -1,0 +1,151 @@
+"""Threads that each compute alone, for work that torch's own threads split too finely.
+
+Torch divides every single operation between its threads and waits for all of them before the next.
+Networks of the sizes of this field make operations of a millisecond and less, of which the waiting
+takes a good part: on two cores, two threads needed 0.8 of one thread's time, and computing a gradient
+took longer than by one alone. So rows are divided once, and each part goes through all operations by
+one thread; and what is too small to divide is left to one.
+"""
+
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+
+def map_rows(
+    function: Callable[..., torch.Tensor],
+    *tensors: torch.Tensor,
+    max_rows: int | None = None,
+    num_threads: int | None = None,
+) -> torch.Tensor:
+    """Evaluates a function of rows without gradient, some rows at a time.
+
+    Args:
+        function: (one part of each tensor, [r, ...]) -> [r, ...]. A row of its result must not hang
+            on other rows. With several threads it is called by them at once.
+        *tensors: [R, ...] each, on one device.
+        max_rows: rows of a part, at most; None sets no limit.
+        num_threads: threads that take the parts, each computing alone. 1 is the calling thread, where
+            torch may divide operations; None is as many as torch has on a CPU, and 1 elsewhere.
+
+    Returns:
+        The results, [R, ...], in the order of the rows.
+
+    Raises:
+        ValueError: no tensor was given, the tensors differ in their rows, or `max_rows` is below 1.
+        Exception: whatever `function` raised.
+    """
+    rows = {len(tensor) for tensor in tensors}
+    if len(rows) != 1 or (max_rows is not None and max_rows < 1):
+        raise ValueError(
+            "Rows of one number and `max_rows` >= 1 are needed, got tensors of "
+            f"{[len(tensor) for tensor in tensors]} rows and `max_rows` {max_rows}."
+        )
+    (num_rows,) = rows
+    if num_threads is None:
+        num_threads = torch.get_num_threads() if tensors[0].device.type == "cpu" else 1
+    num_parts = _num_parts(num_rows, max_rows, num_threads)
+    if num_parts <= 1:
+        return torch.no_grad()(function)(*tensors)
+    parts = zip(*(tensor.tensor_split(num_parts) for tensor in tensors), strict=True)
+    if num_threads == 1:
+        return torch.cat([torch.no_grad()(function)(*part) for part in parts])
+    # Gradient mode belongs to a thread, so each task sets its own.
+    tasks = [_pool(num_threads).submit(torch.no_grad()(function), *part) for part in parts]
+    return torch.cat([task.result() for task in tasks])
+
+
+def run_together(*functions: Callable[[], Result]) -> list[Result]:
+    """Calls functions at once, each in a thread that computes alone, as far as torch has threads.
+
+    Args:
+        *functions: they must not touch each other's data.
+
+    Returns:
+        Their results, in order, once all have ended.
+
+    Raises:
+        Exception: whatever the first failing one raised, once all have ended.
+    """
+    num_threads = torch.get_num_threads()
+    if num_threads == 1:
+        return [function() for function in functions]
+    tasks = [_pool(num_threads).submit(function) for function in functions]
+    futures.wait(tasks)
+    return [task.result() for task in tasks]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Leaves every operation of this thread within the block to this thread alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _num_parts(num_rows: int, max_rows: int | None, num_threads: int) -> int:
+    """As few parts as fit, and a multiple of the threads, so that none waits for another's last part."""
+    fitting = 1 if max_rows is None else math.ceil(num_rows / max_rows)
+    return min(num_rows, math.ceil(fitting / num_threads) * num_threads)
+
+
+def stop_threads() -> None:
+    """Ends the threads that wait for work. The next call starts new ones."""
+    with _lock:
+        while _pools:
+            _pools.popitem()[1].shutdown()
+
+
+def _pool(num_threads: int) -> futures.ThreadPoolExecutor:
+    """Threads that do not divide their operations any further; one pool of a size for the process."""
+    with _lock:
+        if num_threads not in _pools:
+            _pools[num_threads] = _start_pool(num_threads)
+        return _pools[num_threads]
+
+
+def _start_pool(num_threads: int) -> futures.ThreadPoolExecutor:
+    before = torch.get_num_threads()
+    all_started = threading.Barrier(num_threads + 1)
+
+    def compute_alone() -> None:
+        torch.get_num_threads()  # or torch would set this thread's number later, at its first operation
+        torch.set_num_threads(1)
+        all_started.wait()
+
+    pool = futures.ThreadPoolExecutor(num_threads, "rows", initializer=compute_alone)
+    for _ in range(num_threads):
+        pool.submit(_nothing)
+    all_started.wait()
+    torch.set_num_threads(before)  # theirs was the default for threads to come as well
+    return pool
+
+
+def _nothing() -> None:
+    """A task that makes the pool start a thread."""
+
+
+_pools: dict[int, futures.ThreadPoolExecutor] = {}
+_lock = threading.Lock()
+
+
+def _forget_threads() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+# A child made by forking has the pools, without their threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
