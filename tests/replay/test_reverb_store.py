@@ -101,7 +101,7 @@ def test_items_arrive_without_a_flush_but_for_a_few(serve, table):
 
 def test_items_that_a_closed_writer_had_not_handed_over_arrive(serve, table):
     client = serve(table(signature=NUMBERED)).client()
-    writer = client.writer(max_window=3)
+    writer = client.writer(max_window=6)
     for number in range(4):
         writer.append({"number": np.full(2, number, np.float32)})
     writer.create_item("replay", 1.0, {"field": replay.Window("number", 1, 3)})
