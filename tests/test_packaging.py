@@ -60,7 +60,11 @@ def test_every_package_has_an_init_file(source_files: dict[str, pathlib.Path]) -
 def test_the_wheel_holds_every_module_and_nothing_else(
     wheel: pathlib.Path, source_files: dict[str, pathlib.Path]
 ) -> None:
-    expected = {"minerva_acme/py.typed", "minerva_acme/showing/published_curves.csv"}
+    expected = {
+        "minerva_acme/experiments/tasks.toml",
+        "minerva_acme/py.typed",
+        "minerva_acme/showing/published_curves.csv",
+    }
     for name, path in source_files.items():
         stem = name.replace(".", "/")
         expected.add(f"{stem}/__init__.py" if path.name == "__init__.py" else f"{stem}.py")

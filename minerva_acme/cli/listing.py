@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import textwrap
 from collections.abc import Iterator
 
 from rich import columns as rich_columns
@@ -10,8 +11,13 @@ from rich import console as rich_console
 from minerva_acme import environments
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices
+from minerva_acme.experiments import tasks
 
-KINDS = ("agents", "environments", "presets")
+KINDS = ("agents", "environments", "presets", "tasks")
+_WIDTH = 80  # of the tasks' table, whose last column is the seeds' scores
+_TASK_COLUMNS = "{:5} {:8} {:30} {:>5} {:>6}  "
+_TASK_HEAD = _TASK_COLUMNS.format("agent", "preset", "environment", "steps", "return") + "of each seed"
+_TASK_ADVICE = "To train with such settings: minerva train AGENT --env ENVIRONMENT --preset task"
 
 
 def run(kind: str | None = None, word: str = "") -> int:
@@ -40,6 +46,8 @@ def run(kind: str | None = None, word: str = "") -> int:
             console.print(f"{name.capitalize()}:", style="bold")
         if name == "environments" and console.is_terminal:
             console.print(rich_columns.Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
+        elif name == "tasks":
+            console.print("\n".join([_TASK_HEAD, *shown, _TASK_ADVICE]), markup=False)
         else:
             console.print("\n".join(shown), markup=False)
     if not found:
@@ -70,4 +78,29 @@ def _presets() -> Iterator[str]:
             yield f"{agent:8}{name:12}{changes}".rstrip()
 
 
-_LISTS = {"agents": _agents, "environments": _environments, "presets": _presets}
+def _tasks() -> Iterator[str]:
+    for task in tasks.load():
+        line = _TASK_COLUMNS.format(
+            task.agent, task.preset, task.environment, _short(task.num_env_steps), _rounded(task.mean)
+        )
+        seeds = textwrap.wrap(" ".join(_rounded(run.score) for run in task.runs), _WIDTH - len(line))
+        lines = [line + seeds[0], *(" " * len(line) + more for more in seeds[1:])]
+        # Below the environment.
+        indent = " " * _TASK_COLUMNS.format("", "", "|", "", "").index("|")
+        settings = " ".join(task.flags)
+        lines += textwrap.wrap(settings, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+        yield "\n".join(lines)
+
+
+def _short(count: int) -> str:
+    for unit, name in ((1_000_000, "M"), (1_000, "k")):
+        if count >= unit:
+            return f"{count / unit:g}{name}"
+    return str(count)
+
+
+def _rounded(score: float) -> str:
+    return f"{score:.0f}" if abs(score) >= 100 else f"{score:.1f}"
+
+
+_LISTS = {"agents": _agents, "environments": _environments, "presets": _presets, "tasks": _tasks}

@@ -13,10 +13,12 @@ import tyro
 from minerva_acme.agents import registry
 from minerva_acme.cli import benchmarks, choices, doctor, evaluation, listing, plotting, training, video
 from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import tasks
 from minerva_acme.replay import base as replay
 
 _Log = Literal["csv", "tensorboard", "wandb"]
 _OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
+_TASK = "task"  # the preset that is looked up by agent and environment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,8 @@ class Train:
     env: str
     """Environment: dm_control/<domain>/<task> or a Gymnasium id."""
     preset: str = "default"
-    """Named hyperparameters that the agent's flags start from."""
+    """Named settings that the flags start from; `task`: those noted for the agent and the environment, steps
+    of training included (minerva list tasks)."""
     directory: pathlib.Path | None = None
     """The run's folder; runs/<environment>/<agent>-seed<seed> by default."""
     log: tuple[_Log, ...] = ("csv", "tensorboard")
@@ -118,10 +121,11 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class List:
-    """Show the agents, the presets, and the environments that can be made on this machine."""
+    """Show the agents, the environments that can be made on this machine, presets, and tasks' own presets
+    with the scores they reached."""
 
     kind: tyro.conf.Positional[str | None] = None
-    """agents, environments or presets; all by default."""
+    """agents, environments, presets or tasks; all by default."""
     word: tyro.conf.Positional[str] = ""
     """Show only what holds this word."""
 
@@ -269,13 +273,23 @@ def _train_type(arguments: list[str]) -> type[Train]:
     """`Train` with the flags of the agent that is asked for, defaulting to the preset asked for."""
     agent = _agent(arguments)
     entry = registry.AGENTS[agent]
-    preset = choices.choose("preset", _value_of("--preset", arguments) or "default", entry.presets)
+    presets = (*entry.presets, _TASK)
+    preset = choices.choose("preset", _value_of("--preset", arguments) or "default", presets)
+    environment = _value_of("--env", arguments) or _value_of("--environment", arguments)
+    run: tuple[Any, ...] = ("run", _Options)
+    if preset != _TASK or environment is None:  # without an environment the parser asks for it
+        config = entry.presets["default" if preset == _TASK else preset]
+    else:
+        task = tasks.find(agent, environment)
+        config = task.make_config()
+        run = (*run, dataclasses.field(default=_Options(num_env_steps=task.num_env_steps)))
     train = dataclasses.make_dataclass(
         "Train",
         [
             ("agent", tyro.conf.Positional[Literal[tuple(registry.AGENTS)]]),  # type: ignore[misc]
-            ("preset", Literal[tuple(entry.presets)], "default"),
-            ("hyperparameters", entry.config, dataclasses.field(default=entry.presets[preset])),
+            ("preset", Literal[presets], "default"),
+            run,
+            ("hyperparameters", entry.config, dataclasses.field(default=config)),
         ],
         bases=(Train,),
         frozen=True,

@@ -180,7 +180,7 @@ MISTAKES = [
     ("train mpoo", "There is no agent 'mpoo'; there are mpo, vmpo, ppo. Did you mean 'mpo'?"),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
-        "There is no preset 'controll'; there are default, control, minerva. Did you mean 'control'?",
+        "There is no preset 'controll'; there are default, control, minerva, task. Did you mean 'control'?",
     ),
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
     ("train mpo --env dm_control/cartpole/swing_up --num-env-steps 1", "dm_control/cartpole/swingup"),
@@ -208,7 +208,7 @@ MISTAKES = [
     ("plot nowhere", "There is no run in nowhere: run.json is missing."),
     (
         "list agnets",
-        "There is no list of 'agnets'; there are agents, environments, presets. Did you mean",
+        "There is no list of 'agnets'; there are agents, environments, presets, tasks. Did you mean",
     ),
     ("", "train"),
 ]
