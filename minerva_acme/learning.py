@@ -84,10 +84,14 @@ class StepLog:
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Counts a step and logs its metrics beside the counts."""
+        self._logger.write({**self.count(), **metrics})
+
+    def count(self) -> dict[str, counting.Number]:
+        """Counts a step without logging it; returns the counts."""
         now = time.monotonic()
         counts = self._counter.increment(steps=1, walltime=now - self._last_time)
         self._last_time = now
-        self._logger.write({**counts, **metrics})
+        return counts
 
 
 def variables_of(modules: Mapping[str, nn.Module], names: Sequence[str]) -> list[types.NestedArray]:

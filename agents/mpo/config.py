@@ -96,6 +96,9 @@ class MPOConfig:
     differ by more than 0.2 % of their size: the learner logs it and warns."""
     compile: bool = False
     """Whether torch.compile fuses the target critic's activations: half a minute at the start."""
+    cuda_graph: bool = False
+    """Whether a learner step on CUDA is recorded once and replayed as one graph; its diagnostics are then
+    read every 10 steps. Not yet tried on a GPU."""
 
     # Replay and acting.
     max_replay_size: int = 1_000_000

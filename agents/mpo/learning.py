@@ -9,13 +9,25 @@ import copy
 import functools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import tree
 from torch import nn
 
-from minerva_acme import core, counting, learning, loggers, losses, networks, parallel, specs, types
+from minerva_acme import (
+    core,
+    counting,
+    cuda_graphs,
+    learning,
+    loggers,
+    losses,
+    networks,
+    parallel,
+    specs,
+    types,
+)
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import networks as mpo_networks
 from minerva_acme.agents.mpo import target_critic, targets
@@ -27,6 +39,9 @@ Metrics = dict[str, torch.Tensor]
 # Multiplications of a forward pass below which torch's threads lose more by waiting for each other
 # than they gain: the update of such a network is left to one.
 _SMALL_UPDATE = 2**28
+
+# Learner steps between looks at what a CUDA graph has left on the device: each look waits for it.
+_GRAPH_READ_PERIOD = 10
 
 # What bfloat16 needs: below, rounding changes which of a state's sampled actions seem good.
 _MIN_Q_SPREAD = 0.002
@@ -51,7 +66,7 @@ class Optimizers(NamedTuple):
 
 
 class FiniteChecks:
-    """What a step needs to be finite. Looked at on the device; the host reads all of it once."""
+    """What a step needs to be finite. Looked at on the device; the host reads all of it at once."""
 
     def __init__(self, device: torch.device) -> None:
         self.failed = torch.zeros((), device=device)
@@ -74,18 +89,15 @@ class FiniteChecks:
         self._branches.append(branch)
         return branch
 
-    def raise_if_failed(self) -> None:
-        """Waits for the device once.
+    @property
+    def names(self) -> list[str]:
+        """What was looked at, here and then in the branches."""
+        return [name for checks in (self, *self._branches) for name in checks._names]
 
-        Raises:
-            learning.NonFinite: something was not finite, here or in a branch; the first is named.
-        """
-        every = [self, *self._branches]
-        names = [name for checks in every for name in checks._names]
-        failures = torch.stack([failed for checks in every for failed in checks._failed])
-        for name, failed in zip(names, failures.tolist(), strict=True):
-            if failed:
-                raise learning.NonFinite(f"the {name} are not finite")
+    @property
+    def failures(self) -> torch.Tensor:
+        """[C] 1 for each of `names` that was not finite, else 0."""
+        return torch.stack([failed for checks in (self, *self._branches) for failed in checks._failed])
 
 
 class MPOLearner(core.Learner):
@@ -129,6 +141,10 @@ class MPOLearner(core.Learner):
             logger: receives a row of diagnostics a step.
             generator: on `device`, draws the sampled actions.
             device: where to compute.
+
+        Raises:
+            ValueError: the config asks for a CUDA graph and the device is not CUDA, or for a precision or
+                compiling and the critic is not a `networks.Critic`.
         """
         if device.type == "cpu":
             _keep_freed_memory()
@@ -148,6 +164,10 @@ class MPOLearner(core.Learner):
         self._generator = generator
         self._device = device
         self._num_steps = 0
+        self._read_period = _GRAPH_READ_PERIOD if config.cuda_graph else 1
+        self._compute = self._make_compute()
+        self._check_names: list[str] = []
+        self._unread_failures: list[torch.Tensor] = []
         self._skipped = learning.SkippedBatches(config.max_skipped_batches)
         self._log = learning.StepLog(counter, logger)
 
@@ -160,18 +180,50 @@ class MPOLearner(core.Learner):
                 "Unpack them with a TrajectoryLayout, and write with it."
             )
         self._sync_targets()
+        metrics, failures = self._compute(trajectory)
+        # Copied: a graph's replay overwrites what it returned.
+        self._unread_failures.append(failures.clone())
+        self._num_steps += 1
+        if len(self._unread_failures) < self._read_period:
+            self._log.count()
+        else:
+            self._read(metrics)
+
+    def _make_compute(self) -> Callable[[types.Trajectory], tuple[Metrics, torch.Tensor]]:
+        if not self._config.cuda_graph:
+            return self._compute_eagerly
+        if self._device.type != "cuda":
+            raise ValueError(f"`cuda_graph` needs a CUDA device, got {self._device}. Leave it False.")
+        return cuda_graphs.Captured(self._compute_eagerly, device=self._device, generators=[self._generator])
+
+    def _compute_eagerly(self, trajectory: types.Trajectory) -> tuple[Metrics, torch.Tensor]:
+        """All of a step that happens on the device: diagnostics, and failures of finite checks, [C]."""
         checks = FiniteChecks(self._device)
         evaluation = self._evaluate(trajectory, checks)
         metrics = self._update(trajectory, evaluation, checks)
-        try:
-            checks.raise_if_failed()
-            self._skipped.used()
-            self._warn_of_small_spread(metrics)
-        except learning.NonFinite as error:
+        self._check_names = checks.names
+        return metrics, checks.failures
+
+    def _read(self, metrics: Metrics) -> None:
+        """Reads what the steps since the last time have left on the device, and logs the last one."""
+        if self._read_failures():
             metrics = {}
-            self._skipped.skipped(self._num_steps, error)
-        self._num_steps += 1
-        self._log.write({**metrics, "skipped_batches": self._skipped.total})
+        self._warn_of_small_spread(metrics)
+        # Copied for the same reason, where the logger keeps them for later.
+        kept = metrics if self._read_period == 1 else tree.map_structure(torch.clone, metrics)
+        self._log.write({**kept, "skipped_batches": self._skipped.total})
+
+    def _read_failures(self) -> bool:
+        """Counts the steps that were skipped; returns whether the last one was."""
+        rows, self._unread_failures = self._unread_failures, []
+        failed: list[str] = []
+        for step, row in enumerate(torch.stack(rows).tolist() if rows else [], self._num_steps - len(rows)):
+            failed = [name for name, failed in zip(self._check_names, row, strict=True) if failed]
+            if failed:
+                self._skipped.skipped(step, learning.NonFinite(f"the {failed[0]} are not finite"))
+            else:
+                self._skipped.used()
+        return bool(failed)
 
     def _update(self, trajectory: types.Trajectory, evaluation: Evaluation, checks: FiniteChecks) -> Metrics:
         """Both updates, neither of which sees what the other one does. Small ones share the cores."""
@@ -200,11 +252,12 @@ class MPOLearner(core.Learner):
 
     def _warn_of_small_spread(self, metrics: Metrics) -> None:
         spread = metrics.get("q/spread_rel")
-        if spread is not None and self._num_steps % _SPREAD_PERIOD == 0 and spread < _MIN_Q_SPREAD:
+        is_due = (self._num_steps - 1) % _SPREAD_PERIOD < self._read_period
+        if spread is not None and is_due and spread < _MIN_Q_SPREAD:
             _logger.warning(
                 "learner step %d: values within a state differ by %.2g of their size, too little for "
                 "bfloat16, which blurs them below %g. Set `target_precision` to float32.",
-                self._num_steps,
+                self._num_steps - 1,
                 spread.item(),
                 _MIN_Q_SPREAD,
             )
@@ -327,6 +380,7 @@ class MPOLearner(core.Learner):
         }
 
     def save(self) -> core.State:
+        self._read_failures()
         modules = {**self._modules(), "duals": self._duals}
         return copy.deepcopy(
             {
@@ -405,7 +459,7 @@ def make_optimizers(
 
     def make(groups: Any) -> torch.optim.Optimizer:
         if config.optimizer == "adam":
-            return torch.optim.Adam(groups, eps=config.adam_epsilon, fused=True)
+            return torch.optim.Adam(groups, eps=config.adam_epsilon, fused=True, capturable=config.cuda_graph)
         sgd = torch.optim.SGD(groups, momentum=config.sgd_momentum, fused=True)
         # Torch would leave momenta uninitialised, should the very first step be left out.
         for parameter in (parameter for group in sgd.param_groups for parameter in group["params"]):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import tree
 
 from minerva_acme import counting, specs, types
 from minerva_acme.agents import mpo
@@ -13,6 +14,7 @@ from minerva_acme.agents import mpo
 from . import plain_mpo
 
 SEED = 1
+CPU = torch.device("cpu")
 
 
 class Sample(NamedTuple):
@@ -41,7 +43,9 @@ def make_spec(observation_size: int = 17, action_size: int = 6) -> specs.Environ
     )
 
 
-def make_batch(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int) -> types.Trajectory:
+def make_batch(
+    spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int, device: torch.device = CPU
+) -> types.Trajectory:
     """Sequences of noise: off-policy log-densities, some true ends, no padding."""
     generator = torch.Generator().manual_seed(seed)
     sizes = config.batch_size, config.sequence_length
@@ -50,7 +54,7 @@ def make_batch(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int) ->
         return torch.randn(*shape, generator=generator)
 
     raw_action = normal(*sizes, spec.actions.shape[0])
-    return types.Trajectory(
+    trajectory = types.Trajectory(
         observation=normal(sizes[0], sizes[1] + 1, spec.observations.shape[0]),
         action=raw_action.clamp(-1.0, 1.0),
         reward=normal(*sizes),
@@ -61,10 +65,15 @@ def make_batch(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int) ->
             raw_action=raw_action,
         ),
     )
+    moved: types.Trajectory = tree.map_structure(lambda leaf: leaf.to(device), trajectory)
+    return moved
 
 
 def make_learner(
-    spec: specs.EnvironmentSpec, config: mpo.MPOConfig, batches: list[types.Trajectory]
+    spec: specs.EnvironmentSpec,
+    config: mpo.MPOConfig,
+    batches: list[types.Trajectory],
+    device: torch.device = CPU,
 ) -> mpo.MPOLearner:
     """The project's learner on these batches, over and over."""
     dataset: Iterator[Sample] = itertools.cycle([Sample(batch) for batch in batches])
@@ -75,14 +84,16 @@ def make_learner(
         spec=spec,
         counter=counting.Counter(),
         logger=Silent(),
-        generator=torch.Generator().manual_seed(SEED),
-        device=torch.device("cpu"),
+        generator=torch.Generator(device).manual_seed(SEED),
+        device=device,
     )
     assert isinstance(learner, mpo.MPOLearner)
     return learner
 
 
-def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig) -> plain_mpo.PlainMPO:
+def make_plain(
+    spec: specs.EnvironmentSpec, config: mpo.MPOConfig, device: torch.device = CPU
+) -> plain_mpo.PlainMPO:
     """The plain update, from the weights that `make_learner` starts with."""
     networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(SEED))
     observation_size, action_size = spec.observations.shape[0], spec.actions.shape[0]
@@ -100,7 +111,8 @@ def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig) -> plain_mpo.
         if field != "target_update_period"
     }
     plain_config = plain_mpo.PlainConfig(target_update_period=config.target_policy_update_period, **settings)
-    return plain_mpo.PlainMPO(policy, critic, duals, plain_config, torch.Generator().manual_seed(SEED))
+    modules = [module.to(device) for module in (policy, critic, duals)]
+    return plain_mpo.PlainMPO(*modules, plain_config, torch.Generator(device).manual_seed(SEED))
 
 
 def plain_batch(batch: types.Trajectory) -> plain_mpo.PlainTrajectory:

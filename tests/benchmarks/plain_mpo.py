@@ -290,7 +290,9 @@ class PlainMPO:
 
     def _sample(self, policy: Normal, num_actions: int) -> torch.Tensor:
         """[num_actions, ..., D]; by the generator, which `Normal.sample` does not take."""
-        noise = torch.randn(num_actions, *policy.mean.shape, generator=self._generator)
+        noise = torch.randn(
+            num_actions, *policy.mean.shape, generator=self._generator, device=policy.mean.device
+        )
         return policy.mean + policy.stddev * noise
 
     def _minimise(
