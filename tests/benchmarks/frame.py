@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 Remote = Callable[[int], "Block"]
-"""Makes so many calls in another process and says what they cost in all."""
+"""Makes so many calls and says what they cost in all: in another process, or the part that matters of them."""
 Variants = Mapping[str, Callable[[], object]] | Mapping[str, Remote]
 
 _MIN_ROUNDS = 5
@@ -48,7 +48,7 @@ class Benchmark:
     cpu_clock: Callable[[], float] = time.process_time
     """CPU seconds used so far; another clock where other processes take part."""
     is_remote: bool = False
-    """Whether `make` gives a `Remote` for each variant, from `processes.each_alone`."""
+    """Whether `make` gives a `Remote` for each variant, as `processes.each_alone` does."""
 
 
 class Block(NamedTuple):
