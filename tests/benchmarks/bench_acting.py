@@ -51,7 +51,7 @@ def make() -> Iterator[frame.Variants]:
 
 
 def _remote(step: Callable[[], object], watch: profile_step.Watch, num_actions: int) -> frame.Remote:
-    """What the choosing alone costs in so many steps, an action; wall time, which also stands for CPU time."""
+    """What the choosing alone costs in so many steps, an action; wall time stands for CPU time."""
 
     def run(calls: int) -> frame.Block:
         watch.seconds.clear()

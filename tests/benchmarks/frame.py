@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 Remote = Callable[[int], "Block"]
-"""Makes so many calls and says what they cost in all: in another process, or the part that matters of them."""
+"""Makes so many calls and says what they cost in all: in another process, or their part that matters."""
 Variants = Mapping[str, Callable[[], object]] | Mapping[str, Remote]
 
 _MIN_ROUNDS = 5
