@@ -1,7 +1,7 @@
 """What mkdocs does here beside rendering: nothing it makes is committed, nothing is downloaded.
 
-- Pages may hold `<!-- include: README.md -->`, which becomes that file, and `<!-- defaults: mpo -->`, which
-  becomes a table of the agent's config.
+- Pages may hold `<!-- include: README.md -->`, which becomes that file, `<!-- defaults: mpo -->`, which
+  becomes a table of the agent's config, and `<!-- results -->`, which becomes tables of what was reached.
 - Links may point at any file of the repository, so that they work in a clone too. Those that lead to no page
   become plain text.
 - Equations are drawn as SVG by matplotlib, so that no script has to be fetched to read them.
@@ -38,6 +38,7 @@ _NOT_PUBLIC = ("minerva_acme.cli",)
 _MODULES_OF_PACKAGES = (
     "minerva_acme.agents.registry",
     "minerva_acme.experiments.checkpointing",
+    "minerva_acme.experiments.tasks",
     "minerva_acme.replay.dataset",
     "minerva_acme.replay.layouts",
 )
@@ -82,7 +83,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     )
     # A word behind the language, such as `python ported`, is for the tests.
     markdown = re.sub(r"^```(\w+) \w+$", r"```\1", markdown, flags=re.MULTILINE)
-    return re.sub(r"<!-- defaults: (\w+) -->", lambda match: defaults_table(match[1]), markdown)
+    markdown = re.sub(r"<!-- defaults: (\w+) -->", lambda match: defaults_table(match[1]), markdown)
+    return re.sub(r"<!-- results -->", lambda _: results_tables(), markdown)
 
 
 def on_page_content(html_text: str, **_: Any) -> str:
@@ -143,6 +145,33 @@ def defaults_table(agent: str) -> str:
             other = getattr(entry.presets[name], field.name)
             cells.append("" if other == value else _shown(other))
         lines.append("| " + " | ".join([*cells, meanings[field.name].replace("|", "\\|")]) + " |")
+    return "\n".join(lines)
+
+
+def results_tables() -> str:
+    """What each agent reached, as `tasks.toml` has it, and the command of every row."""
+    from minerva_acme.agents import registry
+    from minerva_acme.experiments import tasks
+
+    lines = []
+    for agent in registry.AGENTS:
+        entries = [task for task in tasks.load() if task.agent == agent]
+        if not entries:
+            continue
+        lines += [
+            f"## {agent}",
+            "",
+            "| environment | settings | steps | mean | median | each seed |",
+            "|---" * 6 + "|",
+        ]
+        for task in entries:
+            settings = " ".join([task.preset, *task.flags])
+            seeds = ", ".join(f"{run.seed}: {run.score:,.1f} +- {run.std:,.1f}" for run in task.runs)
+            scores = f"{task.mean:,.1f} | {task.median:,.1f} | {seeds}"
+            lines.append(f"| {task.environment} | `{settings}` | {task.num_env_steps:,} | {scores} |")
+        lines += ["", "Of the first seed of each:", "", "```"]
+        lines += [task.command(task.runs[0].seed) for task in entries]
+        lines += ["```", ""]
     return "\n".join(lines)
 
 

@@ -111,7 +111,7 @@ def parse(text: str) -> tuple[Task, ...]:
         name = f"Task {index + 1} ({table.get('agent', '?')} on {table.get('environment', '?')})"
         try:
             task = _parse_task(table)
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         if any((task.agent, task.environment) == (other.agent, other.environment) for other in tasks):
             raise ValueError(f"{name}: it is there twice. Put all runs into one entry.")
@@ -146,7 +146,10 @@ def _parse_task(table: Mapping[str, Any]) -> Task:
         num_env_steps=table["num_env_steps"],
         runs=_parse_runs(table["runs"]),
     )
-    task.make_config()  # the config checks its values
+    try:
+        task.make_config()  # the config checks its values
+    except TypeError as error:
+        raise ValueError(f"`settings` must have values of their fields' types: {error}.") from error
     return task
 
 

@@ -15,6 +15,7 @@ import tree
 
 from minerva_acme import core, experiments, wrappers
 from minerva_acme.agents import mpo, registry
+from minerva_acme.experiments import tasks
 
 command_line = importlib.import_module("minerva_acme.cli.main")  # its package has a function of that name
 
@@ -296,6 +297,23 @@ def test_the_table_of_defaults_has_every_field_with_its_value_and_meaning(agent:
         )
         assert len(cells[-2]) > 10
         assert len(re.findall(r"(?<!\\)\|", row)) == len(re.findall(r"(?<!\\)\|", table.splitlines()[-1]))
+
+
+def test_the_tables_of_results_have_every_run_and_a_command_of_every_entry() -> None:
+    text = load_hooks().on_page_markdown(
+        read("docs/results.md"), page=types.SimpleNamespace(file=types.SimpleNamespace(src_uri="results.md"))
+    )
+    rows = re.findall(r"^\| [\w/.-]+ \| `.*$", text, re.MULTILINE)
+    assert len(rows) == len(tasks.load())
+    by_agent = {part.split("\n")[0]: part for part in text.split("\n## ")}
+    for task in tasks.load():
+        (row,) = (
+            row for row in by_agent[task.agent].splitlines() if row.startswith(f"| {task.environment} |")
+        )
+        assert f"| {task.num_env_steps:,} | {task.mean:,.1f} | {task.median:,.1f} |" in row
+        for run in task.runs:
+            assert f"{run.seed}: {run.score:,.1f} +- {run.std:,.1f}" in row
+        assert task.command(task.runs[0].seed) in by_agent[task.agent].splitlines()
 
 
 def test_links_of_an_included_page_are_pointed_from_the_page_it_is_in() -> None:

@@ -1,0 +1,168 @@
+import json
+import shlex
+import sys
+
+import pytest
+
+from minerva_acme.agents import registry
+from minerva_acme.cli import main, training
+from minerva_acme.experiments import tasks
+
+cli = sys.modules["minerva_acme.cli.main"]
+every_task = pytest.mark.parametrize(
+    "task", tasks.load(), ids=lambda task: f"{task.agent}-{task.environment}"
+)
+
+LONG = """
+[[task]]
+agent = "mpo"
+environment = "dm_control/manipulator/insert_ball"
+preset = "minerva"
+num_env_steps = 1_500_000
+settings = { policy_layer_sizes = [256, 256, 256], critic_layer_sizes = [512, 512, 256], discount = 0.995 }
+runs = [
+    { seed = 0, score = -12345.67, std = 1 }, { seed = 1, score = 0.04, std = 1 },
+    { seed = 2, score = 9.96, std = 1 }, { seed = 3, score = 8.5, std = 1 },
+    { seed = 4, score = 7.5, std = 1 }, { seed = 5, score = 12, std = 1 },
+]
+
+[[task]]
+agent = "ppo"
+environment = "Pendulum-v1"
+preset = "default"
+num_env_steps = 2_048
+settings = { rollout_steps = 64, num_epochs = 1 }
+runs = [{ seed = 0, score = -1100.0, std = 1.0 }]
+"""
+
+
+@pytest.fixture
+def long_entries(monkeypatch):
+    """Entries with all that makes a row long, instead of the file's."""
+    monkeypatch.setattr(tasks, "load", lambda: tasks.parse(LONG))
+
+
+@every_task
+def test_the_command_of_an_entry_parses_to_its_settings(task):
+    program, *arguments = shlex.split(task.command(seed=7))
+    command = cli._parse(arguments)
+    assert program == "minerva"
+    assert (command.agent, command.env, command.preset) == (task.agent, task.environment, task.preset)
+    assert command.hyperparameters == task.make_config()
+    assert (command.run.num_env_steps, command.run.seed) == (task.num_env_steps, 7)
+
+
+@every_task
+def test_the_preset_task_is_the_entrys_settings_and_steps(task):
+    command = cli._parse(["train", task.agent, "--env", task.environment, "--preset", "task"])
+    assert command.hyperparameters == task.make_config()
+    assert command.run.num_env_steps == task.num_env_steps
+
+
+def test_the_command_of_an_entry_with_settings_of_every_kind_parses_to_them(monkeypatch):
+    text = LONG.replace(
+        "discount = 0.995", 'compile = true, critic_target = "n_step", action_penalty = false'
+    )
+    task = tasks.parse(text)[0]
+    command = cli._parse(shlex.split(task.command(0))[1:])
+    assert command.hyperparameters == task.make_config()
+    assert command.hyperparameters.compile and command.hyperparameters.critic_layer_sizes == (512, 512, 256)
+
+
+def test_flags_go_over_the_preset_task(long_entries):
+    words = "train ppo --preset=task --environment=gymnasium/Pendulum-v1 --num-epochs 3 --num_env_steps 99"
+    command = cli._parse(words.split())
+    assert (command.hyperparameters.num_epochs, command.hyperparameters.rollout_steps) == (3, 64)
+    assert command.run.num_env_steps == 99
+
+
+def test_where_there_is_no_entry_training_is_refused_with_the_way_out(
+    long_entries, tmp_path, monkeypatch, call
+):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = call("train", "ppo", "--env", "Pendulum-v0", "--preset", "task")
+    assert (status, out) == (2, "")
+    assert err == (
+        "minerva: ppo has no task preset for 'Pendulum-v0'; it has Pendulum-v1. Did you mean 'Pendulum-v1'? "
+        "For any environment there are the presets default, control, minerva."
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_an_environment_the_preset_task_asks_for_it(call):
+    status, _, err = call("train", "ppo", "--preset", "task")
+    assert status == 2
+    assert "--env" in err
+
+
+def test_steps_must_be_given_with_every_other_preset(call):
+    status, _, err = call("train", "ppo", "--env", "CartPole-v1", "--preset", "control")
+    assert status == 2
+    assert "--num-env-steps" in err
+
+
+def test_a_run_of_the_preset_task_goes_on_from_its_folder_when_the_entry_is_gone(
+    long_entries, tmp_path, monkeypatch, call
+):
+    run = tmp_path / "run"
+    words = ["train", "ppo", "--env", "Pendulum-v1", "--preset", "task", "--num-envs", 1, "--log", "csv"]
+    options = ["--num-env-steps", 64, "--evaluation-episodes", 1, "--minibatch-size", 32, "--directory", run]
+    assert call(*words, *options)[0] == 0
+    monkeypatch.setattr(tasks, "load", lambda: ())
+    status, out, _ = call("resume", run, "--num-env-steps", 128)
+    assert status == 0
+    assert "after 128 environment and" in out
+    hyperparameters = json.loads((run / "run.json").read_text())["hyperparameters"]
+    assert (hyperparameters["rollout_steps"], hyperparameters["num_epochs"]) == (64, 1)
+
+
+def test_the_steps_of_the_entry_are_what_is_trained(long_entries, monkeypatch):
+    calls = []
+    monkeypatch.setattr(training, "run", lambda **said: calls.append(said) or 0)
+    words = "train ppo --env Pendulum-v1 --preset task --seed 2 --log csv"
+    assert main(words.split()) == 0
+    (said,) = calls
+    options = said["options"]
+    assert (options.num_env_steps, options.seed, options.tensorboard) == (2_048, 2, False)
+    assert said["hyperparameters"] == tasks.find("ppo", "Pendulum-v1").make_config()
+
+
+def test_no_preset_has_the_name_that_looks_one_up():
+    assert all("task" not in entry.presets for entry in registry.AGENTS.values())
+
+
+def lines_of(capsys, *arguments):
+    assert main(["list", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_list_of_tasks_has_every_entry_in_80_columns_and_says_how_to_train(capsys):
+    head, *rows, advice = lines_of(capsys, "tasks")
+    assert max(map(len, (head, *rows, advice))) <= 80
+    begun = [row.split()[:3] for row in rows if not row.startswith(" ")]
+    assert begun == [[task.agent, task.preset, task.environment] for task in tasks.load()]
+    assert "minerva train AGENT --env ENVIRONMENT --preset task" in advice
+
+
+def test_what_is_long_in_the_list_of_tasks_goes_on_below(long_entries, capsys):
+    _, *rows, _ = lines_of(capsys, "tasks")
+    assert rows == [
+        "mpo   minerva  dm_control/manipulator/insert_ball   1.5M  -2051  -12346 0.0 10.0",
+        "                                                                 8.5 7.5 12.0",
+        "               --policy-layer-sizes 256 256 256 --critic-layer-sizes 512 512 256",
+        "                 --discount 0.995",
+        "ppo   default  Pendulum-v1                    2.048k  -1100  -1100",
+        "               --rollout-steps 64 --num-epochs 1",
+    ]
+
+
+def test_a_word_filters_the_list_of_tasks(capsys):
+    _, *rows, _ = lines_of(capsys, "tasks", "SwingUp")
+    wanted = [task.agent for task in tasks.load() if "swingup" in task.environment]
+    assert [row.split()[0] for row in rows if not row.startswith(" ")] == wanted
+
+
+def test_the_list_of_everything_has_the_tasks_too(capsys):
+    lines = lines_of(capsys)
+    assert "Tasks:" in lines
+    assert lines[-1].endswith("--preset task")

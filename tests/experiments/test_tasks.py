@@ -1,0 +1,178 @@
+import re
+
+import pytest
+
+from minerva_acme import environments
+from minerva_acme.agents import ppo, registry
+from minerva_acme.experiments import tasks
+
+ENTRY = """
+[[task]]
+agent = "ppo"
+environment = "CartPole-v1"
+preset = "control"
+num_env_steps = 1_000
+settings = { gae_lambda = 0.9, policy_layer_sizes = [32, 16], anneal_learning_rate = false }
+runs = [
+    { seed = 3, score = 10, std = 1.5 },
+    { seed = 4, score = 40.0, std = 0.0 },
+    { seed = 7, score = 20, std = 2 },
+]
+"""
+every_task = pytest.mark.parametrize(
+    "task", tasks.load(), ids=lambda task: f"{task.agent}-{task.environment}"
+)
+
+
+@every_task
+def test_an_entry_of_the_file_makes_a_config_that_differs_from_its_preset_by_its_settings(task):
+    config = task.make_config()
+    preset = registry.AGENTS[task.agent].presets[task.preset]
+    assert type(config) is registry.AGENTS[task.agent].config
+    differing = {name for name, value in vars(preset).items() if getattr(config, name) != value}
+    assert differing == set(task.settings)  # a setting that changes nothing would mislead
+
+
+@every_task
+def test_an_entry_of_the_file_is_of_an_environment_that_there_is(task):
+    assert task.environment in environments.list_environments()
+
+
+@every_task
+def test_an_entry_of_the_file_is_found_by_its_agent_and_environment(task):
+    assert tasks.find(task.agent, task.environment) is task
+    if not task.environment.startswith("dm_control/"):
+        assert tasks.find(task.agent, f"gymnasium/{task.environment}") is task
+
+
+def test_the_file_has_the_runs_that_the_pages_state():
+    scores = {(task.agent, task.environment): [run.score for run in task.runs] for task in tasks.load()}
+    assert scores["vmpo", "CartPole-v1"] == [500.0, 487.7, 500.0]
+    assert scores["ppo", "dm_control/cartpole/swingup"] == [851.7, 863.6, 818.5]
+    assert scores["mpo", "dm_control/cartpole/swingup"] == [855.5, 873.3, 853.5]
+
+
+def test_an_entry_is_read_with_what_it_says():
+    (task,) = tasks.parse(ENTRY)
+    assert task.make_config() == ppo.PPOConfig(
+        num_environments=4,
+        rollout_steps=4096,
+        minibatch_size=128,
+        gae_lambda=0.9,
+        policy_layer_sizes=(32, 16),
+        anneal_learning_rate=False,
+    )
+    assert task.runs[0] == tasks.Run(seed=3, score=10.0, std=1.5)
+    assert task.mean == pytest.approx(70 / 3)
+    assert task.median == 20.0
+    assert task.command(5) == (
+        "minerva train ppo --env CartPole-v1 --preset control --gae-lambda 0.9 --policy-layer-sizes 32 16 "
+        "--no-anneal-learning-rate --num-env-steps 1000 --seed 5"
+    )
+
+
+def test_an_entry_cannot_be_changed_behind_its_readers():
+    (task,) = tasks.parse(ENTRY)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        task.settings["gae_lambda"] = 0.5
+
+
+KEYS = "The keys must be agent, environment, preset, num_env_steps, runs, settings, got"
+MISTAKES = {
+    "an agent": ('"ppo"', '"pop"', "`agent` must be one of mpo, vmpo, ppo, got 'pop'."),
+    "a preset": (
+        '"control"',
+        '"contrl"',
+        "`preset` must be one of default, control, minerva, got 'contrl'.",
+    ),
+    "a setting": (
+        "gae_lambda",
+        "gae_lamda",
+        "`settings` must be fields of PPOConfig, got 'gae_lamda'. Did you mean 'gae_lambda'?",
+    ),
+    "a setting of another agent": (
+        "gae_lambda",
+        "retrace_mc_actions",
+        "`settings` must be fields of PPOConfig, got 'retrace_mc_actions'.",
+    ),
+    "a value out of range": ("0.9", "1.9", "`gae_lambda` must be in [0, 1], got 1.9."),
+    "a value of another type": (
+        "0.9",
+        '"0.9"',
+        "`settings` must have values of their fields' types: "
+        "'<=' not supported between instances of 'int' and 'str'.",
+    ),
+    "a key": ("num_env_steps", "num_steps", f"{KEYS} no num_env_steps and also num_steps."),
+    "a key too much": ("num_env_steps", "notes = 1\nnum_env_steps", f"{KEYS} also notes."),
+    "steps": ("1_000", "0", "`num_env_steps` must be >= 1, got 0."),
+    "steps that are not whole": ("1_000", "1e3", "`num_env_steps` must not be a float, got 1000.0."),
+    "a run's key": (
+        "std = 1.5",
+        "stdev = 1.5",
+        "The keys must be seed, score, std, got no std and also stdev.",
+    ),
+    "a score": (
+        "score = 10",
+        "score = nan",
+        "`runs` must have a seed >= 0, a finite score and a std >= 0, got Run(seed=3, score=nan, std=1.5).",
+    ),
+    "a seed twice": ("seed = 4", "seed = 3", "`runs` must have seeds of their own, got [3, 3, 7]."),
+    "no runs": (
+        ENTRY[ENTRY.index("runs = ") :],
+        "runs = []",
+        "`runs` must hold at least one run. Train it, then note what it reached.",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_wrong_entry_is_refused_by_its_name(what):
+    before, after, message = MISTAKES[what]
+    assert before in ENTRY
+    text = ENTRY.replace(before, after, 1)
+    agent = re.search('agent = "(.*)"', text)[1]
+    with pytest.raises(ValueError) as raised:
+        tasks.parse(text)
+    assert str(raised.value) == f"Task 1 ({agent} on CartPole-v1): {message}"
+
+
+def test_an_entry_that_is_there_twice_is_refused_by_its_name():
+    other = ENTRY.replace("CartPole-v1", "Acrobot-v1")
+    assert len(tasks.parse(ENTRY + other)) == 2
+    message = r"^Task 3 \(ppo on CartPole-v1\): it is there twice\. Put all runs into one entry\.$"
+    with pytest.raises(ValueError, match=message):
+        tasks.parse(ENTRY + other + ENTRY)
+
+
+def test_what_stands_outside_the_entries_is_refused():
+    with pytest.raises(ValueError, match=r"^Entries must be tables \[\[task\]\], got tsak beside them\.$"):
+        tasks.parse(ENTRY.replace("[[task]]", "[[tsak]]"))
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """These entries instead of the file's."""
+    text = ENTRY + ENTRY.replace("CartPole-v1", "dm_control/walker/walk")
+    monkeypatch.setattr(tasks, "load", lambda: tasks.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("environment", "hint"),
+    [
+        ("cartpole-v1", "Did you mean 'CartPole-v1'? "),
+        ("dm_control/walker/wlak", "Did you mean 'dm_control/walker/walk'? "),
+        ("dm_control/fish/swim", ""),
+    ],
+)
+def test_where_there_is_no_entry_the_known_and_the_near_ones_are_named(known, environment, hint):
+    with pytest.raises(ValueError) as raised:
+        tasks.find("ppo", environment)
+    assert str(raised.value) == (
+        f"ppo has no task preset for '{environment}'; it has CartPole-v1, dm_control/walker/walk. {hint}"
+        "For any environment there are the presets default, control, minerva."
+    )
+
+
+def test_an_agent_without_entries_says_so(known):
+    with pytest.raises(ValueError, match=r"^mpo has no task preset for 'CartPole-v1'; it has none\. For any"):
+        tasks.find("mpo", "CartPole-v1")
