@@ -7,7 +7,7 @@ of them evaluates; each keeps the returns of its episodes. Observations and rewa
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -46,11 +46,17 @@ def _make(environment_id: str, num_environments: int) -> Iterator[frame.Variants
         variants["ours, memory"] = make_ours(environment_id, num_environments, "memory", stack)
         with contextlib.suppress(ImportError):
             variants["ours, Reverb"] = make_ours(environment_id, num_environments, "reverb", stack)
+        # Beside them, not against them: the same rollouts, V-MPO's own 16 gradient steps on each.
+        variants["V-MPO, memory"] = make_ours(environment_id, num_environments, "memory", stack, agent="vmpo")
         yield variants
 
 
 def make_ours(
-    environment_id: str, num_environments: int, replay: str, stack: contextlib.ExitStack
+    environment_id: str,
+    num_environments: int,
+    replay: str,
+    stack: contextlib.ExitStack,
+    agent: Literal["ppo", "vmpo"] = "ppo",
 ) -> Callable[[], None]:
     """An iteration of the parts that `experiments.run_experiment` puts together, in its order."""
     from minerva_acme import (
@@ -61,20 +67,22 @@ def make_ours(
         vector_environment_loop,
         vector_environments,
     )
-    from minerva_acme.agents import ppo
+    from minerva_acme.agents import ppo, vmpo
     from minerva_acme.replay import backends
 
-    config = ppo.PPOConfig(
-        num_environments=num_environments,
-        rollout_steps=ROLLOUT_STEPS,
-        minibatch_size=MINIBATCH_SIZE,
-        num_epochs=NUM_EPOCHS,
-        policy_layer_sizes=LAYER_SIZES,
-        value_layer_sizes=LAYER_SIZES,
-        target_kl=None,
-        anneal_learning_rate=False,
-    )
-    builder = ppo.PPOBuilder(config)
+    sizes: dict[str, Any] = {
+        "num_environments": num_environments,
+        "rollout_steps": ROLLOUT_STEPS,
+        "policy_layer_sizes": LAYER_SIZES,
+        "value_layer_sizes": LAYER_SIZES,
+        "anneal_learning_rate": False,
+    }
+    builder: Any
+    if agent == "ppo":
+        config = ppo.PPOConfig(**sizes, num_epochs=NUM_EPOCHS, minibatch_size=MINIBATCH_SIZE, target_kl=None)
+        builder = ppo.PPOBuilder(config)
+    else:
+        builder = vmpo.VMPOBuilder(vmpo.VMPOConfig(**sizes))
 
     def make_environment(seed: int) -> Any:
         return environments.make_training_environment(f"gymnasium/{environment_id}", seed=seed)
