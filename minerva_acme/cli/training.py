@@ -9,7 +9,7 @@ from typing import Any
 from rich import console as rich_console
 from rich import table as rich_table
 
-from minerva_acme import environments, experiments, specs
+from minerva_acme import environments, experiments, showing, specs
 from minerva_acme.cli import progress, runs
 from minerva_acme.experiments import checkpointing
 
@@ -33,6 +33,8 @@ def run(
         hyperparameters=dataclasses.asdict(hyperparameters),
         options=dataclasses.asdict(options),
     )
+    # Before anything else, since drawing depends on how MuJoCo is first imported.
+    film_episode = showing.make_filmer(environment_id) if options.evaluation_video else None
     # A wrong id or an unfit environment is told before a folder is made for it.
     builder = description.make_builder()
     make_environment = environments.make_training_environment
@@ -54,6 +56,7 @@ def run(
         environment_factory=lambda seed: make_environment(environment_id, seed=seed),
         directory=directory,
         description=dataclasses.asdict(description),
+        film_episode=film_episode,
         **{field.name: getattr(options, field.name) for field in dataclasses.fields(options)},
     )
     target_kl = getattr(hyperparameters, "target_kl", None)
@@ -84,9 +87,12 @@ def resume(
     """
     description = runs.read(directory)
     changes = {"num_env_steps": num_env_steps, "device": device}
-    values = {**description.options, **{name: v for name, v in changes.items() if v is not None}}
+    values = {"evaluation_video": False, **description.options}
+    values |= {name: v for name, v in changes.items() if v is not None}
     if log is not None:
         values |= {"tensorboard": "tensorboard" in log, "wandb": "wandb" in log}
+        # Where there is no longer anything to show films, none are made.
+        values["evaluation_video"] &= values["tensorboard"] or values["wandb"]
     if "num_env_steps" not in values:
         raise ValueError(
             f"{directory} was trained by a version that did not note how long to train. "

@@ -1,25 +1,22 @@
 """`minerva video`."""
 
 import contextlib
-import functools
 import pathlib
 import tempfile
 from collections.abc import Sequence
-from typing import Any
 
 import dm_env
 import numpy as np
 from rich import console as rich_console
 from rich import progress as rich_progress
 
-from minerva_acme import environments, experiments, wrappers
+from minerva_acme import environments, experiments
 from minerva_acme.cli import runs
 from minerva_acme.experiments import checkpointing
 from minerva_acme.showing import recording
 from minerva_acme.wrappers import rendering
 
 _FORMATS = ("mp4", "gif")
-_DM_CONTROL_SIZE = 480, 640  # height, width
 
 
 def run(
@@ -60,7 +57,7 @@ def run(
     files = _files(out or directory / "videos" / checkpoint.name, formats)
     recording.choose_renderer()
     builder = description.make_builder()
-    settings, render = _drawing(description.environment, camera, height, width)
+    settings, render = recording.drawing(description.environment, camera, height, width)
 
     def make(episode_seed: int) -> dm_env.Environment:
         try:
@@ -134,24 +131,3 @@ def _files(out: pathlib.Path, formats: Sequence[str]) -> dict[str, pathlib.Path]
     if unknown or not wanted:
         raise ValueError(f"`format` must be of {', '.join(_FORMATS)}, got {', '.join(unknown) or 'none'}.")
     return {name: out.with_name(f"{out.name.removesuffix(out.suffix)}.{name}") for name in wanted}
-
-
-def _drawing(
-    environment_id: str, camera: int | str | None, height: int | None, width: int | None
-) -> tuple[dict[str, Any], functools.partial[np.ndarray]]:
-    """Returns what the environment is made with, and what draws it."""
-    for name, pixels in (("height", height), ("width", width)):
-        if pixels is not None and pixels < 1:
-            raise ValueError(f"`{name}` must be >= 1 pixel, got {pixels}.")
-    if environment_id.startswith("dm_control/"):
-        render = functools.partial(
-            wrappers.render_frame,
-            height=height or _DM_CONTROL_SIZE[0],
-            width=width or _DM_CONTROL_SIZE[1],
-            camera_id=0 if camera is None else camera,
-        )
-        return {}, render
-    camera_name = "camera_id" if isinstance(camera, int) else "camera_name"
-    chosen = {"height": height, "width": width, camera_name: camera}
-    settings = {name: value for name, value in chosen.items() if value is not None}
-    return {"render_mode": "rgb_array", **settings}, functools.partial(wrappers.render_frame)

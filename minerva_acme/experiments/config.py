@@ -8,11 +8,15 @@ from typing import Any, Literal
 import dm_env
 import torch
 
-from minerva_acme import builders, environment_loop
+from minerva_acme import builders, core, environment_loop
 from minerva_acme.replay import backends
 
 EnvironmentFactory = Callable[[int], dm_env.Environment]
 """Makes an environment, wrapped as the agent needs it, from a seed."""
+
+EpisodeFilmer = Callable[[core.Actor, int, Callable[[], bool]], bytes | None]
+"""Lets an actor play in an environment made for it from a seed, and returns the film as an animated gif;
+None if the function, asked in between, said to stop."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,9 @@ class RunOptions:
     """Environment steps between evaluations; 0: only before and after training."""
     evaluation_episodes: int = 10
     """Episodes that an evaluation averages."""
+    evaluation_video: bool = False
+    """Whether TensorBoard (and Weights & Biases) show a film of each evaluation's first episode, which is
+    played once more to draw it: its first 10 seconds in real time, at most 320 pixels wide."""
     checkpoint_period: int = 10_000
     """Environment steps between checkpoints; 0: only at the end and when interrupted."""
     checkpoint_replay: bool = True
@@ -52,6 +59,11 @@ class RunOptions:
         for name in ("seed", "evaluation_period", "checkpoint_period", "log_period_seconds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must be >= 0, got {getattr(self, name)}.")
+        if self.evaluation_video and not (self.tensorboard or self.wandb):
+            raise ValueError(
+                "`evaluation_video` must be False where neither TensorBoard nor Weights & Biases is logged "
+                "to, got True. Log to one of them, or leave it out."
+            )
         if self.replay not in ("auto", "reverb", "memory"):
             raise ValueError(f"`replay` must be one of auto, reverb and memory, got '{self.replay}'.")
         if self.replay == "reverb" and not backends.is_reverb_installed():
@@ -92,4 +104,15 @@ class ExperimentConfig(RunOptions):
     observers: Sequence[environment_loop.Observer] = ()
     """Look on in training and add their metrics to each episode's row; see `minerva_acme.observers`."""
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What the run is, such as its hyperparameters: TensorBoard and Weights & Biases show it."""
+    """What the run is, such as its hyperparameters: TensorBoard and Weights & Biases show it. All but
+    `options`, which may change when a run goes on, is in TensorBoard's table of runs."""
+    film_episode: EpisodeFilmer | None = None
+    """Makes the films of `evaluation_video`: `showing.make_filmer(environment_id)` or a function of yours."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.evaluation_video and self.film_episode is None:
+            raise ValueError(
+                "`film_episode` must be given with `evaluation_video`, got None. "
+                "minerva_acme.showing.make_filmer(environment_id) makes one."
+            )

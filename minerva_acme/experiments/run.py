@@ -17,6 +17,7 @@ import tree
 
 from minerva_acme import (
     actors,
+    builders,
     core,
     counting,
     environment_loop,
@@ -159,6 +160,15 @@ class _Run:
             self._wandb = resources.enter_context(
                 loggers.WandbRun(self._directory, config=dict(config.description))
             )
+        self._evaluation_events = None
+        if config.tensorboard:
+            self._evaluation_events = loggers.TensorBoardLogger(
+                self._directory / "tensorboard",
+                "evaluator",
+                "actor_steps",
+                group="evaluator",
+                hyperparameters=_hyperparameters(config.description),
+            )
         self._loggers = {
             label: resources.enter_context(self._make_logger(label, steps_key))
             for label, steps_key in (
@@ -184,6 +194,11 @@ class _Run:
         self._greedy_policy = builder.make_policy(
             networks, spec, self._seeds.generator("evaluation"), evaluation=True
         )
+        self._film_policy = None
+        if config.evaluation_video:
+            self._film_policy = builder.make_policy(
+                networks, spec, self._seeds.generator("film"), evaluation=True
+            )
         self._adders = [
             resources.enter_context(builder.make_adder(self._client, spec))
             for _ in range(builder.num_environments)
@@ -314,21 +329,23 @@ class _Run:
         actor = actors.RandomActor(self._spec.actions, seed=self._seeds.number("random"))
         self._random = self._play(actor, stop)
         if self._random is not None:
-            self._before = self._play(self._greedy_actor(), stop)
+            self._before = self._play(self._actor_of(self._greedy_policy), stop)
         if self._before is not None:
             self._log_evaluation(self._before)
+            self._film(stop)
 
     def _evaluate(self, stop: signals.StopRequest) -> None:
         if self._latest is not None and self._latest[0] == self._env_steps:
             return
-        result = self._play(self._greedy_actor(), stop)
+        result = self._play(self._actor_of(self._greedy_policy), stop)
         if result is not None:
             self._latest = (self._env_steps, result)
             self._log_evaluation(result)
+            self._film(stop)
             self._report("evaluate")
 
-    def _greedy_actor(self) -> core.Actor:
-        actor = self._config.builder.make_actor(self._greedy_policy, self._learner)
+    def _actor_of(self, policy: builders.AgentPolicy) -> core.Actor:
+        actor = self._config.builder.make_actor(policy, self._learner)
         actor.update(wait=True)
         return actor
 
@@ -336,10 +353,38 @@ class _Run:
         self._report("evaluate")
         # A fresh environment, seeded by the step it is for: nothing of it needs to be saved, and
         # nothing that it does touches training.
-        environment = self._config.environment_factory(self._seeds.number("evaluation", self._env_steps))
+        environment = self._config.environment_factory(self._evaluation_seed)
         with contextlib.closing(environment):
             return evaluation.evaluate(
                 environment, actor, self._config.evaluation_episodes, should_stop=lambda: bool(stop)
+            )
+
+    @property
+    def _evaluation_seed(self) -> int:
+        return self._seeds.number("evaluation", self._env_steps)
+
+    def _film(self, stop: signals.StopRequest) -> None:
+        """Films the first episode of the evaluation that was just made.
+
+        It is played once more, in an environment and with a policy of its own, so that a run with films
+        is, bit for bit, the one without.
+        """
+        if self._film_policy is None or stop:
+            return
+        assert self._config.film_episode is not None
+        actor = self._actor_of(self._film_policy)
+        try:
+            gif = self._config.film_episode(actor, self._evaluation_seed, lambda: bool(stop))
+        except (OSError, ValueError) as error:  # that it can be drawn was seen before: no reason to stop
+            _logger.warning("no film of the evaluation at %d steps: %s", self._env_steps, error)
+            return
+        if gif is None:
+            return
+        if self._evaluation_events is not None:
+            self._evaluation_events.write_film("evaluation/video", gif, step=self._env_steps)
+        if self._wandb is not None:
+            self._wandb.write_film(
+                "evaluation/video", gif, steps_key="evaluator/actor_steps", step=self._env_steps
             )
 
     def _log_evaluation(self, result: evaluation.Evaluation) -> None:
@@ -444,7 +489,7 @@ class _Run:
             label,
             steps_key=steps_key,
             terminal=False,
-            tensorboard=self._config.tensorboard,
+            tensorboard=self._config.tensorboard and label != "evaluator",
             others=self._other_loggers(label, steps_key),
             # Every episode and evaluation is a row; of learner steps there are too many.
             time_delta=self._config.log_period_seconds if label == "learner" else 0.0,
@@ -452,9 +497,19 @@ class _Run:
 
     def _other_loggers(self, label: str, steps_key: str) -> list[loggers.Logger]:
         others: list[loggers.Logger] = [self._newest_row] if label == "learner" else []
+        if label == "evaluator" and self._evaluation_events is not None:
+            others.append(self._evaluation_events)
         if self._wandb is not None:
             others.append(self._wandb.make_logger(label, steps_key))
         return others
+
+
+def _hyperparameters(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells a run from others, by short names; the options may change when it goes on."""
+    values = {
+        name: value for name, value in description.items() if name not in ("hyperparameters", "options")
+    }
+    return {**values, **description.get("hyperparameters", {})}
 
 
 def _pack(result: evaluation.Evaluation | None) -> Any:

@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from minerva_acme.loggers import base
 
 _file_numbers = itertools.count()
+_GIF_SIZE_AT = 6  # bytes from the start of a gif
+_RGB = 3  # as TensorBoard numbers colour spaces
 
 
 class TensorBoardLogger(base.Logger):
@@ -20,6 +23,11 @@ class TensorBoardLogger(base.Logger):
     (seconds, hundreds of megabytes) and hold rows back for minutes: here a row is with the operating
     system when `write` returns. The first row of a continued run hides what an earlier process wrote
     at the same step or later. Strings are left to other loggers.
+
+    Hyperparameters go into the same run, for TensorBoard's HPARAMS page: a line of its table has those
+    of one run and the last of each number logged here, so that runs are compared by them. The table's
+    columns are left to TensorBoard, which takes those of all runs together; written, as torch's
+    `add_hparams` does, they would be those of one run, and hide what others have besides.
     """
 
     def __init__(
@@ -28,6 +36,7 @@ class TensorBoardLogger(base.Logger):
         label: str,
         steps_key: str,
         group: str | None = None,
+        hyperparameters: Mapping[str, Any] | None = None,
     ) -> None:
         """Makes an event file.
 
@@ -36,6 +45,9 @@ class TensorBoardLogger(base.Logger):
             label: the run within it.
             steps_key: the value of each row that it is drawn against.
             group: begins the names that have no group of their own: `return` becomes `<group>/return`.
+            hyperparameters: what tells this run from others, written beside the first row; what is neither
+                number nor string is shown as text. TensorBoard shows those that it read first, so that
+                what may change when the run goes on does not belong here.
         """
         from tensorboard.compat.proto import event_pb2, summary_pb2
 
@@ -43,23 +55,20 @@ class TensorBoardLogger(base.Logger):
         self._summaries: Any = summary_pb2
         self._steps_key = steps_key
         self._group = group
+        self._hyperparameters = dict(hyperparameters or {})
         self._events_file = _EventFile(pathlib.Path(directory) / label)
         self.path = self._events_file.path
         self._is_first = True
 
     def write(self, values: Mapping[str, Any]) -> None:
         row = base.to_plain(values)
-        if self._events_file.is_closed:
-            raise ValueError(f"The logger of {self.path} is closed.")
+        self._check_open()
         if self._steps_key not in row:
             raise ValueError(
                 f"A row for TensorBoard must hold `{self._steps_key}`, its `steps_key`, got {sorted(row)}."
             )
         step = int(row[self._steps_key])
-        if self._is_first:
-            start = self._events.SessionLog(status=self._events.SessionLog.START)
-            self._events_file.write(step=step, session_log=start)
-            self._is_first = False
+        self._begin(step)
         scalars = [
             self._summaries.Summary.Value(tag=self._tag(name), simple_value=value)
             for name, value in row.items()
@@ -67,8 +76,47 @@ class TensorBoardLogger(base.Logger):
         ]
         self._events_file.write(step=step, summary=self._summaries.Summary(value=scalars))
 
+    def write_film(self, name: str, gif: bytes, *, step: int) -> None:
+        """Writes a film, which the IMAGES page plays.
+
+        Args:
+            name: of the film; as a row's, it gets the logger's group if it has none.
+            gif: an animated gif, whole.
+            step: what it is shown at.
+
+        Raises:
+            ValueError: it is no gif, or the logger is closed.
+        """
+        self._check_open()
+        if not gif.startswith(b"GIF8"):
+            raise ValueError(
+                f"`gif` must be the bytes of a gif, got {gif[:4]!r}. `showing` makes such films."
+            )
+        self._begin(step)
+        width, height = struct.unpack_from("<HH", gif, _GIF_SIZE_AT)
+        image = self._summaries.Summary.Image(
+            width=width, height=height, colorspace=_RGB, encoded_image_string=gif
+        )
+        value = self._summaries.Summary.Value(tag=self._tag(name), image=image)
+        self._events_file.write(step=step, summary=self._summaries.Summary(value=[value]))
+
     def close(self) -> None:
         self._events_file.close()
+
+    def _check_open(self) -> None:
+        if self._events_file.is_closed:
+            raise ValueError(f"The logger of {self.path} is closed.")
+
+    def _begin(self, step: int) -> None:
+        if not self._is_first:
+            return
+        self._is_first = False
+        start = self._events.SessionLog(status=self._events.SessionLog.START)
+        self._events_file.write(step=step, session_log=start)
+        if self._hyperparameters:
+            # After the start, which hides what was written at this step before.
+            summary = self._summaries.Summary(value=[_session(self._hyperparameters)])
+            self._events_file.write(step=step, summary=summary)
 
     def _tag(self, name: str) -> str:
         return name if self._group is None or "/" in name else f"{self._group}/{name}"
@@ -96,6 +144,27 @@ def write_description(directory: str | os.PathLike[str], description: Mapping[st
     file = _EventFile(pathlib.Path(directory) / "description")
     file.write(step=0, summary=summaries.Summary(value=[value]))
     file.close()
+
+
+def _session(hyperparameters: Mapping[str, Any]) -> Any:
+    """The value that makes a run a line of the HPARAMS page's table."""
+    from tensorboard.compat.proto import summary_pb2
+    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+    summaries: Any = summary_pb2
+    info = plugin_data_pb2.SessionStartInfo(start_time_secs=time.time())
+    for name, value in _flat(hyperparameters):
+        if isinstance(value, bool):  # an int, too
+            info.hparams[name].bool_value = value
+        elif isinstance(value, int | float):
+            info.hparams[name].number_value = value
+        else:
+            info.hparams[name].string_value = str(value)
+    return summaries.Summary.Value(
+        tag=metadata.SESSION_START_INFO_TAG,
+        metadata=metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(session_start_info=info)),
+        tensor=metadata.NULL_TENSOR,
+    )
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,5 +1,6 @@
 """Rows to Weights & Biases."""
 
+import io
 import os
 import pathlib
 import uuid
@@ -61,6 +62,13 @@ class WandbRun:
         """Makes a logger whose rows appear as `<label>/<name>`, drawn against `<label>/<steps_key>`."""
         self._run.define_metric(f"{label}/*", step_metric=f"{label}/{steps_key}")
         return _WandbLogger(self._run, label)
+
+    def write_film(self, name: str, gif: bytes, *, steps_key: str, step: int) -> None:
+        """Shows an animated gif as `name`, drawn against `steps_key`, of which this is the value."""
+        import wandb
+
+        self._run.define_metric(name, step_metric=steps_key)
+        self._run.log({name: wandb.Video(io.BytesIO(gif), format="gif"), steps_key: step})
 
     def close(self) -> None:
         """Waits until everything is sent or written; closing twice is fine."""

@@ -9,6 +9,7 @@ from minerva_acme.showing.curves import (
     read_curve,
     thin,
 )
+from minerva_acme.showing.filming import Filmer, make_filmer
 from minerva_acme.showing.panels import Group, Panel, describe_seeds, make_group
 from minerva_acme.showing.statistics import (
     Interval,
@@ -20,6 +21,7 @@ from minerva_acme.showing.statistics import (
 __all__ = [
     "Curve",
     "Curves",
+    "Filmer",
     "Group",
     "Interval",
     "Panel",
@@ -28,6 +30,7 @@ __all__ = [
     "bootstrap_interval",
     "describe_seeds",
     "interquartile_mean",
+    "make_filmer",
     "make_group",
     "nominal_coverage",
     "published_curves",

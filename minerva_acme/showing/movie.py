@@ -143,7 +143,9 @@ class MovieWriter:
         return OSError(f"{self._path} could not be written: {words or 'the encoder stopped'}")
 
 
-def write_gif(movie: pathlib.Path, path: pathlib.Path, *, frames_per_second: float) -> None:
+def write_gif(
+    movie: pathlib.Path, path: pathlib.Path, *, frames_per_second: float, width: int | None = None
+) -> None:
     """Turns an mp4 into a gif that plays at the same speed, over and over.
 
     A gif's pictures stay for whole hundredths of a second, and browsers want at least two: at more than
@@ -153,24 +155,31 @@ def write_gif(movie: pathlib.Path, path: pathlib.Path, *, frames_per_second: flo
         movie: what `MovieWriter` wrote.
         path: of the gif.
         frames_per_second: of the movie.
+        width: pixels that a wider one is shrunk to; None: as it is.
 
     Raises:
         OSError: the encoder failed; the message is its own.
     """
-    every = -(-frames_per_second // _MAX_GIF_FRAMES_PER_SECOND)
-    rate = f"fps={_rate(frames_per_second / every)}"
+    filters = f"fps={_rate(frames_per_second / gif_period(frames_per_second))}"
+    if width is not None:
+        filters += f",scale='min(iw,{width})':-1:flags=area"
     unfinished = path.with_name(f".unfinished-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory() as folder:
             # The 256 colours first: in one pass, all pictures would wait for them in memory.
             palette = os.path.join(folder, "palette.png")
-            _run("-i", str(movie), "-vf", f"{rate},palettegen=stats_mode=diff", palette)
-            dithered = f"[0:v]{rate}[x];[x][1:v]paletteuse=dither=bayer:bayer_scale=5:diff_mode=rectangle"
+            _run("-i", str(movie), "-vf", f"{filters},palettegen=stats_mode=diff", palette)
+            dithered = f"[0:v]{filters}[x];[x][1:v]paletteuse=dither=bayer:bayer_scale=5:diff_mode=rectangle"
             _run("-i", str(movie), "-i", palette, "-lavfi", dithered, "-loop", "0", str(unfinished))
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def gif_period(frames_per_second: float) -> int:
+    """Returns which of the pictures of a film a gif shows: every one, every second, ..."""
+    return -int(-frames_per_second // _MAX_GIF_FRAMES_PER_SECOND)
 
 
 def annotate(frame: np.ndarray, text: str) -> np.ndarray:

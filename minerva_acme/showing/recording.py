@@ -1,11 +1,12 @@
 """The best of several episodes, found without drawing and drawn when it is known."""
 
+import functools
 import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
@@ -15,6 +16,7 @@ from minerva_acme import types, wrappers
 _BACKENDS = ("egl", "osmesa")  # that need no display
 _PROBE = "import mujoco; context = mujoco.GLContext(8, 8); context.make_current(); context.free()"
 _PROBE_SECONDS = 60.0
+_DM_CONTROL_SIZE = 480, 640  # height, width
 
 
 class Episode(NamedTuple):
@@ -26,7 +28,7 @@ class Episode(NamedTuple):
 
 
 class DrawingWrapper(wrappers.EnvironmentWrapper):
-    """Hands on a picture of each timestep as it comes, with the return so far, and keeps none."""
+    """Hands on pictures of an episode as they come, with the return so far, and keeps none."""
 
     def __init__(
         self,
@@ -34,6 +36,7 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
         *,
         render: Callable[[dm_env.Environment], np.ndarray],
         on_frame: Callable[[np.ndarray, float], None],
+        every: int = 1,
     ) -> None:
         """Initialises the wrapper.
 
@@ -41,11 +44,14 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
             environment: what to wrap and draw; its rewards are single numbers.
             render: draws it, uint8 [height, width, 3].
             on_frame: receives each picture, and the undiscounted sum of the rewards so far.
+            every: draws FIRST, then each such timestep.
         """
         super().__init__(environment)
         self._render = render
         self._on_frame = on_frame
+        self._every = every
         self._return = 0.0
+        self._steps = 0
 
     def reset(self) -> dm_env.TimeStep:
         return self._draw(self._environment.reset())
@@ -54,8 +60,12 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
         return self._draw(self._environment.step(action))
 
     def _draw(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        self._return = 0.0 if timestep.first() else self._return + float(timestep.reward)
-        self._on_frame(_try_to_render(self._render, self._environment), self._return)
+        if timestep.first():
+            self._return, self._steps = 0.0, 0
+        else:
+            self._return, self._steps = self._return + float(timestep.reward), self._steps + 1
+        if self._steps % self._every == 0:
+            self._on_frame(_try_to_render(self._render, self._environment), self._return)
         return timestep
 
 
@@ -89,6 +99,37 @@ def find_best(
         on_episode(index, episode, best)
     assert best is not None
     return best
+
+
+def drawing(
+    environment_id: str, camera: int | str | None, height: int | None, width: int | None
+) -> tuple[dict[str, Any], Callable[[dm_env.Environment], np.ndarray]]:
+    """Returns the settings that an environment to be drawn is made with, and what draws it.
+
+    Args:
+        environment_id: as `environments.make` takes it.
+        camera: number or name of a camera of the model; None: the environment's own choice.
+        height: pixels; None likewise.
+        width: pixels; None likewise.
+
+    Raises:
+        ValueError: a size is below 1.
+    """
+    for name, pixels in (("height", height), ("width", width)):
+        if pixels is not None and pixels < 1:
+            raise ValueError(f"`{name}` must be >= 1 pixel, got {pixels}.")
+    if environment_id.startswith("dm_control/"):
+        render = functools.partial(
+            wrappers.render_frame,
+            height=height or _DM_CONTROL_SIZE[0],
+            width=width or _DM_CONTROL_SIZE[1],
+            camera_id=0 if camera is None else camera,
+        )
+        return {}, render
+    camera_name = "camera_id" if isinstance(camera, int) else "camera_name"
+    chosen = {"height": height, "width": width, camera_name: camera}
+    settings = {name: value for name, value in chosen.items() if value is not None}
+    return {"render_mode": "rgb_array", **settings}, wrappers.render_frame
 
 
 def choose_renderer() -> None:

@@ -94,17 +94,17 @@ def test_only_what_was_asked_for_is_written(cartpole, drawn, tmp_path):
 
 
 def test_dm_control_is_drawn_in_the_size_and_by_the_camera_that_were_asked_for(tmp_path):
-    settings, render = video._drawing("dm_control/walker/walk", "side", 24, 32)
+    settings, render = recording.drawing("dm_control/walker/walk", "side", 24, 32)
     environment = environments.make("dm_control/walker/walk", 0, **settings)
     environment.reset()
     frame = render(environment)
     assert frame.shape == (24, 32, 3) and frame.max() > 0
-    _, back = video._drawing("dm_control/walker/walk", "back", 24, 32)
+    _, back = recording.drawing("dm_control/walker/walk", "back", 24, 32)
     assert not np.array_equal(back(environment), frame)
 
 
 def test_gymnasiums_mujoco_is_drawn_in_the_size_that_was_asked_for():
-    settings, render = video._drawing("InvertedPendulum-v5", None, 24, 32)
+    settings, render = recording.drawing("InvertedPendulum-v5", None, 24, 32)
     environment = environments.make("InvertedPendulum-v5", 0, **settings)
     environment.reset()
     frame = render(environment)
