@@ -10,7 +10,9 @@ from . import frame, replay_setup
 def make() -> Iterator[frame.Variants]:
     with contextlib.ExitStack() as stack:
         clients = stack.enter_context(replay_setup.stores())
-        yield {"ring": replay_setup.Ring().sample, **replay_setup.datasets(clients, stack)}
+        datasets = replay_setup.datasets(clients, stack)
+        bare = replay_setup.bare_sampler(clients["Reverb, in process"])
+        yield {"ring": replay_setup.Ring().sample, **datasets, "Reverb's sampler alone": bare}
 
 
 BENCHMARK = frame.Benchmark(

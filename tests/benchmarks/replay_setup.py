@@ -163,6 +163,18 @@ def stores() -> Iterator[dict[str, replay.ReplayClient]]:
         }
 
 
+def bare_sampler(client: replay.ReplayClient) -> Callable[[], object]:
+    """The items of a batch from Reverb's own sampler, one after the other and thrown away: its floor."""
+    assert isinstance(client, reverb_store.ReverbClient)
+    sampler = client._connection.client.NewSampler(TABLE, -1, 512)
+
+    def sample() -> None:
+        for _ in range(BATCH_SIZE):
+            sampler.GetNextTrajectory()
+
+    return sample
+
+
 def datasets(
     clients: dict[str, replay.ReplayClient], stack: contextlib.ExitStack
 ) -> dict[str, Callable[[], object]]:
