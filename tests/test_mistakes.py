@@ -6,6 +6,7 @@ import importlib
 import os
 import pathlib
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from minerva_acme import (
     experiments,
     learning,
     replay,
+    showing,
     specs,
     testing,
     types,
@@ -422,6 +424,46 @@ def a_device_that_torch_does_not_know(s):
 
 @mistake(
     ValueError,
+    "`film_episode` must be given with `evaluation_video`, got None. "
+    "minerva_acme.showing.make_filmer(environment_id) makes one.",
+)
+def films_without_what_films(s):
+    make_config(ppo.PPOBuilder(TINY_PPO), s.folder, evaluation_video=True, tensorboard=True)
+
+
+@mistake(
+    ValueError,
+    "Films need 'imageio_ffmpeg', which is not installed: pip install 'minerva-acme[video]', or train "
+    "without `evaluation_video`.",
+)
+def films_without_their_packages(s):
+    s.monkeypatch.delitem(sys.modules, "minerva_acme.showing.movie", raising=False)
+    s.monkeypatch.delattr(showing, "movie", raising=False)
+    s.monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    showing.Filmer(lambda seed: FLAT)
+
+
+@mistake(
+    ValueError,
+    "`environment` must be one that can be drawn on this machine, but that failed: no OpenGL here "
+    "(MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or OSMesa: apt-get install libegl1 "
+    "libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. A Gymnasium environment that "
+    "names a package needs that one.",
+)
+def films_on_a_machine_that_cannot_draw(s):
+    class Undrawable(testing.FakeEnvironment):
+        def control_timestep(self):
+            return 0.1
+
+        def render(self):
+            raise RuntimeError("no OpenGL here")
+
+    s.monkeypatch.delenv("MUJOCO_GL", raising=False)
+    showing.Filmer(lambda seed: Undrawable())
+
+
+@mistake(
+    ValueError,
     "`replay` is 'reverb' but Reverb is not installed, which has wheels for Python 3.11 on x86-64 "
     "Linux alone. Use 'memory', or an environment with that.",
 )
@@ -741,6 +783,78 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "`minerva train ppo` has no flag --num-env-step. Did you mean '--num-env-steps' or "
         "'--num-environments' or '--num-epochs'?",
     ),
+    "a flag before the command": (
+        "--device cpu train ppo",
+        2,
+        "`minerva` has no flag --device before a command. There are: minerva --help",
+    ),
+    "a count in words": (
+        "train ppo --env CartPole-v1 --num-env-steps many",
+        2,
+        "`--num-env-steps` must be a whole number, got 'many'.",
+    ),
+    "a count with an exponent": (
+        "train ppo --env CartPole-v1 --num-env-steps 1e6",
+        2,
+        "`--num-env-steps` must be a whole number, got '1e6'. Write 1000000.",
+    ),
+    "a count that may be left out": (
+        "resume <young> --num-env-steps 10k",
+        2,
+        "`--num-env-steps` must be a whole number, got '10k'.",
+    ),
+    "one of several sizes": (
+        "train ppo --env CartPole-v1 --num-env-steps 10 --policy-layer-sizes 64 6o",
+        2,
+        "`--policy-layer-sizes` must be a whole number, got '6o'.",
+    ),
+    "a number in words": (
+        "train ppo --env CartPole-v1 --num-env-steps 10 --discount high",
+        2,
+        "`--discount` must be a number, got 'high'.",
+    ),
+    "a place for logs misspelt": (
+        "train ppo --env CartPole-v1 --num-env-steps 10 --log csv,tensorbord",
+        2,
+        "`--log` must be one of csv, tensorboard, wandb, got 'tensorbord'. Did you mean 'tensorboard'?",
+    ),
+    "a place for a resumed run's logs": (
+        "resume <young> --log disk",
+        2,
+        "`--log` must be one of csv, tensorboard, wandb, got 'disk'.",
+    ),
+    "a format of films that there is not": (
+        "video <young> --format avi",
+        2,
+        "`--format` must be one of mp4, gif, got 'avi'.",
+    ),
+    "a run of no step": (
+        "train ppo --env CartPole-v1 --num-env-steps 0",
+        2,
+        "`num_env_steps` must be >= 1, got 0.",
+    ),
+    "a device that torch does not know": (
+        "train ppo --env CartPole-v1 --num-env-steps 10 --device gpu",
+        2,
+        "`device` must be like 'cpu', 'cuda', 'cuda:1' or 'auto', got 'gpu'.",
+    ),
+    "a hyperparameter out of range": (
+        "train ppo --env CartPole-v1 --num-env-steps 10 --discount 99",
+        2,
+        "`discount` must be in [0, 1], got 99.0.",
+    ),
+    "hyperparameters that do not fit together": (
+        "train mpo --env Pendulum-v1 --num-env-steps 10 --min-replay-size 10 --max-replay-size 5",
+        2,
+        "Learning would never start: `min_replay_size` 10 is above `max_replay_size` 5. Lower the first "
+        "or raise the second.",
+    ),
+    "films with nothing to show them": (
+        "train ppo --env CartPole-v1 --num-env-steps 10 --log csv --evaluation-video",
+        2,
+        "`evaluation_video` must be False where neither TensorBoard nor Weights & Biases is logged to, "
+        "got True. Log to one of them, or leave it out.",
+    ),
     "a flag of another agent": (
         "train mpo --env Pendulum-v1 --num-envs 4",
         2,
@@ -860,11 +974,35 @@ def test_a_mistake_is_answered_with_what_must_be_what_was_found_and_the_way_out(
     assert "<...>" in message or text == message
 
 
-def test_a_setting_out_of_range_is_told_with_the_parsers_own_words(capsys):
+# What the parser itself says: a part of it.
+PARSED = {
+    "train": "Missing from minerva train",
+    "train ppo --num-env-steps 10": "--env STR",
+    "train ppo --env CartPole-v1": "--num-env-steps INT",
+    "train ppo --env --num-env-steps 10": "Missing value for argument '--env'",
+    "train ppo more --env CartPole-v1 --num-env-steps 10": "Unrecognized options: more",
+    "train ppo --env CartPole-v1 --num-env-steps 10 --checkpoint-replay yes": "Unrecognized options: yes",
+    "resume": "Missing from minerva resume",
+    "resume one two": "Unrecognized options: two",
+    "eval one --explore yes": "Unrecognized options: yes",
+    "video one --camera": "Missing value for argument '--camera'",
+    "plot one --aggregate yes": "Unrecognized options: yes",
+    "list agents mpo more": "Unrecognized options: more",
+    "bench --seconds": "Missing value for argument '--seconds'",
+    "doctor here": "Unrecognized options: here",
+}
+
+
+@pytest.mark.parametrize("command", PARSED)
+def test_what_is_missing_or_too_much_is_told_once_and_nothing_of_the_parsers_insides(command, capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["train", "ppo", "--env", "CartPole-v1", "--num-env-steps", "0"])
+        main(command.split())
     assert stopped.value.code == 2
-    assert "`num_env_steps` must be >= 1, got 0." in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.count(PARSED[command]) == 1
+    assert f"minerva {command.split()[0]} --help" in error
+    for inside in ("tyro", "dummy", "Any", "NoneType", "class"):
+        assert inside not in error
 
 
 def test_the_tables_hold_what_people_get_wrong():

@@ -1,6 +1,8 @@
 """`minerva`: parses the command line and calls what it names."""
 
+import contextlib
 import dataclasses
+import io
 import logging
 import pathlib
 import sys
@@ -11,7 +13,17 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from minerva_acme.agents import registry
-from minerva_acme.cli import benchmarks, choices, doctor, evaluation, listing, plotting, training, video
+from minerva_acme.cli import (
+    benchmarks,
+    choices,
+    doctor,
+    evaluation,
+    listing,
+    plotting,
+    training,
+    values,
+    video,
+)
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import tasks
 from minerva_acme.replay import base as replay
@@ -250,23 +262,51 @@ def _run(command: Any) -> int:
 
 
 def _parse(arguments: list[str]) -> Any:
-    commands = _COMMANDS
-    if arguments and not arguments[0].startswith("-"):
-        name = choices.choose("command", arguments[0], _COMMANDS)
-        if name == "train":
-            commands = {**_COMMANDS, "train": _train_type(arguments)}
-        asked = f"minerva train {_agent(arguments)}" if name == "train" else f"minerva {name}"
-        arguments = _settle_flags(arguments, sorted(set(_flags(commands[name]))), asked)
-    union: Any = typing.Union[  # noqa: UP007 -- of a list
-        tuple(Annotated[command, tyro.conf.subcommand(name)] for name, command in commands.items())
-    ]
-    return tyro.cli(
-        union,
-        prog="minerva",
-        description="Reinforcement learning agents from interchangeable parts.",
-        args=arguments,
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-    )
+    if not arguments or arguments[0] in ("-h", "--help"):
+        union: Any = typing.Union[  # noqa: UP007 -- of a list
+            tuple(Annotated[command, tyro.conf.subcommand(name)] for name, command in _COMMANDS.items())
+        ]
+        return tyro.cli(
+            union,
+            prog="minerva",
+            description="Reinforcement learning agents from interchangeable parts.",
+            args=arguments,
+        )
+    if arguments[0].startswith("-"):
+        raise ValueError(f"`minerva` has no flag {arguments[0]} before a command. There are: minerva --help")
+    name = choices.choose("command", arguments[0], _COMMANDS)
+    command = _train_type(arguments) if name == "train" else _COMMANDS[name]
+    asked = f"minerva train {_agent(arguments)}" if name == "train" else f"minerva {name}"
+    hints = dict(_flags(command))
+    settled = _settle_flags(arguments[1:], sorted(hints), asked)
+    values.check(settled, hints)
+    return _parse_command(command, f"minerva {name}", settled)
+
+
+def _parse_command(command: type[Any], prog: str, arguments: Sequence[str]) -> Any:
+    """Parses what one command is given.
+
+    Raises:
+        ValueError: what the command's dataclasses say of the values; the parser would put its own
+            names before it.
+        SystemExit: of the parser, which said what it has to say.
+    """
+
+    def parse() -> Any:
+        return tyro.cli(command, prog=prog, args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            return parse()
+    except SystemExit as stopped:
+        if not stopped.code:  # --help
+            raise
+        cause = stopped.__context__
+        while cause is not None:
+            if isinstance(cause, ValueError):
+                raise cause from None
+            cause = cause.__context__
+    return parse()  # says it where it belongs, in its colours
 
 
 def _train_type(arguments: list[str]) -> type[Train]:
@@ -338,8 +378,8 @@ def _settle_flags(arguments: list[str], known: Sequence[str], command: str) -> l
 _BY_COMMAS = ("--log", "--format", "--published")
 
 
-def _flags(command: type[Any]) -> Iterator[str]:
-    """Yields the flags that a command's fields become, nested ones without a prefix."""
+def _flags(command: type[Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the flags that a command's fields become, nested ones without a prefix, and their types."""
     for name, hint in typing.get_type_hints(command, include_extras=True).items():
         if dataclasses.is_dataclass(hint):
             yield from _flags(hint)  # type: ignore[arg-type]
@@ -348,9 +388,9 @@ def _flags(command: type[Any]) -> Iterator[str]:
         if tyro.conf.Suppress in marks or tyro.conf.Positional in marks:
             continue
         flag = f"--{name.replace('_', '-')}"
-        yield flag
+        yield flag, hint
         if hint is bool:
-            yield f"--no-{name.replace('_', '-')}"
+            yield f"--no-{name.replace('_', '-')}", bool
 
 
 def _value_of(flag: str, arguments: list[str]) -> str | None:

@@ -121,7 +121,7 @@ def test_the_agent_may_stand_behind_its_flags():
 def test_no_two_flags_of_an_agent_have_one_name():
     # They have no prefixes: `--discount` is the agent's, `--seed` the run's.
     for agent in ("mpo", "vmpo", "ppo"):
-        flags = list(cli._flags(cli._train_type(["train", agent])))
+        flags = [flag for flag, _ in cli._flags(cli._train_type(["train", agent]))]
         assert len(flags) == len(set(flags)) > 30
 
 
@@ -131,7 +131,7 @@ def test_every_command_has_help_for_every_flag(command, call):
     assert status == 0
     words = command.split()
     kind = cli._train_type(words) if words[0] == "train" else cli._COMMANDS[words[0]]
-    for flag in cli._flags(kind):
+    for flag, _ in cli._flags(kind):
         assert flag in out, flag
 
 
@@ -196,11 +196,11 @@ MISTAKES = [
         "`minerva train mpo` has no flag --num-envs. Its agent plays one environment.",
     ),
     ("train mpo --env Pendulum-v1 --num-env-steps 1 --tensorboard", "has no flag --tensorboard."),
-    ("train mpo --env Pendulum-v1 --num-env-steps 1 --log csv,tensorbord", "invalid choice 'tensorbord'"),
+    ("train mpo --env Pendulum-v1 --num-env-steps 1 --log csv,tensorbord", "Did you mean 'tensorboard'?"),
     ("train mpo --env Pendulum-v1 --num-env-steps many", "many"),
     ("train mpo --env Pendulum-v1", "--num-env-steps"),
     ("train mpo --env Pendulum-v1 --num-env-steps 1 --device gpu", "`device` must be like 'cpu', 'cuda'"),
-    ("train mpo --env Pendulum-v1 --num-env-steps 1 --replay disk", "'auto', 'reverb', 'memory'"),
+    ("train mpo --env Pendulum-v1 --num-env-steps 1 --replay disk", "must be one of auto, reverb, memory, got 'disk'."),
     ("eval nowhere", "There is no run in nowhere: run.json is missing."),
     ("eval nowhere --episode 3", "`minerva eval` has no flag --episode. Did you mean '--episodes'"),
     ("resume nowhere", "There is no run in nowhere: run.json is missing."),

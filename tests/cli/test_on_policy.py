@@ -39,8 +39,6 @@ def test_on_policy_agents_are_trained_and_evaluated(tmp_path, capsys, agent, fla
 )
 def test_their_settings_are_checked(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as exit_:
-        main(["train", *arguments.split(), "--env", "CartPole-v1", "--num-env-steps", "64"])
-    assert exit_.value.code == 2
-    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert main(["train", *arguments.split(), "--env", "CartPole-v1", "--num-env-steps", "64"]) == 2
+    assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
