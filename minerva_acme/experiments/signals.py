@@ -4,8 +4,12 @@ import contextlib
 import logging
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
+
+# `timeout` and other supervisors send a signal to a process and to its group, which is twice to it.
+_SAME_REQUEST_SECONDS = 0.5
 
 _logger = logging.getLogger(__name__)
 
@@ -15,6 +19,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
+        self.made_at = 0.0  # by the monotonic clock
 
     def __bool__(self) -> bool:
         return self.signal_name is not None
@@ -24,6 +29,8 @@ class StopRequest:
 def stop_request_on_signals() -> Iterator[StopRequest]:
     """Turns the first SIGINT or SIGTERM into a request and the second into KeyboardInterrupt.
 
+    One that comes within half a second of the first is the same request.
+
     Outside the main thread signals cannot be handled, and the request is never made.
     """
     request = StopRequest()
@@ -31,7 +38,10 @@ def stop_request_on_signals() -> Iterator[StopRequest]:
     def handle(number: int, frame: FrameType | None) -> None:
         del frame
         if request:
+            if time.monotonic() - request.made_at < _SAME_REQUEST_SECONDS:
+                return
             raise KeyboardInterrupt
+        request.made_at = time.monotonic()
         request.signal_name = signal.Signals(number).name
         _logger.warning("%s: saving and stopping. Once more to stop without saving.", request.signal_name)
 
