@@ -4,6 +4,8 @@ Shapes: R rows; O observation size, D action dimensions, H units of a layer; `..
 """
 
 import functools
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -33,6 +35,11 @@ def knows(critic: nn.Module) -> bool:
     )
 
 
+def has_compiler() -> bool:
+    """Whether there is a compiler for what torch.compile writes for CPUs."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
+
+
 class TargetCritic:
     """A critic of frozen weights, without gradient: packed, in bfloat16, with compiled activations.
 
@@ -52,13 +59,20 @@ class TargetCritic:
         """Takes over the critic; call `copy_weights` whenever its weights have changed.
 
         Raises:
-            ValueError: it is not a `networks.Critic` as that makes itself, or has hooks.
+            ValueError: it is not a `networks.Critic` as that makes itself, or has hooks; or it is to be
+                compiled for a CPU and there is no C++ compiler.
         """
         if not knows(critic):
             raise ValueError(
                 "`target_precision` and `compile` need a critic that is a `networks.Critic`, whose layers "
                 f"they know, unchanged and without hooks, got {type(critic).__name__}. Leave them at their "
                 "defaults."
+            )
+        device = next(critic.parameters()).device
+        if compile and device.type == "cpu" and not has_compiler():
+            raise ValueError(
+                "`compile` needs a C++ compiler on a CPU, found none of $CXX, g++ and clang++. Install one "
+                "(g++, of the system's packages), or leave `compile` False."
             )
         self._critic: Any = critic
         self._dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32

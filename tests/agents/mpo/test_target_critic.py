@@ -1,6 +1,3 @@
-import os
-import shutil
-
 import pytest
 import torch
 import torch._inductor.config as inductor_config
@@ -82,7 +79,7 @@ def test_values_do_not_hang_on_the_number_of_threads(precision):
 
 @pytest.fixture
 def compiler(monkeypatch, tmp_path):
-    if not any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name):
+    if not target_critic.has_compiler():
         pytest.skip("torch.compile needs a C++ compiler on a CPU, and there is none")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     with inductor_config.patch(compile_threads=1):  # more are processes that stay
@@ -140,6 +137,13 @@ def test_unknown_critics_are_called_as_they_are(name, pairs):
     expected = critic(*pairs)
     torch.testing.assert_close(evaluate(*pairs), expected.view(50) if expected.ndim > 1 else expected)
     assert isinstance(learning.make_target_critic(make_critic(), mpo.MPOConfig()), target_critic.TargetCritic)
+
+
+def test_without_a_compiler_compiling_is_refused_at_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(ValueError, match=r"`compile` needs a C\+\+ compiler .* or leave `compile` False"):
+        target_critic.TargetCritic(make_critic(), precision="float32", compile=True)
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
