@@ -132,6 +132,8 @@ def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str
     from gymnasium import error
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
+    if "render_mode" in make_kwargs:
+        _load_triton_first()
     try:
         return wrappers.GymnasiumEnvironment(gymnasium_id, seed=seed, **make_kwargs)
     except error.DependencyNotInstalled as exception:
@@ -183,7 +185,7 @@ def _unknown(environment_id: str) -> ValueError:
 
 
 def _load_triton_first() -> None:
-    """Loads triton, where torch's CUDA build brought it, before OpenGL.
+    """Loads triton, where torch's CUDA build brought it, before OpenGL draws.
 
     Mesa's drivers and triton each bring an LLVM. When triton is the second to load, which the first
     optimiser makes it, the process crashes.

@@ -237,13 +237,16 @@ def test_only_environments_whose_packages_are_there_count_as_makeable(monkeypatc
     ]
 
 
-def test_triton_is_loaded_before_opengl(tmp_path):
+@pytest.mark.parametrize(
+    "made", ["'dm_control/cartpole/swingup', seed=0", "'InvertedPendulum-v5', render_mode='rgb_array'"]
+)
+def test_triton_is_loaded_before_opengl(tmp_path, made):
     # Two versions of LLVM: with triton as the second, the first optimiser would crash the process.
     (tmp_path / "triton.py").write_text("import sys\nfirst = 'OpenGL' not in sys.modules\n")
     code = (
         "import sys\n"
         "from minerva_acme import environments\n"
-        "environments.make('dm_control/cartpole/swingup', seed=0).close()\n"
+        f"environments.make({made}).close()\n"
         "print(sys.modules['triton'].first)"
     )
     done = run_python(code, PYTHONPATH=str(tmp_path))

@@ -20,7 +20,8 @@ def check(arguments: Sequence[str], hints: Mapping[str, Any]) -> None:
     Raises:
         ValueError: a value is none of its flag's; the message names both and the way out.
     """
-    flag, kind, left = "", None, 0
+    flag, left = "", 0
+    kind: Any = None
     for argument in arguments:
         if argument.startswith("--"):
             flag = argument

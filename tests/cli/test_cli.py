@@ -200,7 +200,10 @@ MISTAKES = [
     ("train mpo --env Pendulum-v1 --num-env-steps many", "many"),
     ("train mpo --env Pendulum-v1", "--num-env-steps"),
     ("train mpo --env Pendulum-v1 --num-env-steps 1 --device gpu", "`device` must be like 'cpu', 'cuda'"),
-    ("train mpo --env Pendulum-v1 --num-env-steps 1 --replay disk", "must be one of auto, reverb, memory, got 'disk'."),
+    (
+        "train mpo --env Pendulum-v1 --num-env-steps 1 --replay disk",
+        "must be one of auto, reverb, memory, got 'disk'.",
+    ),
     ("eval nowhere", "There is no run in nowhere: run.json is missing."),
     ("eval nowhere --episode 3", "`minerva eval` has no flag --episode. Did you mean '--episodes'"),
     ("resume nowhere", "There is no run in nowhere: run.json is missing."),

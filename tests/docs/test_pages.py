@@ -16,6 +16,7 @@ import tree
 from minerva_acme import core, experiments, wrappers
 from minerva_acme.agents import mpo, registry
 from minerva_acme.experiments import tasks
+from minerva_acme.showing import recording
 
 command_line = importlib.import_module("minerva_acme.cli.main")  # its package has a function of that name
 
@@ -128,7 +129,7 @@ def test_the_python_of_a_page_runs(
             evaluation_period=0,
             evaluation_episodes=1,
             checkpoint_replay=False,
-            tensorboard=False,
+            tensorboard=config.evaluation_video,
             replay="memory",
         )
         results.append(run_experiment(shorter))
@@ -136,6 +137,7 @@ def test_the_python_of_a_page_runs(
 
     run_experiment = experiments.run_experiment
     monkeypatch.setattr(experiments, "run_experiment", run_shortly)
+    monkeypatch.setattr(recording, "choose_renderer", lambda: None)  # for good, in this process
     monkeypatch.chdir(tmp_path)
     names = {**GIVEN.get(page, {}), "__name__": "__main__"}
     learners.clear()
@@ -196,9 +198,9 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 def test_every_flag_that_a_page_names_exists() -> None:
     known = {"--help", *command_line._OTHER_NAMES}
     for agent in registry.AGENTS:
-        known.update(command_line._flags(command_line._train_type(["train", agent])))
+        known.update(dict(command_line._flags(command_line._train_type(["train", agent]))))
     for command in command_line._COMMANDS.values():
-        known.update(command_line._flags(command))
+        known.update(dict(command_line._flags(command)))
     # But for other programs' flags.
     named = {
         (page, flag)

@@ -32,6 +32,33 @@ def scalars(folder):
     ]
 
 
+def as_tensorboard(folder, expression):
+    """What TensorBoard's own reader, `accumulator`, has to say of a run."""
+    # In a process of its own, where TensorBoard is made to do without TensorFlow: seconds less.
+    code = f"""
+import json, sys, types
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
+from tensorboard.backend.event_processing import event_accumulator
+accumulator = event_accumulator.EventAccumulator({str(folder)!r}).Reload()
+print(json.dumps({expression}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def session(folder):
+    """The hyperparameters of each session that TensorBoard's HPARAMS page finds, by their kinds."""
+    from tensorboard.plugins.hparams import metadata
+
+    for event in events(folder):
+        for value in event.summary.value:
+            if value.tag == metadata.SESSION_START_INFO_TAG:
+                assert value.metadata.plugin_data.plugin_name == metadata.PLUGIN_NAME
+                info = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+                yield {name: getattr(v, v.WhichOneof("kind")) for name, v in info.hparams.items()}
+
+
 def test_each_number_becomes_a_scalar_at_its_step(tmp_path):
     with loggers.TensorBoardLogger(tmp_path, "learner", "learner_steps") as logger:
         logger.write({"learner_steps": 10, "loss/q": torch.tensor(0.5), "note": "left out"})
@@ -57,17 +84,10 @@ def test_a_continued_run_hides_what_was_written_at_later_steps(tmp_path):
         with loggers.TensorBoardLogger(tmp_path, "actor", "steps") as logger:
             for step in steps:
                 logger.write({"steps": step, "return": 10 * step + len(steps)})
-    # In a process of its own, where TensorBoard is made to do without TensorFlow: seconds less.
-    code = f"""
-import json, sys, types
-sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
-from tensorboard.backend.event_processing import event_accumulator
-accumulator = event_accumulator.EventAccumulator({str(tmp_path / "actor")!r}).Reload()
-print(json.dumps([(event.step, event.value) for event in accumulator.Scalars("return")]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[1, 13.0], [2, 22.0], [4, 42.0]]
+    shown = as_tensorboard(
+        tmp_path / "actor", '[(event.step, event.value) for event in accumulator.Scalars("return")]'
+    )
+    assert shown == [[1, 13.0], [2, 22.0], [4, 42.0]]
 
 
 def test_loggers_of_one_run_never_share_a_file(tmp_path):
@@ -129,3 +149,62 @@ def test_a_description_is_a_table_of_the_text_page(tmp_path):
         "| hyperparameters.discount | 0.99 |",
         "| hyperparameters.sizes | [8, 8] |",
     ]
+
+
+HYPERPARAMETERS = {"agent": "ppo", "seed": 3, "squash": False, "target_kl": None, "sizes": (8, 8)}
+GIF = b"GIF89a" + bytes([64, 1, 240, 0]) + b"the rest"  # of 320 times 240 pixels
+
+
+def test_hyperparameters_are_a_session_of_the_run_whose_numbers_are_its_metrics(tmp_path):
+    with loggers.TensorBoardLogger(tmp_path, "evaluator", "steps", hyperparameters=HYPERPARAMETERS) as logger:
+        assert (
+            list(session(tmp_path / "evaluator")) == []
+        )  # after the first row's start, or it would hide them
+        logger.write({"steps": 0, "return": 1.0})
+        logger.write({"steps": 5, "return": 2.0})
+    (shown,) = session(tmp_path / "evaluator")
+    assert shown == {"agent": "ppo", "seed": 3.0, "squash": False, "target_kl": "None", "sizes": "(8, 8)"}
+    assert type(shown["squash"]) is bool
+    # Columns fixed by one run would hide what others have besides.
+    tags = {value.tag for event in events(tmp_path / "evaluator") for value in event.summary.value}
+    assert tags == {"_hparams_/session_start_info", "steps", "return"}
+
+
+def test_a_continued_run_is_still_one_line_of_the_table_with_its_films(tmp_path):
+    for steps in ((0, 5), (5, 10)):
+        with loggers.TensorBoardLogger(
+            tmp_path, "evaluator", "steps", hyperparameters=HYPERPARAMETERS
+        ) as logger:
+            for step in steps:
+                logger.write({"steps": step, "return": 1.0})
+                logger.write_film("evaluation/video", GIF, step=step)
+    shown = as_tensorboard(
+        tmp_path / "evaluator",
+        """[
+            [event.step for event in accumulator.Images("evaluation/video")],
+            [event.step for event in accumulator.Tensors("_hparams_/session_start_info")],
+            [accumulator.SummaryMetadata("_hparams_/session_start_info").plugin_data.plugin_name],
+        ]""",
+    )
+    assert shown == [[0, 5, 10], [0, 5], ["hparams"]]
+
+
+def test_a_film_is_an_image_of_its_size_at_its_step(tmp_path):
+    with loggers.TensorBoardLogger(tmp_path, "evaluator", "steps", group="evaluator") as logger:
+        logger.write_film("evaluation/video", GIF, step=40)
+        logger.write_film("best", GIF, step=50)
+    films = [
+        (event.step, value.tag, value.image.width, value.image.height, value.image.encoded_image_string)
+        for event in events(tmp_path / "evaluator")
+        for value in event.summary.value
+    ]
+    assert films == [(40, "evaluation/video", 320, 240, GIF), (50, "evaluator/best", 320, 240, GIF)]
+
+
+def test_what_is_no_film_is_refused(tmp_path):
+    logger = loggers.TensorBoardLogger(tmp_path, "evaluator", "steps")
+    with pytest.raises(ValueError, match=r"`gif` must be the bytes of a gif, got b'\\x89PNG'"):
+        logger.write_film("evaluation/video", b"\x89PNG and so on", step=0)
+    logger.close()
+    with pytest.raises(ValueError, match="is closed"):
+        logger.write_film("evaluation/video", GIF, step=0)

@@ -34,7 +34,8 @@ def wandb_runs(monkeypatch):
         started.append(FakeRun(**settings))
         return started[-1]
 
-    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init, Error=Error))
+    fake = types.SimpleNamespace(init=init, Error=Error, Video=lambda file, format: (file.getvalue(), format))
+    monkeypatch.setitem(sys.modules, "wandb", fake)
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     return started
 
@@ -55,6 +56,14 @@ def test_rows_of_all_loggers_go_to_one_run_by_their_labels(tmp_path, wandb_runs)
         {"learner/learner_steps": 2, "learner/loss/q": 0.5},
     ]
     assert started.finished == 1
+
+
+def test_a_film_is_shown_at_the_steps_that_are_told(tmp_path, wandb_runs):
+    with loggers.WandbRun(tmp_path, config={}) as run:
+        run.write_film("evaluation/video", b"GIF89a...", steps_key="evaluator/actor_steps", step=40)
+    (started,) = wandb_runs
+    assert started.defined == [("evaluation/video", "evaluator/actor_steps")]
+    assert started.rows == [{"evaluation/video": (b"GIF89a...", "gif"), "evaluator/actor_steps": 40}]
 
 
 def test_a_run_that_goes_on_goes_on_there_too(tmp_path, wandb_runs):

@@ -65,6 +65,14 @@ def test_a_gif_plays_as_long_as_its_film_and_no_faster_than_browsers_do(tmp_path
         assert gif.info["loop"] == 0  # for ever
 
 
+@pytest.mark.parametrize(("width", "size"), [(24, (24, 16)), (100, (48, 32)), (None, (48, 32))])
+def test_a_gif_is_shrunk_to_the_width_that_was_asked_for(tmp_path, width, size):
+    write(tmp_path / "film.mp4", [picture(40 * i) for i in range(3)], 10.0)
+    movie.write_gif(tmp_path / "film.mp4", tmp_path / "film.gif", frames_per_second=10.0, width=width)
+    with Image.open(tmp_path / "film.gif") as gif:
+        assert (gif.size, gif.n_frames) == (size, 3)
+
+
 def test_an_error_leaves_no_film_behind(tmp_path):
     with (
         pytest.raises(RuntimeError, match="stop"),

@@ -43,6 +43,20 @@ def test_every_timestep_is_drawn_with_the_return_so_far():
     assert drawn == [(0, 0.0), (1, 1.0), (2, 3.0), (3, 6.0), (3, 0.0)]
 
 
+def test_only_every_few_timesteps_are_drawn_where_that_is_asked_for():
+    drawn = []
+    environment = recording.DrawingWrapper(
+        testing.FakeEnvironment(episode_length=5),
+        render=lambda environment: np.full((2, 2, 3), len(environment.actions), np.uint8),
+        on_frame=lambda frame, so_far: drawn.append((int(frame[0, 0, 0]), so_far)),
+        every=2,
+    )
+    environment.reset()
+    for _ in range(6):  # the last one begins the next episode
+        environment.step(np.zeros(2, np.float32))
+    assert drawn == [(0, 0.0), (2, 3.0), (4, 10.0), (5, 0.0)]
+
+
 def test_a_picture_that_cannot_be_drawn_names_the_way_out(monkeypatch):
     def fail(environment):
         raise RuntimeError("no OpenGL here")

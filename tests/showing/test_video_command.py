@@ -1,5 +1,4 @@
 import dataclasses
-import os
 import re
 import subprocess
 
@@ -13,6 +12,8 @@ from minerva_acme.agents import ppo
 from minerva_acme.cli import runs, video
 from minerva_acme.experiments import checkpointing
 from minerva_acme.showing import movie, recording
+
+pytestmark = pytest.mark.usefixtures("environment_variables_stay")
 
 
 def make_run(directory, environment_id, environment=None):
@@ -34,18 +35,6 @@ def make_run(directory, environment_id, environment=None):
 @pytest.fixture(scope="module")
 def cartpole(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("runs") / "cartpole", "CartPole-v1")
-
-
-@pytest.fixture(autouse=True)
-def environment_variables_stay():
-    """The command chooses how the process draws, which is for good there and not here."""
-    kept = dict(os.environ)
-    # As in a process of its own; here MuJoCo may be imported already, and then nothing is chosen.
-    recording.choose_renderer()
-    os.environ.setdefault("MUJOCO_GL", "egl")
-    yield
-    os.environ.clear()
-    os.environ.update(kept)
 
 
 @pytest.fixture
