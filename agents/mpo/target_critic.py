@@ -80,13 +80,13 @@ class TargetCritic:
         self._elu: Callable[..., torch.Tensor] = nn.functional.elu_
         if compile:
             self._elu = torch.compile(_elu_, dynamic=True)
-        self._hidden: list[Callable[[torch.Tensor], torch.Tensor]] = []
-        self.copy_weights()
+        layers = [layer for layer in critic.torso if isinstance(layer, nn.Linear)]
+        self._hidden = [_FrozenLinear(layer, self._dtype) for layer in layers[1:]]
 
     def copy_weights(self) -> None:
         """Takes the critic's weights as they are now, rounded to the precision."""
-        layers = [layer for layer in self._critic.torso if isinstance(layer, nn.Linear)]
-        self._hidden = [_FrozenLinear(layer, self._dtype) for layer in layers[1:]]
+        for layer in self._hidden:
+            layer.copy_weights()
 
     @torch.no_grad()
     def __call__(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
@@ -124,12 +124,22 @@ def _elu_(x: torch.Tensor) -> torch.Tensor:
 
 
 class _FrozenLinear:
-    """x W^T + b of weights that stay, by oneDNN with the weights in its own order where that works."""
+    """x W^T + b of weights that stay a while, by oneDNN with the weights in its own order where that works."""
 
     def __init__(self, layer: nn.Linear, dtype: torch.dtype) -> None:
+        self._layer = layer
         self._weight, self._bias = layer.weight.detach().to(dtype), layer.bias.detach().to(dtype)
         packs = self._weight.device.type == "cpu" and _packs(dtype)
         self._packed = _pack(self._weight) if packs else None
+
+    @torch.no_grad()
+    def copy_weights(self) -> None:
+        """Takes the layer's weights as they are now."""
+        # In place: a CUDA graph knows where they lie.
+        self._weight.copy_(self._layer.weight)
+        self._bias.copy_(self._layer.bias)
+        if self._packed is not None:
+            self._packed = _pack(self._weight)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[R, I] -> [R, O]."""

@@ -61,6 +61,15 @@ def test_weights_are_those_of_the_last_copy(packs, pairs):
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=0.05, atol=0.05)
 
 
+def test_weights_are_copied_to_where_they_were(monkeypatch):
+    # A CUDA graph goes on reading there.
+    monkeypatch.setattr(target_critic, "_packs", lambda dtype: False)
+    fast = target_critic.TargetCritic(make_critic(), precision="bfloat16", compile=False)
+    places = [(layer._weight.data_ptr(), layer._bias.data_ptr()) for layer in fast._hidden]
+    fast.copy_weights()
+    assert [(layer._weight.data_ptr(), layer._bias.data_ptr()) for layer in fast._hidden] == places
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_values_do_not_hang_on_the_number_of_threads(precision):
     generator = torch.Generator().manual_seed(3)
