@@ -80,7 +80,7 @@ class TargetCritic:
         self._elu: Callable[..., torch.Tensor] = nn.functional.elu_
         if compile:
             self._elu = torch.compile(_elu_, dynamic=True)
-        layers = [layer for layer in critic.torso if isinstance(layer, nn.Linear)]
+        layers = [layer for layer in self._critic.torso if isinstance(layer, nn.Linear)]
         self._hidden = [_FrozenLinear(layer, self._dtype) for layer in layers[1:]]
 
     def copy_weights(self) -> None:
@@ -124,7 +124,7 @@ def _elu_(x: torch.Tensor) -> torch.Tensor:
 
 
 class _FrozenLinear:
-    """x W^T + b of weights that stay a while, by oneDNN with the weights in its own order where that works."""
+    """x W^T + b of weights that stay a while, kept in the order that oneDNN likes where that works."""
 
     def __init__(self, layer: nn.Linear, dtype: torch.dtype) -> None:
         self._layer = layer
