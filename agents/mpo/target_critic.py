@@ -80,7 +80,8 @@ class TargetCritic:
         self._elu: Callable[..., torch.Tensor] = nn.functional.elu_
         if compile:
             self._elu = torch.compile(_elu_, dynamic=True)
-        layers = [layer for layer in self._critic.torso if isinstance(layer, nn.Linear)]
+        torso: Any = critic.torso
+        layers = [layer for layer in torso if isinstance(layer, nn.Linear)]
         self._hidden = [_FrozenLinear(layer, self._dtype) for layer in layers[1:]]
 
     def copy_weights(self) -> None:
