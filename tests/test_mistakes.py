@@ -448,7 +448,7 @@ def films_without_their_packages(s):
     "`environment` must be one that can be drawn on this machine, but that failed: no OpenGL here "
     "(MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or OSMesa: apt-get install libegl1 "
     "libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. A Gymnasium environment that "
-    "names a package needs that one.",
+    "names a package needs that one. Or train without `evaluation_video`.",
 )
 def films_on_a_machine_that_cannot_draw(s):
     class Undrawable(testing.FakeEnvironment):

@@ -53,8 +53,13 @@ class Filmer:
         self._make_environment = make_environment
         self._render = render
         with contextlib.closing(make_environment(0)) as environment:
-            wrappers.frames_per_second(environment)
-            recording.DrawingWrapper(environment, render=render, on_frame=lambda frame, so_far: None).reset()
+            try:
+                wrappers.frames_per_second(environment)
+                recording.DrawingWrapper(
+                    environment, render=render, on_frame=lambda frame, so_far: None
+                ).reset()
+            except ValueError as error:
+                raise ValueError(f"{error} Or train without `evaluation_video`.") from error
 
     def __call__(self, actor: core.Actor, seed: int, should_stop: Callable[[], bool]) -> bytes | None:
         """Plays an episode and returns its film, or None if `should_stop` said so in between."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from minerva_acme import showing, testing
+from minerva_acme import showing, testing, wrappers
 from minerva_acme.cli import main
 from minerva_acme.showing import filming
 
@@ -143,3 +143,27 @@ def test_tensorboard_plays_each_evaluations_first_episode_of_a_run(tmp_path):
         assert size == (width, height) == (320, 213)
         # CartPole makes 50 steps a second, and is drawn once more than it steps.
         assert milliseconds == [20] * (int(float(row["episode_length"])) + 1)
+
+
+def test_a_machine_that_cannot_draw_says_so_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    def fail(environment, **size):
+        raise RuntimeError("no OpenGL here")
+
+    monkeypatch.setattr(wrappers, "render_frame", fail)
+    command = "train ppo --env CartPole-v1 --num-env-steps 64 --evaluation-video --directory"
+    assert main([*command.split(), str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("minerva: `environment` must be one that can be drawn on this machine")
+    assert error.endswith("Or train without `evaluation_video`.\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_goes_on_with_csv_files_alone_makes_no_films(tmp_path, monkeypatch, capsys):
+    command = "train ppo --env CartPole-v1 --num-env-steps 64 --rollout-steps 64 --replay memory --directory"
+    assert main([*command.split(), str(tmp_path)]) == 0
+    description = json.loads((tmp_path / "run.json").read_text())
+    description["options"]["evaluation_video"] = True
+    (tmp_path / "run.json").write_text(json.dumps(description))
+    monkeypatch.setattr(showing, "make_filmer", lambda environment_id: pytest.fail("was asked for films"))
+    assert main(["resume", str(tmp_path), "--num-env-steps", "128", "--log", "csv"]) == 0
+    assert json.loads((tmp_path / "run.json").read_text())["options"]["evaluation_video"] is False
