@@ -401,6 +401,9 @@ class MPOLearner(core.Learner):
         self._generator.set_state(state["generator"].cpu())
         self._num_steps = state["num_steps"]
         self._skipped.restore(state["skipped"])
+        self._unread_failures = []
+        # The optimisers' state now lies elsewhere: a graph recorded before would go on with the old one.
+        self._compute = self._make_compute()
         self._copy_target_weights()
 
 

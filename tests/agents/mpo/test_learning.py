@@ -579,6 +579,15 @@ def test_a_recorded_step_that_was_skipped_last_logs_no_numbers_of_others(spec, l
     assert ["loss/q" in row for row in rows.rows] == [last != 9, last != 19]
 
 
+def test_a_restored_learner_records_anew(spec):
+    learner, _ = make_learner(spec, repeat(make_trajectory()))
+    learner._compute = recorded = Recalled(learner._compute, device=torch.device("cpu"), generators=[])
+    for _ in range(5):
+        learner.step()
+    learner.restore(learner.save())
+    assert learner._compute is not recorded
+
+
 def test_a_graph_refuses_batches_of_another_size(spec):
     learner, _ = make_learner(spec, repeat(make_trajectory()))
     captured = Recalled(learner._compute, device=torch.device("cpu"), generators=[])
