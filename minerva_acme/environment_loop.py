@@ -103,7 +103,7 @@ class EnvironmentLoop:
             clock.lap("update")
         if timestep.last():
             return self._end(episode)
-        self._counter.increment(steps=1)
+        self._counter.tick("steps")
         self._episode = episode
         return None
 

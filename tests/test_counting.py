@@ -81,3 +81,22 @@ def test_something_that_is_no_number_is_refused_and_nothing_is_counted():
     with pytest.raises(ValueError, match="Count `walltime` must be a number, got 'long' of type str"):
         counter.increment(steps=1, walltime="long")
     assert counter.get_counts() == {}
+
+
+def test_a_tick_is_an_increment_by_one():
+    root = counting.Counter()
+    actor = counting.Counter(counting.Counter(root, "left"), "actor")
+    actor.tick("steps")
+    actor.increment(steps=2)
+    root.restore({"left_actor_steps": 10})
+    actor.tick("steps")
+    actor.tick("episodes")
+    assert root.get_counts() == {"left_actor_steps": 11, "left_actor_episodes": 1}
+
+
+def test_ticks_of_several_threads_are_all_counted():
+    root = counting.Counter()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        tasks = [pool.submit(lambda: [root.tick("steps") for _ in range(2_000)]) for _ in range(4)]
+        assert all(len(task.result()) == 2_000 for task in tasks)
+    assert root.get_counts() == {"steps": 8_000}
