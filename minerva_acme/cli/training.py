@@ -124,11 +124,14 @@ def _show(console: rich_console.Console, result: experiments.ExperimentResult) -
     table.add_column("policy")
     table.add_column("return", justify="right")
     trained = f"after {result.env_steps:,} environment and {result.learner_steps:,} learner steps"
-    for name, evaluation in (
+    rows = [
         ("random actions", result.random),
         ("before training", result.before),
         (trained, result.after),
-    ):
+    ]
+    if result.best is not None and result.best[0] != result.env_steps:
+        rows.append((f"best on the way, after {result.best[0]:,} environment steps", result.best[1]))
+    for name, evaluation in rows:
         table.add_row(name, f"{evaluation.mean:.1f} +- {evaluation.std:.1f}" if evaluation else "-")
     console.print(table)
     files = result.directory

@@ -62,6 +62,8 @@ class ExperimentResult:
     """The policy before training; None likewise."""
     after: evaluation.Evaluation | None
     """The policy at the end; None if the run was interrupted."""
+    best: tuple[int, evaluation.Evaluation] | None
+    """The evaluation with the highest mean of those while and after training, and its environment step."""
     interrupted_by: str | None
     """The signal that stopped the run early, or None."""
 
@@ -213,6 +215,7 @@ class _Run:
         self._random: evaluation.Evaluation | None = None
         self._before: evaluation.Evaluation | None = None
         self._latest: tuple[int, evaluation.Evaluation] | None = None  # with its env_steps
+        self._best: tuple[int, evaluation.Evaluation] | None = None  # likewise
         self._episode_return: float | None = None
         if checkpoint:
             self._restore(checkpoint, with_replay=replay_files is not None)
@@ -234,6 +237,7 @@ class _Run:
             random=self._random,
             before=self._before,
             after=self._latest[1] if self._latest and not stop else None,
+            best=self._best,
             interrupted_by=stop.signal_name,
         )
 
@@ -340,6 +344,8 @@ class _Run:
         result = self._play(self._actor_of(self._greedy_policy), stop)
         if result is not None:
             self._latest = (self._env_steps, result)
+            if self._best is None or result.mean > self._best[1].mean:
+                self._best = self._latest
             self._log_evaluation(result)
             self._film(stop)
             self._report("evaluate")
@@ -446,6 +452,7 @@ class _Run:
             "random": _pack(self._random),
             "before": _pack(self._before),
             "latest": self._latest and (self._latest[0], _pack(self._latest[1])),
+            "best": self._best and (self._best[0], _pack(self._best[1])),
         }
         replay_files = self._client.checkpoint() if self._config.checkpoint_replay else None
         self._checkpointer.save(self._env_steps, state, replay_files)
@@ -477,9 +484,10 @@ class _Run:
             self._learned = state["learned"]
         self._random = _unpack(state["random"])
         self._before = _unpack(state["before"])
-        if state["latest"]:
-            env_steps, (returns, lengths) = state["latest"]
-            self._latest = env_steps, evaluation.Evaluation(tuple(returns), tuple(lengths))
+        self._latest, self._best = (
+            (packed[0], evaluation.Evaluation(*map(tuple, packed[1]))) if packed else None
+            for packed in (state["latest"], state["best"])
+        )
         self._actor.update(wait=True)
         _logger.info("resumed %s at %d environment steps", checkpoint, self._env_steps)
 

@@ -5,10 +5,32 @@ import signal
 import sys
 
 import pytest
+import rich.console
 
-from minerva_acme.cli import choices, main, plotting, progress, video
+from minerva_acme import experiments
+from minerva_acme.cli import choices, main, plotting, progress, training, video
 
 cli = sys.modules["minerva_acme.cli.main"]
+
+
+@pytest.mark.parametrize(("best_at", "is_shown"), [(40, True), (60, False)])
+def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys, best_at, is_shown):
+    def evaluation(value):
+        return experiments.Evaluation(returns=(value, value), lengths=(10, 10))
+
+    result = experiments.ExperimentResult(
+        directory=tmp_path,
+        env_steps=60,
+        learner_steps=6,
+        random=evaluation(1.0),
+        before=evaluation(2.0),
+        after=evaluation(3.0),
+        best=(best_at, evaluation(4.0)),
+        interrupted_by=None,
+    )
+    training._show(rich.console.Console(), result)
+    out = " ".join(capsys.readouterr().out.split())
+    assert ("best on the way, after 40 environment steps │ 4.0 +- 0.0" in out) == is_shown
 
 
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, train, capsys):

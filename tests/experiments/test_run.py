@@ -84,10 +84,12 @@ def test_evaluation_changes_nothing_in_training(tmp_path):
     # Before training, then every period; the last one is also what the result reports.
     steps = [int(float(row["actor_steps"])) for row in rows(tmp_path / "with", "evaluator")]
     assert steps == [0, 100, 200, 300, 400]
-    assert result.after.mean == pytest.approx(
-        float(rows(tmp_path / "with", "evaluator")[-1]["episode_return"])
-    )
+    means = [float(row["episode_return"]) for row in rows(tmp_path / "with", "evaluator")]
+    assert result.after.mean == pytest.approx(means[-1])
     assert len(result.after.returns) == 2
+    # The best of those that were trained.
+    assert result.best[1].mean == pytest.approx(max(means[1:]))
+    assert steps[means.index(max(means[1:]), 1)] == result.best[0]
 
 
 def test_learning_keeps_its_pace_across_a_resume(tmp_path):
