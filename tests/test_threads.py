@@ -29,7 +29,7 @@ def in_a_new_process(first: str, **environment: str) -> tuple[dict[str, threads.
 def test_defaults_are_set_before_torch_is_imported():
     settings, num_torch_threads = in_a_new_process("import minerva_acme")
     assert tuple(settings) == VARIABLES
-    expected = max(1, threads.num_cores() - 1)
+    expected = min(threads.num_cores(), 8)
     assert settings["OMP_NUM_THREADS"] == ("OMP_NUM_THREADS", str(expected), True, False)
     assert settings["OMP_WAIT_POLICY"] == ("OMP_WAIT_POLICY", "PASSIVE", True, False)
     assert settings["OPENBLAS_NUM_THREADS"] == ("OPENBLAS_NUM_THREADS", "1", True, False)

@@ -24,7 +24,7 @@ def test_more_threads_than_cores_are_warned_of():
     threads = {check.name: check for check in doctor.check_torch({"OMP_NUM_THREADS": "64"}, num_cores=4)}[
         "threads"
     ]
-    assert (threads.status, threads.mend) == ("warning", "export OMP_NUM_THREADS=3")
+    assert (threads.status, threads.mend) == ("warning", "export OMP_NUM_THREADS=4")
     threads = {check.name: check for check in doctor.check_torch({}, num_cores=4)}["threads"]
     assert (threads.status, threads.mend) == ("ok", "")
 
