@@ -25,19 +25,14 @@ class Counter(core.Saveable):
 
     def __init__(self, parent: Self | None = None, prefix: str = "") -> None:
         """Args: parent: where counts are kept; None: here. prefix: told apart from other children by it."""
-        self._parent = parent
-        self._prefix = f"{prefix}_" if prefix else ""
-        self._counts: dict[str, Number] = {}
-        self._lock = threading.Lock()
         self._root: Counter = self if parent is None else parent._root
-        self._full_names: dict[str, str] = {}
+        self._prefix: str = ("" if parent is None else parent._prefix) + (f"{prefix}_" if prefix else "")
+        self._counts: dict[str, Number] = {}  # the root's alone are used, and its lock
+        self._lock = threading.Lock()
 
     def tick(self, name: str) -> None:
         """Adds 1 to a count: `increment` for what happens every step, in a fifth of its time."""
-        full_name = self._full_names.get(name)
-        if full_name is None:
-            full_name = self._full_names[name] = self._full_name(name)
-        root = self._root
+        root, full_name = self._root, self._prefix + name
         with root._lock:
             root._counts[full_name] = root._counts.get(full_name, 0) + 1
 
@@ -47,39 +42,31 @@ class Counter(core.Saveable):
         Raises:
             ValueError: a count is not a number.
         """
-        prefixed = {self._prefix + name: value for name, value in counts.items()}
-        if self._parent is not None:
-            return self._parent.increment(**prefixed)
-        plain = {name: _to_plain(name, value) for name, value in prefixed.items()}
-        with self._lock:
+        root, prefix = self._root, self._prefix
+        plain = {prefix + name: _to_plain(prefix + name, value) for name, value in counts.items()}
+        with root._lock:
             for name, value in plain.items():
-                self._counts[name] = self._counts.get(name, 0) + value
-            return dict(self._counts)
+                root._counts[name] = root._counts.get(name, 0) + value
+            return dict(root._counts)
 
     def get_counts(self) -> dict[str, Number]:
         """Returns a copy of all the tree's counts, each under its full name."""
-        if self._parent is not None:
-            return self._parent.get_counts()
-        with self._lock:
-            return dict(self._counts)
+        with self._root._lock:
+            return dict(self._root._counts)
 
     def get_steps_key(self) -> str:
         """The full name of what this counter counts as `steps`, to log against."""
-        return self._full_name("steps")
+        return self._prefix + "steps"
 
     def save(self) -> core.State:
-        return self.get_counts() if self._parent is None else {}
+        return self.get_counts() if self._root is self else {}
 
     def restore(self, state: core.State) -> None:
-        if self._parent is not None:
+        if self._root is not self:
             return
         plain = {name: _to_plain(name, value) for name, value in state.items()}
         with self._lock:
             self._counts = plain
-
-    def _full_name(self, name: str) -> str:
-        name = self._prefix + name
-        return name if self._parent is None else self._parent._full_name(name)
 
 
 def _to_plain(name: str, value: object) -> Number:

@@ -53,13 +53,14 @@ def map_rows(
     if num_threads is None:
         num_threads = torch.get_num_threads() if tensors[0].device.type == "cpu" else 1
     num_parts = _num_parts(num_rows, max_rows, num_threads)
+    # Gradient mode belongs to a thread, so each call sets its own.
+    evaluate = torch.no_grad()(function)
     if num_parts <= 1:
-        return torch.no_grad()(function)(*tensors)
+        return evaluate(*tensors)
     parts = zip(*(tensor.tensor_split(num_parts) for tensor in tensors), strict=True)
     if num_threads == 1:
-        return torch.cat([torch.no_grad()(function)(*part) for part in parts])
-    # Gradient mode belongs to a thread, so each task sets its own.
-    tasks = [_pool(num_threads).submit(torch.no_grad()(function), *part) for part in parts]
+        return torch.cat([evaluate(*part) for part in parts])
+    tasks = [_pool(num_threads).submit(evaluate, *part) for part in parts]
     return torch.cat([task.result() for task in tasks])
 
 

@@ -410,20 +410,9 @@ class MPOLearner(core.Learner):
 def make_target_critic(critic: nn.Module, config: mpo_config.MPOConfig) -> targets.Critic:
     """Evaluates the critic without gradient, as `target_precision` and `compile` ask."""
     if config.target_precision == "float32" and not config.compile and not target_critic.knows(critic):
-        return _in_chunks(critic)
+        # One part after the other: any critic may have state.
+        return functools.partial(target_critic.by_rows, critic, num_threads=1)
     return target_critic.TargetCritic(critic, precision=config.target_precision, compile=config.compile)
-
-
-def _in_chunks(critic: nn.Module) -> targets.Critic:
-    """Any critic: rows in parts on a CPU, for its caches, one after the other, as it may have state."""
-
-    def evaluate(observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        rows = observation.reshape(-1, observation.shape[-1]), action.reshape(-1, action.shape[-1])
-        max_rows = target_critic.MAX_ROWS if observation.device.type == "cpu" else None
-        q_R = parallel.map_rows(critic, *rows, max_rows=max_rows, num_threads=1)
-        return q_R.view(observation.shape[:-1])
-
-    return evaluate
 
 
 def spread_within_states(q_BN: torch.Tensor) -> torch.Tensor:

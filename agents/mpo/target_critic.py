@@ -17,7 +17,7 @@ from minerva_acme.networks.linear import Linear, linear, uses_onednn
 from minerva_acme.networks.torso import TanhInPlace
 
 # 512 units of so many rows are 4 MB. Fewer make products slower, all at once leaves the caches.
-MAX_ROWS = 2048
+_MAX_ROWS = 2048
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -33,6 +33,30 @@ def knows(critic: nn.Module) -> bool:
         module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
         for module in critic.modules()
     )
+
+
+def by_rows(
+    critic: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    observation: torch.Tensor,
+    action: torch.Tensor,
+    *,
+    num_threads: int | None = None,
+) -> torch.Tensor:
+    """Evaluates a critic without gradient, on a CPU a cache's worth of rows at a time.
+
+    Args:
+        critic: ([R, O], [R, D]) -> [R].
+        observation: [..., O].
+        action: [..., D].
+        num_threads: as of `parallel.map_rows`.
+
+    Returns:
+        Q, [...].
+    """
+    rows = observation.reshape(-1, observation.shape[-1]), action.reshape(-1, action.shape[-1])
+    max_rows = _MAX_ROWS if observation.device.type == "cpu" else None
+    q_R = parallel.map_rows(critic, *rows, max_rows=max_rows, num_threads=num_threads)
+    return q_R.view(observation.shape[:-1])
 
 
 def has_compiler() -> bool:
@@ -89,12 +113,9 @@ class TargetCritic:
         for layer in self._hidden:
             layer.copy_weights()
 
-    @torch.no_grad()
     def __call__(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Q of each pair in float32, without gradient: [..., O], [..., D] -> [...]."""
-        rows = observation.reshape(-1, observation.shape[-1]), action.reshape(-1, action.shape[-1])
-        max_rows = MAX_ROWS if observation.device.type == "cpu" else None
-        return parallel.map_rows(self._evaluate, *rows, max_rows=max_rows).view(observation.shape[:-1])
+        return by_rows(self._evaluate, observation, action)
 
     def _evaluate(self, observation_RO: torch.Tensor, action_RD: torch.Tensor) -> torch.Tensor:
         critic = self._critic

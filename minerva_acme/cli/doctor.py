@@ -130,7 +130,7 @@ def check_torch(environment: "os._Environ[str] | dict[str, str]", num_cores: int
             "threads",
             "warning",
             f"OMP_NUM_THREADS is {threads}, but {num_cores} cores may be used: they will be contended",
-            f"export OMP_NUM_THREADS={num_cores}",
+            f"export OMP_NUM_THREADS={minerva_threads.recommended(num_cores)}",
         )
     else:
         yield Check("threads", "ok", f"{num_cores} cores may be used")

@@ -484,10 +484,10 @@ class _Run:
             self._learned = state["learned"]
         self._random = _unpack(state["random"])
         self._before = _unpack(state["before"])
-        self._latest, self._best = (
-            (packed[0], evaluation.Evaluation(*map(tuple, packed[1]))) if packed else None
-            for packed in (state["latest"], state["best"])
-        )
+        dated: list[Any] = [
+            packed and (packed[0], _unpack(packed[1])) for packed in (state["latest"], state["best"])
+        ]
+        self._latest, self._best = dated
         self._actor.update(wait=True)
         _logger.info("resumed %s at %d environment steps", checkpoint, self._env_steps)
 
