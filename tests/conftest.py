@@ -95,6 +95,14 @@ def _own_children() -> dict[int, str]:
     return children
 
 
+@pytest.fixture
+def threads_are_given_back() -> Iterator[None]:
+    """For a test that sets torch's number of threads."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def leaves_no_thread_or_process_behind() -> Iterator[None]:
     """Fails the last test of a file if, with its fixtures closed, something still runs."""

@@ -10,11 +10,8 @@ from minerva_acme import parallel
 
 
 @pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
+def two_threads(threads_are_given_back):
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("num_threads", [None, 1, 3])

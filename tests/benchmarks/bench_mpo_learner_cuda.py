@@ -1,8 +1,6 @@
 """A learner step of MPO on CUDA: the plain update, ours, and ours as one CUDA graph."""
 
 import contextlib
-import dataclasses
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,30 +16,16 @@ def make() -> Iterator[frame.Variants]:
 
     if not torch.cuda.is_available():
         raise frame.Skip("torch finds no CUDA device")
-    with processes.each_alone(_make_variant, ["plain", *_VARIANTS]) as variants:
+    with processes.each_alone(_make_variant, _VARIANTS) as variants:
         yield variants
 
 
 def _make_variant(name: str) -> Callable[[], object]:
     import torch
 
-    from minerva_acme.agents import mpo
-
     from . import mpo_setup
 
-    device = torch.device("cuda")
-    spec, config = mpo_setup.make_spec(), mpo.MPOConfig()
-    batches = [mpo_setup.make_batch(spec, config, seed, device) for seed in range(4)]
-    step: Callable[[], object]
-    if name == "plain":
-        plain = mpo_setup.make_plain(spec, config, device)
-        plain_batches = itertools.cycle([mpo_setup.plain_batch(batch) for batch in batches])
-
-        def step() -> object:
-            return plain.update(next(plain_batches))
-    else:
-        config = dataclasses.replace(config, **_VARIANTS[name])
-        step = mpo_setup.make_learner(spec, config, batches, device).step
+    step = mpo_setup.make_step(_VARIANTS[name], torch.device("cuda"))
 
     def steps() -> None:
         for _ in range(_STEPS):
@@ -51,7 +35,8 @@ def _make_variant(name: str) -> Callable[[], object]:
     return steps
 
 
-_VARIANTS: dict[str, dict[str, Any]] = {
+_VARIANTS: dict[str, dict[str, Any] | None] = {
+    "plain": None,
     "eager": {},
     "graph": {"cuda_graph": True},
     "graph, bfloat16": {"cuda_graph": True, "target_precision": "bfloat16"},

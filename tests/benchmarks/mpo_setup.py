@@ -1,7 +1,8 @@
 """The learner and the plain update side by side: equal weights, equal settings, the same noise."""
 
+import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,6 +114,17 @@ def make_plain(
     plain_config = plain_mpo.PlainConfig(target_update_period=config.target_policy_update_period, **settings)
     modules = [module.to(device) for module in (policy, critic, duals)]
     return plain_mpo.PlainMPO(*modules, plain_config, torch.Generator(device).manual_seed(SEED))
+
+
+def make_step(settings: Mapping[str, Any] | None, device: torch.device = CPU) -> Callable[[], object]:
+    """A learner step at the sizes of the benchmarks: ours with these settings, or the plain one for None."""
+    spec, config = make_spec(), mpo.MPOConfig()
+    batches = [make_batch(spec, config, seed, device) for seed in range(4)]
+    if settings is not None:
+        return make_learner(spec, dataclasses.replace(config, **settings), batches, device).step
+    plain = make_plain(spec, config, device)
+    plain_batches = itertools.cycle([plain_batch(batch) for batch in batches])
+    return lambda: plain.update(next(plain_batches))
 
 
 def plain_batch(batch: types.Trajectory) -> plain_mpo.PlainTrajectory:

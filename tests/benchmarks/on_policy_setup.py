@@ -67,22 +67,9 @@ def make_ours(
         vector_environment_loop,
         vector_environments,
     )
-    from minerva_acme.agents import ppo, vmpo
     from minerva_acme.replay import backends
 
-    sizes: dict[str, Any] = {
-        "num_environments": num_environments,
-        "rollout_steps": ROLLOUT_STEPS,
-        "policy_layer_sizes": LAYER_SIZES,
-        "value_layer_sizes": LAYER_SIZES,
-        "anneal_learning_rate": False,
-    }
-    builder: Any
-    if agent == "ppo":
-        config = ppo.PPOConfig(**sizes, num_epochs=NUM_EPOCHS, minibatch_size=MINIBATCH_SIZE, target_kl=None)
-        builder = ppo.PPOBuilder(config)
-    else:
-        builder = vmpo.VMPOBuilder(vmpo.VMPOConfig(**sizes))
+    builder = _make_builder(agent, num_environments)
 
     def make_environment(seed: int) -> Any:
         return environments.make_training_environment(f"gymnasium/{environment_id}", seed=seed)
@@ -135,6 +122,22 @@ def make_ours(
         actor.update()
 
     return iterate
+
+
+def _make_builder(agent: Literal["ppo", "vmpo"], num_environments: int) -> Any:
+    from minerva_acme.agents import ppo, vmpo
+
+    sizes: dict[str, Any] = {
+        "num_environments": num_environments,
+        "rollout_steps": ROLLOUT_STEPS,
+        "policy_layer_sizes": LAYER_SIZES,
+        "value_layer_sizes": LAYER_SIZES,
+        "anneal_learning_rate": False,
+    }
+    if agent == "ppo":
+        config = ppo.PPOConfig(**sizes, num_epochs=NUM_EPOCHS, minibatch_size=MINIBATCH_SIZE, target_kl=None)
+        return ppo.PPOBuilder(config)
+    return vmpo.VMPOBuilder(vmpo.VMPOConfig(**sizes))
 
 
 class _Ignore:

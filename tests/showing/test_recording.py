@@ -30,30 +30,28 @@ def test_no_episode_has_no_best():
         recording.find_best(lambda seed: recording.Episode(seed, 0.0, 1), num_episodes=0, seed=0)
 
 
-def test_every_timestep_is_drawn_with_the_return_so_far():
+def play_and_draw(episode_length, num_steps, **settings):
+    """What is handed on: the number of actions so far, which each picture shows, and the return."""
     drawn = []
     environment = recording.DrawingWrapper(
-        testing.FakeEnvironment(episode_length=3),
+        testing.FakeEnvironment(episode_length=episode_length),
         render=lambda environment: np.full((2, 2, 3), len(environment.actions), np.uint8),
         on_frame=lambda frame, so_far: drawn.append((int(frame[0, 0, 0]), so_far)),
+        **settings,
     )
     environment.reset()
-    for _ in range(4):  # the last one begins the next episode
+    for _ in range(num_steps):
         environment.step(np.zeros(2, np.float32))
+    return drawn
+
+
+def test_every_timestep_is_drawn_with_the_return_so_far():
+    drawn = play_and_draw(episode_length=3, num_steps=4)  # the last one begins the next episode
     assert drawn == [(0, 0.0), (1, 1.0), (2, 3.0), (3, 6.0), (3, 0.0)]
 
 
 def test_only_every_few_timesteps_are_drawn_where_that_is_asked_for():
-    drawn = []
-    environment = recording.DrawingWrapper(
-        testing.FakeEnvironment(episode_length=5),
-        render=lambda environment: np.full((2, 2, 3), len(environment.actions), np.uint8),
-        on_frame=lambda frame, so_far: drawn.append((int(frame[0, 0, 0]), so_far)),
-        every=2,
-    )
-    environment.reset()
-    for _ in range(6):  # the last one begins the next episode
-        environment.step(np.zeros(2, np.float32))
+    drawn = play_and_draw(episode_length=5, num_steps=6, every=2)  # likewise
     assert drawn == [(0, 0.0), (2, 3.0), (4, 10.0), (5, 0.0)]
 
 

@@ -366,13 +366,6 @@ def test_a_seed_reproduces_training(spec):
     assert states_equal(*states)
 
 
-@pytest.fixture
-def threads_are_given_back():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("critic_loss_steps", ["first", "all"])
 @pytest.mark.usefixtures("threads_are_given_back")
 def test_more_threads_reproduce_training_and_change_it_by_rounding_alone(spec, critic_loss_steps):

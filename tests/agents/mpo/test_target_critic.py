@@ -70,17 +70,17 @@ def test_weights_are_copied_to_where_they_were(monkeypatch):
     assert [(layer._weight.data_ptr(), layer._bias.data_ptr()) for layer in fast._hidden] == places
 
 
+@pytest.mark.usefixtures("threads_are_given_back")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_values_do_not_hang_on_the_number_of_threads(precision):
     generator = torch.Generator().manual_seed(3)
     pairs = torch.randn(5000, 4, generator=generator), torch.randn(5000, 2, generator=generator)
-    critic, before = make_critic(), torch.get_num_threads()
+    critic = make_critic()
     fast = target_critic.TargetCritic(critic, precision=precision, compile=False)
     values = []
     for num_threads in (1, 2, 3):
         torch.set_num_threads(num_threads)
         values.append(fast(*pairs))
-    torch.set_num_threads(before)
     for value in values:
         torch.testing.assert_close(value, values[0], rtol=0.0, atol=1e-6)
         torch.testing.assert_close(value, critic(*pairs), rtol=0.03, atol=0.03)
