@@ -4,6 +4,7 @@ Shapes: R rows; O observation size, D action dimensions, H units of a layer; `..
 """
 
 import functools
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -13,11 +14,15 @@ import torch
 from torch import nn
 
 from minerva_acme import networks, parallel
+from minerva_acme.networks import fused
 from minerva_acme.networks.linear import Linear, linear, uses_onednn
 from minerva_acme.networks.torso import TanhInPlace
 
 # 512 units of so many rows are 4 MB. Fewer make products slower, all at once leaves the caches.
 _MAX_ROWS = 2048
+
+# Multiplications of a part from which on it is compiled: a fifth of a millisecond.
+_MIN_FUSED_SIZE = 2**24
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -65,10 +70,11 @@ def has_compiler() -> bool:
 
 
 class TargetCritic:
-    """A critic of frozen weights, without gradient: packed, in bfloat16, with compiled activations.
+    """A critic of frozen weights, without gradient: fused, in bfloat16, or with compiled activations.
 
-    On a CPU the weights of the hidden layers are kept in oneDNN's own order where torch has that, and
-    rows are divided between threads that each compute alone.
+    On a CPU rows are divided between threads that each compute alone. What is worth it goes through
+    `networks.fused`, where that works; else, and where compiling is asked for, through `networks.linear`
+    and activations in place.
 
     In bfloat16 the products between the first and the last layer are. The first layer and its
     LayerNorm stay in float32: they are a few percent of the work, and take observations of any size.
@@ -99,35 +105,75 @@ class TargetCritic:
                 "(g++, of the system's packages), or leave `compile` False."
             )
         self._critic: Any = critic
-        self._dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self._tanh: Callable[..., torch.Tensor] = torch.compile(_tanh, dynamic=True) if compile else _tanh
-        self._elu: Callable[..., torch.Tensor] = nn.functional.elu_
-        if compile:
-            self._elu = torch.compile(_elu_, dynamic=True)
-        torso: Any = critic.torso
-        layers = [layer for layer in torso if isinstance(layer, nn.Linear)]
-        self._hidden = [_FrozenLinear(layer, self._dtype) for layer in layers[1:]]
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self._parameters, self._weights = _frozen_weights(critic, dtype)
+        norm: Any = self._critic.torso[1]
+        layer_norm = functools.partial(
+            nn.functional.layer_norm, normalized_shape=norm.normalized_shape, eps=norm.eps
+        )
+        evaluate = functools.partial(_evaluate, dtype=dtype, layer_norm=layer_norm)
+        self._plain = functools.partial(
+            evaluate,
+            linear=linear,
+            tanh=torch.compile(_tanh, dynamic=True) if compile else _tanh,
+            elu=torch.compile(_elu_, dynamic=True) if compile else nn.functional.elu_,
+        )
+        self._fused: Callable[..., torch.Tensor] = self._plain
+        if device.type == "cpu" and not compile and _fuses(dtype):
+            self._fused = fused.Fused(
+                functools.partial(
+                    evaluate, linear=nn.functional.linear, tanh=torch.tanh, elu=nn.functional.elu
+                )
+            )
+        num_weights = sum(weight.numel() for weight in self._weights)
+        self._min_fused_rows = math.ceil(_MIN_FUSED_SIZE / num_weights)
 
+    @torch.no_grad()
     def copy_weights(self) -> None:
         """Takes the critic's weights as they are now, rounded to the precision."""
-        for layer in self._hidden:
-            layer.copy_weights()
+        # In place: a CUDA graph knows where they lie.
+        for weight, parameter in zip(self._weights, self._parameters, strict=True):
+            if weight.data_ptr() != parameter.data_ptr():
+                weight.copy_(parameter)
 
     def __call__(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Q of each pair in float32, without gradient: [..., O], [..., D] -> [...]."""
         return by_rows(self._evaluate, observation, action)
 
     def _evaluate(self, observation_RO: torch.Tensor, action_RD: torch.Tensor) -> torch.Tensor:
-        critic = self._critic
-        clipped = torch.clamp(action_RD, critic.low, critic.high)
-        first, norm = critic.torso[0], critic.torso[1]
-        features = linear(torch.cat([observation_RO, clipped], dim=-1), first.weight, first.bias)
-        normed = nn.functional.layer_norm(features, features.shape[-1:], norm.weight, norm.bias, norm.eps)
-        features = self._tanh(normed).to(self._dtype)
-        for layer in self._hidden:
-            features = self._elu(layer(features))
-        q_R1: torch.Tensor = critic.head(features.float())
-        return q_R1.squeeze(-1)
+        clipped = torch.clamp(action_RD, self._critic.low, self._critic.high)
+        pairs = torch.cat([observation_RO, clipped], dim=-1)
+        evaluate = self._fused if len(pairs) >= self._min_fused_rows else self._plain
+        return evaluate(pairs, *self._weights).squeeze(-1)
+
+
+def _frozen_weights(critic: Any, dtype: torch.dtype) -> tuple[list[nn.Parameter], list[torch.Tensor]]:
+    """The parameters in the order of `_evaluate`, and themselves again or, where rounded, copies."""
+    first, norm, *hidden = (layer for layer in critic.torso if list(layer.parameters(recurse=False)))
+    whole = [first.weight, first.bias, norm.weight, norm.bias]
+    rounded = [parameter for layer in hidden for parameter in (layer.weight, layer.bias)]
+    head = [critic.head.weight, critic.head.bias]
+    # A tensor of the dtype already is not copied by `to`.
+    weights = [*whole, *(parameter.to(dtype) for parameter in rounded), *head]
+    return [*whole, *rounded, *head], [weight.detach() for weight in weights]
+
+
+def _evaluate(
+    x: torch.Tensor,
+    *weights: torch.Tensor,
+    dtype: torch.dtype,
+    layer_norm: Callable[..., torch.Tensor],
+    linear: Callable[..., torch.Tensor],
+    tanh: Callable[[torch.Tensor], torch.Tensor],
+    elu: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """The critic's layers by the given operations: [R, O + D] -> [R, 1]. Layers between are of the dtype."""
+    first, first_bias, norm, norm_bias, *hidden, head, head_bias = weights
+    normed = layer_norm(linear(x, first, first_bias), weight=norm, bias=norm_bias)
+    features = tanh(normed).to(dtype)
+    for weight, bias in zip(hidden[::2], hidden[1::2], strict=True):
+        features = elu(linear(features, weight, bias))
+    return linear(features.float(), head, head_bias)
 
 
 def _tanh(x: torch.Tensor) -> torch.Tensor:
@@ -145,47 +191,6 @@ def _elu_(x: torch.Tensor) -> torch.Tensor:
     return x.copy_(torch.maximum(wide, wide.clamp(max=0.0).exp() - 1.0))
 
 
-class _FrozenLinear:
-    """x W^T + b of weights that stay a while, kept in the order that oneDNN likes where that works."""
-
-    def __init__(self, layer: nn.Linear, dtype: torch.dtype) -> None:
-        self._layer = layer
-        self._weight, self._bias = layer.weight.detach().to(dtype), layer.bias.detach().to(dtype)
-        packs = self._weight.device.type == "cpu" and _packs(dtype)
-        self._packed = _pack(self._weight) if packs else None
-
-    @torch.no_grad()
-    def copy_weights(self) -> None:
-        """Takes the layer's weights as they are now."""
-        # In place: a CUDA graph knows where they lie.
-        self._weight.copy_(self._layer.weight)
-        self._bias.copy_(self._layer.bias)
-        if self._packed is not None:
-            self._packed = _pack(self._weight)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """[R, I] -> [R, O]."""
-        if self._packed is None:
-            return linear(x, self._weight, self._bias)
-        output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
-        return output
-
-
-def _pack(weight: torch.Tensor) -> torch.Tensor:
-    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-    return packed
-
-
-@functools.cache
-def _packs(dtype: torch.dtype) -> bool:
-    """Whether to pack: this torch has the private operators, and this CPU gains by them."""
-    if dtype == torch.float32 and not uses_onednn():
-        return False
-    weight, x = torch.ones(16, 16, dtype=dtype), torch.ones(4, 16, dtype=dtype)
-    try:
-        if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            return False
-        product = torch.ops.mkldnn._linear_pointwise(x, _pack(weight), None, "none", [], "")
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
-        return False
-    return torch.equal(product, torch.full((4, 16), 16.0, dtype=dtype))
+def _fuses(dtype: torch.dtype) -> bool:
+    """Whether to: in float32 only where the CPU gains by oneDNN's products."""
+    return (dtype != torch.float32 or uses_onednn()) and fused.works(dtype)

@@ -6,6 +6,7 @@ from torch import nn
 from minerva_acme import networks
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import learning, target_critic
+from minerva_acme.networks import fused
 
 
 def make_critic(bias=0.0):
@@ -24,20 +25,26 @@ def pairs():
     return torch.randn(50, 4, generator=generator), 2.0 * torch.randn(50, 2, generator=generator)
 
 
-@pytest.fixture(params=[False, True], ids=["plain linear", "packed"])
-def packs(request, monkeypatch):
-    if request.param and not target_critic._packs(torch.bfloat16):
-        pytest.skip("this torch or CPU has no bfloat16 products with packed weights")
-    monkeypatch.setattr(target_critic, "_packs", lambda dtype: request.param)
+@pytest.fixture(params=[False, True], ids=["as it is", "fused"])
+def fuses(request, monkeypatch):
+    if request.param and not fused.works(torch.bfloat16):
+        pytest.skip("this torch or CPU fuses nothing in bfloat16")
+    monkeypatch.setattr(target_critic, "_fuses", lambda dtype: request.param)
+    monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
+    graphs = []
+    make_graph = fused._make_graph
+    monkeypatch.setattr(fused, "_make_graph", lambda *args: graphs.append(make_graph(*args)) or graphs[-1])
+    yield
+    assert bool(graphs) == request.param and None not in graphs
 
 
-def test_float32_values_are_the_critics(pairs):
+def test_float32_values_are_the_critics(fuses, pairs):
     critic = make_critic()
     fast = target_critic.TargetCritic(critic, precision="float32", compile=False)
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
 
 
-def test_bfloat16_values_err_by_little_of_their_spread_whatever_the_offset(packs, pairs):
+def test_bfloat16_values_err_by_little_of_their_spread_whatever_the_offset(fuses, pairs):
     for bias in (0.0, 100.0):
         critic = make_critic(bias)
         fast = target_critic.TargetCritic(critic, precision="bfloat16", compile=False)
@@ -48,9 +55,10 @@ def test_bfloat16_values_err_by_little_of_their_spread_whatever_the_offset(packs
     assert fast(pairs[0].view(5, 10, 4), pairs[1].view(5, 10, 2)).shape == (5, 10)
 
 
-def test_weights_are_those_of_the_last_copy(packs, pairs):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_weights_are_those_of_the_last_copy(fuses, pairs, precision):
     critic = make_critic()
-    fast = target_critic.TargetCritic(critic, precision="bfloat16", compile=False)
+    fast = target_critic.TargetCritic(critic, precision=precision, compile=False)
     before = fast(*pairs)
     with torch.no_grad():
         for layer in critic.torso:
@@ -61,18 +69,23 @@ def test_weights_are_those_of_the_last_copy(packs, pairs):
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=0.05, atol=0.05)
 
 
-def test_weights_are_copied_to_where_they_were(monkeypatch):
+def test_weights_are_copied_to_where_they_were():
     # A CUDA graph goes on reading there.
-    monkeypatch.setattr(target_critic, "_packs", lambda dtype: False)
     fast = target_critic.TargetCritic(make_critic(), precision="bfloat16", compile=False)
-    places = [(layer._weight.data_ptr(), layer._bias.data_ptr()) for layer in fast._hidden]
+    places = [weight.data_ptr() for weight in fast._weights]
     fast.copy_weights()
-    assert [(layer._weight.data_ptr(), layer._bias.data_ptr()) for layer in fast._hidden] == places
+    assert [weight.data_ptr() for weight in fast._weights] == places
+
+
+def test_small_parts_are_not_worth_compiling(pairs, monkeypatch):
+    monkeypatch.setattr(target_critic, "_fuses", lambda dtype: True)
+    monkeypatch.setattr(fused, "_make_graph", lambda *args: pytest.fail("compiled"))
+    target_critic.TargetCritic(make_critic(), precision="float32", compile=False)(*pairs)
 
 
 @pytest.mark.usefixtures("threads_are_given_back")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_values_do_not_hang_on_the_number_of_threads(precision):
+def test_values_do_not_hang_on_the_number_of_threads(fuses, precision):
     generator = torch.Generator().manual_seed(3)
     pairs = torch.randn(5000, 4, generator=generator), torch.randn(5000, 2, generator=generator)
     critic = make_critic()
