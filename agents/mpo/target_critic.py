@@ -107,7 +107,8 @@ class TargetCritic:
         self._critic: Any = critic
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self._parameters, self._weights = _frozen_weights(critic, dtype)
-        norm: Any = self._critic.torso[1]
+        torso: Any = critic.torso
+        norm = torso[1]
         layer_norm = functools.partial(
             nn.functional.layer_norm, normalized_shape=norm.normalized_shape, eps=norm.eps
         )
