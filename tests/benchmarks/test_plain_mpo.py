@@ -87,7 +87,20 @@ def test_the_learner_ends_at_the_plain_parameters_on_the_same_noise(
         init_log_temperature=0.0,
         init_log_alpha_stddev=10.0,
     )
-    spec = mpo_setup.make_spec(5, 3)
+    assert_same_parameters_after_5_steps(config, observation_size=5, action_size=3)
+
+
+def test_the_learner_ends_at_the_plain_parameters_at_the_size_that_is_timed() -> None:
+    # Adam's first step is the gradient over its own size plus epsilon: where a gradient is below 1e-8, the
+    # default epsilon, it consists of rounding. Of 547,341 parameters 16 are such.
+    config = mpo.MPOConfig(adam_epsilon=1e-5, init_log_temperature=0.0, init_log_alpha_stddev=10.0)
+    assert_same_parameters_after_5_steps(config, observation_size=17, action_size=6)
+
+
+def assert_same_parameters_after_5_steps(
+    config: mpo.MPOConfig, observation_size: int, action_size: int
+) -> None:
+    spec = mpo_setup.make_spec(observation_size, action_size)
     batches = [mpo_setup.make_batch(spec, config, seed) for seed in range(5)]
     learner, plain = mpo_setup.make_learner(spec, config, batches), mpo_setup.make_plain(spec, config)
     before = plain.policy.state_dict()["mean_head.weight"].clone()
