@@ -30,35 +30,42 @@ class CanonicalActionWrapper(base.EnvironmentWrapper):
             ValueError: an action is not a float, or not bounded on both sides.
         """
         super().__init__(environment)
-        self._clip = clip
         self._inner_spec = environment.action_spec()
         tree.map_structure_with_path(_check_scalable, self._inner_spec)
         self._action_spec = tree.map_structure(_canonical_spec, self._inner_spec)
-        self._half_ranges = tree.map_structure(
-            lambda spec: 0.5 * (spec.maximum - spec.minimum), self._inner_spec
-        )
+        self._scales = tree.map_structure(lambda spec: _Scale(spec, clip), self._inner_spec)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        if isinstance(self._inner_spec, specs.Array):  # the usual case; `tree` takes ten times as long
-            scaled = self._scale(self._inner_spec, self._half_ranges, action)
+        if isinstance(self._scales, _Scale):  # the usual case; `tree` takes ten times as long
+            scaled: types.NestedArray = self._scales(action)
         else:
-            scaled = tree.map_structure(self._scale, self._inner_spec, self._half_ranges, action)
+            scaled = tree.map_structure(lambda scale, part: scale(part), self._scales, action)
         return self._environment.step(scaled)
 
     def action_spec(self) -> types.NestedSpec:
         return self._action_spec
 
-    def _scale(self, spec: Any, half_range: np.ndarray[Any, Any], action: Any) -> np.ndarray[Any, Any]:
-        action = np.asarray(action, dtype=spec.dtype)
-        if action.shape != spec.shape:
+
+class _Scale:
+    """From [-1, 1] to the bounds of a spec, which are looked up once: dm_env's specs compute them anew."""
+
+    def __init__(self, spec: specs.BoundedArray, clip: bool) -> None:
+        self._shape, self._dtype = spec.shape, np.dtype(spec.dtype)
+        self._minimum, self._maximum = spec.minimum, spec.maximum
+        self._half_range = 0.5 * (spec.maximum - spec.minimum)
+        self._clip = clip
+
+    def __call__(self, action: Any) -> np.ndarray[Any, Any]:
+        action = np.asarray(action, self._dtype)
+        if action.shape != self._shape:
             # A smaller shape would broadcast in silence.
-            raise ValueError(f"`action` must have shape {spec.shape}, got {action.shape}.")
-        scaled = spec.minimum + (action + 1) * half_range
+            raise ValueError(f"`action` must have shape {self._shape}, got {action.shape}.")
+        scaled = (action + 1) * self._half_range + self._minimum
         if self._clip:
             # The scale is monotone, so this equals clipping to [-1, 1] first, and rounding cannot
             # push the result over a bound.
-            scaled = np.minimum(np.maximum(scaled, spec.minimum), spec.maximum)
-        return np.asarray(scaled, dtype=spec.dtype)
+            scaled = np.minimum(np.maximum(scaled, self._minimum), self._maximum)
+        return np.asarray(scaled, self._dtype)
 
 
 def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
