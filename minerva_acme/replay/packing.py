@@ -21,6 +21,7 @@ from minerva_acme.replay import base
 Rows: TypeAlias = dict[str, np.ndarray]
 
 _IMAGE_NDIM = 3
+_ARRAYS = (np.ndarray, np.generic)
 
 
 class RowPacker:
@@ -65,8 +66,9 @@ class RowPacker:
         for leaf, value in zip(self._leaves, leaves, strict=True):
             _, column, place, shape, dtype, is_matrix, _ = leaf
             if (
-                not isinstance(value, (np.ndarray, np.generic))
-                or value.dtype != dtype  # unequal where the byte order differs
+                not isinstance(value, _ARRAYS)
+                # A native dtype of numpy's is one object; unequal where the byte order differs.
+                or (value.dtype is not dtype and value.dtype != dtype)
                 or value.shape != shape
             ):
                 raise ValueError(_describe_mismatch(leaf, value))
@@ -110,7 +112,7 @@ class RowPacker:
         for field, child in zip(fields, children, strict=True):
             child_name = f"{name}.{field}" if hasattr(spec, "_fields") else f"{name}[{field!r}]"
             plans.append(self._make_plan(child, child_name if name else str(field), (*path, str(field))))
-        return _Branch(name, isinstance(spec, Mapping), hasattr(spec, "_fields"), fields, tuple(plans))
+        return _Branch(name, isinstance(spec, Mapping), hasattr(spec, "_fields"), fields, tuple(plans), set())
 
     def _make_leaf(self, spec: specs.Array, name: str, path: tuple[str, ...]) -> "_Leaf":
         dtype = np.dtype(spec.dtype)
@@ -152,6 +154,7 @@ class _Branch(NamedTuple):
     is_named_tuple: bool
     fields: tuple[Any, ...]
     children: tuple["_Leaf | _Branch", ...]
+    fitting: set[type]  # named tuples that were found to have just these fields
 
 
 def _collect(plan: _Leaf | _Branch, nest: Any, leaves: list[Any]) -> None:
@@ -168,12 +171,16 @@ def _collect(plan: _Leaf | _Branch, nest: Any, leaves: list[Any]) -> None:
             raise ValueError(_describe_structure(plan, nest))
         values: Sequence[Any] = [nest[field] for field in plan.fields]
     else:
-        if (
-            not isinstance(nest, (tuple, list))
-            or len(nest) != len(plan.fields)
-            or (plan.is_named_tuple and getattr(nest, "_fields", plan.fields) != plan.fields)
-        ):
-            raise ValueError(_describe_structure(plan, nest))
+        if type(nest) not in plan.fitting:
+            fields = getattr(nest, "_fields", plan.fields)
+            if (
+                not isinstance(nest, (tuple, list))
+                or len(nest) != len(plan.fields)
+                or (plan.is_named_tuple and fields != plan.fields)
+            ):
+                raise ValueError(_describe_structure(plan, nest))
+            if hasattr(nest, "_fields"):
+                plan.fitting.add(type(nest))
         values = nest
     for value, child in zip(values, plan.children, strict=True):
         if type(child) is _Leaf:
