@@ -32,7 +32,7 @@ Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays inst
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
-_HALF = np.float32(0.5)
+_MINUS_HALF = np.float32(-0.5)
 _LOG_SQRT_2PI = np.float32(0.5 * math.log(2.0 * math.pi))
 _LOW, _HIGH = np.float32(MIN_LOG_STD), np.float32(MAX_LOG_STD)
 
@@ -125,17 +125,19 @@ class _ArrayPolicy(ActingPolicy):
 
 def _draw_gaussian(policy: Any, random: np.random.Generator) -> Choice:
     mean, log_std = policy
-    raw = np.exp(log_std)
-    raw *= random.standard_normal(mean.shape, np.float32)
+    stddev = np.exp(log_std)
+    raw = random.standard_normal(mean.shape, np.float32)
+    raw *= stddev
     raw += mean
     # From the rounded sample, as the learner sees it, and not from the noise.
     z = raw - mean
-    z *= np.exp(-log_std)
+    z /= stddev
     z *= z
-    z *= _HALF
-    z += log_std
-    z += _LOG_SQRT_2PI
-    return Choice(raw, -np.add.reduce(z, -1), policy)
+    z *= _MINUS_HALF
+    z -= log_std
+    log_prob = np.add.reduce(z, -1)
+    log_prob -= mean.shape[-1] * _LOG_SQRT_2PI
+    return Choice(raw, log_prob, policy)
 
 
 def _draw_category(policy: Any, random: np.random.Generator) -> Choice:
@@ -277,8 +279,7 @@ def _layer_norm(module: nn.Module) -> _Layer:
 
     def apply(x: Array) -> Array:
         y = x - average.dot(x)
-        y *= _ONE / np.sqrt(average.dot(y * y) + epsilon)
-        y *= weight
+        y *= weight / np.sqrt(average.dot(y * y) + epsilon)
         y += bias
         return y
 

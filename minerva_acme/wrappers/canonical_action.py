@@ -54,13 +54,14 @@ class _Scale:
         self._minimum, self._maximum = spec.minimum, spec.maximum
         self._half_range = 0.5 * (spec.maximum - spec.minimum)
         self._clip = clip
+        self._is_canonical = bool((spec.minimum == -1).all() and (spec.maximum == 1).all())
 
     def __call__(self, action: Any) -> np.ndarray[Any, Any]:
         action = np.asarray(action, self._dtype)
         if action.shape != self._shape:
             # A smaller shape would broadcast in silence.
             raise ValueError(f"`action` must have shape {self._shape}, got {action.shape}.")
-        scaled = (action + 1) * self._half_range + self._minimum
+        scaled = action if self._is_canonical else (action + 1) * self._half_range + self._minimum
         if self._clip:
             # The scale is monotone, so this equals clipping to [-1, 1] first, and rounding cannot
             # push the result over a bound.
