@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -11,6 +11,8 @@ from torch import nn
 from minerva_acme import core, counting, loggers, types
 
 _logger = logging.getLogger(__name__)
+
+Batch = TypeVar("Batch")
 
 
 class NonFinite(Exception):
@@ -21,6 +23,26 @@ def check_finite(name: str, tensor: torch.Tensor) -> None:
     """Raises NonFinite, naming the tensor, unless all its elements are finite."""
     if not torch.isfinite(tensor).all():
         raise NonFinite(f"the {name} are not finite")
+
+
+def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
+    """The data of a dataset's next sample.
+
+    Args:
+        dataset: yields samples with `data`.
+        kind: what the data must be: Trajectory, Rollout, ...
+        layout: the name of the layout that packs and unpacks it, for the message.
+
+    Raises:
+        TypeError: it is something else, as of a table that was written for another learner.
+    """
+    data = next(dataset).data
+    if not isinstance(data, kind):
+        raise TypeError(
+            f"`dataset` must give batches of {kind.__name__}, got {type(data).__name__}. "
+            f"Unpack them with a {layout}, and write with it."
+        )
+    return data
 
 
 class SkippedBatches(core.Saveable):

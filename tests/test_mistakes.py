@@ -724,7 +724,28 @@ def variables_that_there_are_not(s):
     "and write with it.",
 )
 def transitions_for_a_learner_of_sequences(s):
-    builder = mpo.MPOBuilder(TINY_MPO)
+    learn_from_transitions(mpo.MPOBuilder(TINY_MPO))
+
+
+@mistake(
+    TypeError,
+    "`dataset` must give batches of Rollout, got Transition. Unpack them with a RolloutLayout, "
+    "and write with it.",
+)
+def transitions_for_ppo(s):
+    learn_from_transitions(ppo.PPOBuilder(TINY_PPO))
+
+
+@mistake(
+    TypeError,
+    "`dataset` must give batches of Rollout, got Transition. Unpack them with a RolloutLayout, "
+    "and write with it.",
+)
+def transitions_for_vmpo(s):
+    learn_from_transitions(vmpo.VMPOBuilder(vmpo.VMPOConfig()))
+
+
+def learn_from_transitions(builder):
     transition = types.Transition(*(torch.zeros(2) for _ in types.Transition._fields[:5]))
     builder.make_learner(
         networks=builder.make_networks(SPEC, torch.Generator()),

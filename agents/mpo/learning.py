@@ -173,12 +173,7 @@ class MPOLearner(core.Learner):
 
     def step(self) -> None:
         """One round of critic, E-step, duals and policy on one batch."""
-        trajectory = next(self._dataset).data
-        if not isinstance(trajectory, types.Trajectory):
-            raise TypeError(
-                f"`dataset` must give batches of Trajectory, got {type(trajectory).__name__}. "
-                "Unpack them with a TrajectoryLayout, and write with it."
-            )
+        trajectory = learning.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
         metrics, failures = self._compute(trajectory)
         # Copied: a graph's replay overwrites what it returned.

@@ -95,7 +95,7 @@ class VMPOLearner(core.Learner):
 
     def step(self) -> None:
         """Learns from one rollout."""
-        rollout = next(self._dataset).data
+        rollout = learning.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = on_policy.anneal_learning_rate(
             self._optimizers["network"], self._config, self._num_steps, self._num_updates
         )
