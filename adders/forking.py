@@ -8,7 +8,7 @@ from minerva_acme import core, types
 from minerva_acme.replay import base as replay
 
 
-class ForkingAdder(core.Adder):
+class ForkingAdder(core.Adder, core.Saveable):
     """Hands every timestep to several adders: sequences and transitions from one actor, say.
 
         FIRST  MID  MID  LAST        add_first, add, add, add
@@ -23,6 +23,8 @@ class ForkingAdder(core.Adder):
     taken already: then all of them end the episode where it stands, as `reset` does, before the error
     passes on. The adder stays usable either way. Where a table holds inserts back, every adder gets
     its timestep before the error passes on.
+
+    Its state is that of the adders that have one (`core.Saveable`); the others begin anew.
     """
 
     def __init__(self, adders: Sequence[core.Adder]) -> None:
@@ -63,6 +65,24 @@ class ForkingAdder(core.Adder):
     def close(self) -> None:
         self._for_each(lambda adder: adder.close())
 
+    def save(self) -> core.State:
+        return [_save(adder) for adder in self._adders]
+
+    def restore(self, state: core.State) -> None:
+        """Takes over a state of `save`.
+
+        Raises:
+            ValueError: it is not of as many adders of these kinds.
+        """
+        saved, here = ([part is not None for part in state], [_has_state(adder) for adder in self._adders])
+        if saved != here:
+            raise ValueError(
+                f"The state must be one of {len(here)} adders, {sum(here)} of which have a state, got one of "
+                f"{len(saved)}, {sum(saved)} of which have. Fork to the same adders, in the same order."
+            )
+        for adder, part in zip(self._adders, state, strict=True):
+            _restore(adder, part)
+
     def _hand_out(self, call: Callable[[core.Adder], None]) -> None:
         timeout: replay.ReplayTimeout | None = None
         for index, adder in enumerate(self._adders):
@@ -90,7 +110,7 @@ class ForkingAdder(core.Adder):
             raise first_error
 
 
-class ExtrasFilter(core.Adder):
+class ExtrasFilter(core.Adder, core.Saveable):
     """Hands on only those extras that an adder is to write, and drops the others on purpose.
 
     An adder refuses extras that are not in its spec; this says which of an actor's are not wanted. At
@@ -98,6 +118,8 @@ class ExtrasFilter(core.Adder):
 
         ExtrasFilter(adder, keep=["log_prob"])    {"log_prob": x, "value": y}  ->  {"log_prob": x}
         ExtrasFilter(adder, keep=[])              anything                     ->  ()
+
+    Its state is that of the adder, if that has one.
     """
 
     def __init__(self, adder: core.Adder, keep: Sequence[str]) -> None:
@@ -134,6 +156,12 @@ class ExtrasFilter(core.Adder):
     def close(self) -> None:
         self._adder.close()
 
+    def save(self) -> core.State:
+        return _save(self._adder)
+
+    def restore(self, state: core.State) -> None:
+        _restore(self._adder, state)
+
     def _select(self, extras: types.NestedArray) -> types.NestedArray:
         if not self._keep:
             return ()
@@ -145,3 +173,16 @@ class ExtrasFilter(core.Adder):
                 "or keep others."
             )
         return {name: fields[name] for name in self._keep}
+
+
+def _has_state(adder: core.Adder) -> bool:
+    return _has_state(adder._adder) if isinstance(adder, ExtrasFilter) else isinstance(adder, core.Saveable)
+
+
+def _save(adder: core.Adder) -> core.State:
+    return adder.save() if isinstance(adder, core.Saveable) else None
+
+
+def _restore(adder: core.Adder, state: core.State) -> None:
+    if isinstance(adder, core.Saveable):
+        adder.restore(state)

@@ -12,10 +12,11 @@ from minerva_acme.adders import (
     ExtrasFilter,
     ForkingAdder,
     NStepTransitionAdder,
+    RolloutAdder,
     SequenceAdder,
 )
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts
+from minerva_acme.replay import layouts, rollouts
 
 FLOAT = specs.Array((), np.float32)
 
@@ -169,3 +170,43 @@ def test_extras_to_keep_that_are_missing_are_refused(make_memory_store, scalar_s
         with pytest.raises(ValueError, match=rf"`extras` must have the fields \['log_prob'\], got {found}"):
             adder.add(np.float32([100]), step(1), extras)
         assert adder.num_inserted == 0
+
+
+# Saving and restoring.
+
+
+def rollout_adder(store, layout):
+    return RolloutAdder(client=store.client, table="table", layout=layout, discount=0.5)
+
+
+def keep_nothing(adder):
+    return ExtrasFilter(adder, keep=[])
+
+
+@pytest.mark.parametrize("wrap", [lambda adder: adder, keep_nothing], ids=["bare", "filtered"])
+def test_a_restored_fork_goes_on_with_the_unfinished_rollout(make_memory_store, scalar_spec, play, wrap):
+    on_policy, transitions = rollouts.RolloutLayout(scalar_spec, 4), layouts.TransitionLayout(scalar_spec)
+    stores = [make_memory_store(layout.signature) for layout in (on_policy, transitions)]
+
+    def make_fork(stores):
+        return ForkingAdder([wrap(rollout_adder(stores[0], on_policy)), wrap(n_step(stores[1], transitions))])
+
+    interrupted = make_fork(stores)
+    play(interrupted, 0, [1, 2, 3], [1, 1, 0])
+    state = interrupted.save()
+    after = [make_memory_store(layout.signature) for layout in (on_policy, transitions)]
+    with make_fork(after) as resumed:
+        resumed.restore(state)
+        play(resumed, 50, [4, 5], [1, 0])
+    (rollout,) = after[0].items(on_policy)
+    np.testing.assert_array_equal(rollout.reward, [1, 2, 3, 4])
+    assert len(after[1].items(transitions)) == 2  # an adder without a state begins anew
+
+
+def test_a_state_of_another_fork_is_refused(make_memory_store, scalar_spec):
+    layout = rollouts.RolloutLayout(scalar_spec, 4)
+    stores = [make_memory_store(layout.signature) for _ in range(2)]
+    state = ForkingAdder([rollout_adder(store, layout) for store in stores]).save()
+    fork = ForkingAdder([rollout_adder(stores[0], layout)])
+    with pytest.raises(ValueError, match="one of 1 adders, 1 of which have a state, got one of 2, 2 of"):
+        fork.restore(state)
