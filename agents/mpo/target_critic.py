@@ -15,7 +15,7 @@ from torch import nn
 
 from minerva_acme import networks, parallel
 from minerva_acme.networks import fused
-from minerva_acme.networks.linear import Linear, linear, uses_onednn
+from minerva_acme.networks.linear import Linear, linear
 from minerva_acme.networks.torso import TanhInPlace
 
 # 512 units of so many rows are 4 MB. Fewer make products slower, all at once leaves the caches.
@@ -120,7 +120,7 @@ class TargetCritic:
             elu=torch.compile(_elu_, dynamic=True) if compile else nn.functional.elu_,
         )
         self._fused: Callable[..., torch.Tensor] = self._plain
-        if device.type == "cpu" and not compile and _fuses(dtype):
+        if device.type == "cpu" and not compile and fused.pays(dtype):
             self._fused = fused.Fused(
                 functools.partial(
                     evaluate, linear=nn.functional.linear, tanh=torch.tanh, elu=nn.functional.elu
@@ -190,8 +190,3 @@ def _elu_(x: torch.Tensor) -> torch.Tensor:
     """max(x, exp(min(x, 0)) - 1) in place, which is compiled into less than ELU's own expm1."""
     wide = x.float()
     return x.copy_(torch.maximum(wide, wide.clamp(max=0.0).exp() - 1.0))
-
-
-def _fuses(dtype: torch.dtype) -> bool:
-    """Whether to: in float32 only where the CPU gains by oneDNN's products."""
-    return (dtype != torch.float32 or uses_onednn()) and fused.works(dtype)

@@ -17,6 +17,7 @@ import torch
 from rich import console as rich_console
 
 from minerva_acme import threads as minerva_threads
+from minerva_acme.networks import fused, linear
 
 _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
@@ -29,6 +30,8 @@ _GYMNASIUM = "import gymnasium; gymnasium.make('CartPole-v1').reset()"
 # With a picture: without a display GLFW makes a context that cannot draw.
 _DRAW = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 8, 8).render()"
 _BACKENDS = ("egl", "osmesa", "glfw")
+
+_NAME_WIDTH = 20  # OPENBLAS_NUM_THREADS
 
 
 class Check(NamedTuple):
@@ -59,10 +62,10 @@ def run(directory: pathlib.Path) -> int:
     for check in examine(directory):
         found.append(check)
         status = f"[{styles[check.status]}]{check.status:8}[/]"
-        console.print(f"{status}{check.name:12}", end="")
+        console.print(f"{status}{check.name:{_NAME_WIDTH}} ", end="")
         console.print(check.words, markup=False)
         if check.mend:
-            console.print(f"{'':20}-> {check.mend}", markup=False)
+            console.print(f"{'':{_NAME_WIDTH + 9}}-> {check.mend}", markup=False)
     counts = {status: sum(check.status == status for check in found) for status in styles}
     works = "Training does not work here yet." if counts["wrong"] else "Training works here."
     console.print(f"{works} {counts['ok']} ok, {counts['warning']} warnings, {counts['wrong']} wrong.")
@@ -142,6 +145,9 @@ def check_torch(environment: "os._Environ[str] | dict[str, str]", num_cores: int
             yield Check(setting.name, "warning", said, f"export {setting.name}={setting.value}")
         else:
             yield Check(setting.name, "ok", said)
+    by = "oneDNN, MKL being slow on this CPU" if linear.uses_onednn() else "torch's own choice"
+    fuses = [str(dtype)[6:] for dtype in (torch.float32, torch.bfloat16) if fused.pays(dtype)]
+    yield Check("products", "ok", f"float32 by {by}; fused with activations in {_listed(fuses)}")
     if torch.cuda.is_available():
         yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}; --device cpu does without")
     elif shutil.which("nvidia-smi"):
@@ -259,6 +265,10 @@ def check_port() -> Check:
     except OSError as error:
         return Check("port", "warning", f"none can be listened on: {error}", "train with --replay memory")
     return Check("port", "ok", f"free ones, such as {port}")
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join(words) or "no precision"
 
 
 def _draws(backend: str, prober: Prober) -> str:

@@ -78,7 +78,7 @@ def test_the_learner_ends_at_the_plain_parameters_on_the_same_noise(
 ) -> None:
     if fuses and not fused.works(torch.float32):
         pytest.skip("this torch or CPU fuses nothing")
-    monkeypatch.setattr(target_critic, "_fuses", lambda dtype: fuses)
+    monkeypatch.setattr(fused, "pays", lambda dtype: fuses)
     monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
     config = dataclasses.replace(
         SMALL,

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from minerva_acme import threads
 from minerva_acme.cli import doctor, main
 
 
@@ -27,6 +28,21 @@ def test_more_threads_than_cores_are_warned_of():
     assert (threads.status, threads.mend) == ("warning", "export OMP_NUM_THREADS=4")
     threads = {check.name: check for check in doctor.check_torch({}, num_cores=4)}["threads"]
     assert (threads.status, threads.mend) == ("ok", "")
+
+
+def test_it_is_said_how_products_are_computed(monkeypatch):
+    def words():
+        (check,) = (check for check in doctor.check_torch({}, num_cores=4) if check.name == "products")
+        return check.words
+
+    monkeypatch.setattr(doctor.linear, "uses_onednn", lambda: True)
+    monkeypatch.setattr(doctor.fused, "pays", lambda dtype: True)
+    assert words() == (
+        "float32 by oneDNN, MKL being slow on this CPU; fused with activations in float32 and bfloat16"
+    )
+    monkeypatch.setattr(doctor.linear, "uses_onednn", lambda: False)
+    monkeypatch.setattr(doctor.fused, "pays", lambda dtype: False)
+    assert words() == "float32 by torch's own choice; fused with activations in no precision"
 
 
 def test_reverb_that_is_missing_is_a_warning_and_one_that_does_not_load_is_wrong(monkeypatch):
@@ -115,6 +131,9 @@ def test_the_status_says_whether_training_works(tmp_path, monkeypatch, capsys, p
     assert main(["doctor", "--directory", str(tmp_path)]) == status
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["ok", "python", ".".join(map(str, sys.version_info[:3]))]
+    assert [line.split()[1] for line in lines if "set by default" in line or "set by you" in line] == [
+        setting.name for setting in threads.describe()
+    ]
     assert lines[-1].startswith("Training works here." if status == 0 else "Training does not work here yet.")
     assert [line for line in lines if line.startswith("wrong") and "gymnasium" in line] == [
         line for line in lines if status and "gymnasium" in line and "pip" not in line
@@ -123,5 +142,5 @@ def test_the_status_says_whether_training_works(tmp_path, monkeypatch, capsys, p
 
 def test_no_check_leaves_anything_in_the_place_for_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "probe", works)
-    assert len(list(doctor.examine(tmp_path / "runs"))) == 17
+    assert len(list(doctor.examine(tmp_path / "runs"))) == 18
     assert list(pathlib.Path(tmp_path).iterdir()) == []

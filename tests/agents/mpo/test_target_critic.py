@@ -29,7 +29,7 @@ def pairs():
 def fuses(request, monkeypatch):
     if request.param and not fused.works(torch.bfloat16):
         pytest.skip("this torch or CPU fuses nothing in bfloat16")
-    monkeypatch.setattr(target_critic, "_fuses", lambda dtype: request.param)
+    monkeypatch.setattr(fused, "pays", lambda dtype: request.param)
     monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
     graphs = []
     make_graph = fused._make_graph
@@ -78,7 +78,7 @@ def test_weights_are_copied_to_where_they_were():
 
 
 def test_small_parts_are_not_worth_compiling(pairs, monkeypatch):
-    monkeypatch.setattr(target_critic, "_fuses", lambda dtype: True)
+    monkeypatch.setattr(fused, "pays", lambda dtype: True)
     monkeypatch.setattr(fused, "_make_graph", lambda *args: pytest.fail("compiled"))
     target_critic.TargetCritic(make_critic(), precision="float32", compile=False)(*pairs)
 
