@@ -1,8 +1,7 @@
 """Functions of tensors whose products and activations oneDNN fuses, for passes without gradient on a CPU.
 
 An activation behind a product is computed on what the product still holds in registers, instead of in
-a pass of its own over memory; a LayerNorm and a tanh become one pass. In 512-512-256 units a critic's
-values took a quarter less time.
+a pass of its own over memory; a LayerNorm and a tanh become one pass. `docs/performance.md` has numbers.
 
 Torch has this behind TorchScript alone, which is deprecated but has no successor for it (torch.compile
 fuses activations with each other, not with products). So it is probed, and nothing depends on it.

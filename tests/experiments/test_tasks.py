@@ -1,5 +1,6 @@
 import re
 
+import gymnasium
 import pytest
 
 from minerva_acme import environments
@@ -50,6 +51,21 @@ def test_the_file_has_the_runs_that_the_pages_state():
     assert scores["vmpo", "CartPole-v1"] == [500.0, 487.7, 500.0]
     assert scores["ppo", "dm_control/cartpole/swingup"] == [851.7, 863.6, 818.5]
     assert scores["mpo", "dm_control/cartpole/swingup"] == [855.5, 873.3, 853.5]
+
+
+def test_there_is_an_entry_for_every_task_of_both_suites():
+    environments.list_environments()  # makes dm_control importable where there is no display
+    from dm_control import suite
+
+    of_dm_control = {f"dm_control/{domain}/{task}" for domain, task in suite.BENCHMARKING}
+    of_gymnasium = {
+        name
+        for name, spec in gymnasium.registry.items()
+        if "mujoco" in str(spec.entry_point) and spec.version == 5
+    }
+    assert len(of_dm_control) == 28
+    assert len(of_gymnasium) == 11
+    assert of_dm_control | of_gymnasium <= {task.environment for task in tasks.load()}
 
 
 def test_an_entry_is_read_with_what_it_says():
