@@ -114,7 +114,8 @@ def plot(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(SWEEPS), figsize=(14, 3.4), layout="constrained")
+    figure, axes = pyplot.subplots(1, len(SWEEPS), figsize=(14, 3.4), layout="constrained", sharey=True)
+    ticks = (3, 10, 30, 100, 300)
     for axis, setting in zip(axes, SWEEPS, strict=True):
         points = [row for row in rows if row["setting"] == setting]
         values = [row["value"] for row in points]
@@ -123,6 +124,8 @@ def plot(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
         axis.loglog(values, [row["gigaflops"] * rate * 1e3 for row in points], "--", label="arithmetic")
         axis.set_xlabel(setting)
         axis.set_xticks(values, [str(value) for value in values])
+        axis.set_yticks(ticks, [str(tick) for tick in ticks])
+        axis.grid(axis="y", alpha=0.3)
         axis.minorticks_off()
     axes[0].set_ylabel("CPU ms a learner step")
     axes[0].legend()
