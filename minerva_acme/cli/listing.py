@@ -15,7 +15,7 @@ from minerva_acme.experiments import tasks
 
 KINDS = ("agents", "environments", "presets", "tasks")
 _WIDTH = 80  # of the tasks' table, whose last column is the seeds' scores
-_TASK_COLUMNS = "{:5} {:8} {:30} {:>6} {:>6}  "
+_TASK_COLUMNS = "{:5} {:7} {:34} {:>6} {:>6}  "
 _TASK_HEAD = _TASK_COLUMNS.format("agent", "preset", "environment", "steps", "return") + "of each seed"
 _TASK_ADVICE = "To train with such settings: minerva train AGENT --env ENVIRONMENT --preset task"
 

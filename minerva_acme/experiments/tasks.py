@@ -65,8 +65,10 @@ class Task(NamedTuple):
 
 @functools.cache
 def load() -> tuple[Task, ...]:
-    """Returns all entries, in the order of the file."""
-    return parse(importlib.resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8"))
+    """Returns all entries of the file, by agent and environment."""
+    entries = parse(importlib.resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8"))
+    agents = list(registry.AGENTS)
+    return tuple(sorted(entries, key=lambda task: (agents.index(task.agent), task.environment.lower())))
 
 
 def find(agent: str, environment: str) -> Task:

@@ -141,18 +141,21 @@ def test_the_list_of_tasks_has_every_entry_in_80_columns_and_says_how_to_train(c
     assert max(map(len, (head, *rows, advice))) <= 80
     begun = [row.split()[:3] for row in rows if not row.startswith(" ")]
     assert begun == [[task.agent, task.preset, task.environment] for task in tasks.load()]
+    assert begun == sorted(begun, key=lambda row: (list(registry.AGENTS).index(row[0]), row[2].lower()))
+    end = head.index("steps") + len("steps")
+    assert all(row[end - 1] != " " == row[end] for row in (head, *rows) if not row.startswith(" "))
     assert "minerva train AGENT --env ENVIRONMENT --preset task" in advice
 
 
 def test_what_is_long_in_the_list_of_tasks_goes_on_below(long_entries, capsys):
     _, *rows, _ = lines_of(capsys, "tasks")
     assert rows == [
-        "mpo   minerva  dm_control/manipulator/insert_ball   1.5M  -2051  -12346 0.0 10.0",
-        "                                                                 8.5 7.5 12.0",
-        "               --policy-layer-sizes 256 256 256 --critic-layer-sizes 512 512 256",
-        "                 --discount 0.995",
-        "ppo   default  Pendulum-v1                    2.048k  -1100  -1100",
-        "               --rollout-steps 64 --num-epochs 1",
+        "mpo   minerva dm_control/manipulator/insert_ball   1.5M  -2051  -12346 0.0 10.0",
+        "                                                                8.5 7.5 12.0",
+        "              --policy-layer-sizes 256 256 256 --critic-layer-sizes 512 512 256",
+        "                --discount 0.995",
+        "ppo   default Pendulum-v1                        2.048k  -1100  -1100",
+        "              --rollout-steps 64 --num-epochs 1",
     ]
 
 
