@@ -74,7 +74,7 @@ class ForkingAdder(core.Adder, core.Saveable):
         Raises:
             ValueError: it is not of as many adders of these kinds.
         """
-        saved, here = ([part is not None for part in state], [_has_state(adder) for adder in self._adders])
+        saved, here = ([part is not None for part in states] for states in (state, self.save()))
         if saved != here:
             raise ValueError(
                 f"The state must be one of {len(here)} adders, {sum(here)} of which have a state, got one of "
@@ -173,10 +173,6 @@ class ExtrasFilter(core.Adder, core.Saveable):
                 "or keep others."
             )
         return {name: fields[name] for name in self._keep}
-
-
-def _has_state(adder: core.Adder) -> bool:
-    return _has_state(adder._adder) if isinstance(adder, ExtrasFilter) else isinstance(adder, core.Saveable)
 
 
 def _save(adder: core.Adder) -> core.State:

@@ -16,7 +16,7 @@ from torch import nn
 from minerva_acme import networks, parallel
 from minerva_acme.networks import fused
 from minerva_acme.networks.linear import Linear, linear
-from minerva_acme.networks.torso import TanhInPlace
+from minerva_acme.networks.torso import TanhInPlace, tanh_by_sigmoid_
 
 # 512 units of so many rows are 4 MB. Fewer make products slower, all at once leaves the caches.
 _MAX_ROWS = 2048
@@ -106,7 +106,11 @@ class TargetCritic:
             )
         self._critic: Any = critic
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self._parameters, self._weights = _frozen_weights(critic, dtype)
+        parameters = _parameters(critic)
+        between = parameters[4:-2]  # of the layers that may be rounded
+        self._copies = [] if dtype == torch.float32 else [(p.detach().to(dtype), p) for p in between]
+        rounded = [copy for copy, _ in self._copies] or between
+        self._weights = [weight.detach() for weight in (*parameters[:4], *rounded, *parameters[-2:])]
         torso: Any = critic.torso
         norm = torso[1]
         layer_norm = functools.partial(
@@ -133,9 +137,8 @@ class TargetCritic:
     def copy_weights(self) -> None:
         """Takes the critic's weights as they are now, rounded to the precision."""
         # In place: a CUDA graph knows where they lie.
-        for weight, parameter in zip(self._weights, self._parameters, strict=True):
-            if weight.data_ptr() != parameter.data_ptr():
-                weight.copy_(parameter)
+        for copy, parameter in self._copies:
+            copy.copy_(parameter)
 
     def __call__(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Q of each pair in float32, without gradient: [..., O], [..., D] -> [...]."""
@@ -148,15 +151,10 @@ class TargetCritic:
         return evaluate(pairs, *self._weights).squeeze(-1)
 
 
-def _frozen_weights(critic: Any, dtype: torch.dtype) -> tuple[list[nn.Parameter], list[torch.Tensor]]:
-    """The parameters in the order of `_evaluate`, and themselves again or, where rounded, copies."""
-    first, norm, *hidden = (layer for layer in critic.torso if list(layer.parameters(recurse=False)))
-    whole = [first.weight, first.bias, norm.weight, norm.bias]
-    rounded = [parameter for layer in hidden for parameter in (layer.weight, layer.bias)]
-    head = [critic.head.weight, critic.head.bias]
-    # A tensor of the dtype already is not copied by `to`.
-    weights = [*whole, *(parameter.to(dtype) for parameter in rounded), *head]
-    return [*whole, *rounded, *head], [weight.detach() for weight in weights]
+def _parameters(critic: Any) -> list[nn.Parameter]:
+    """Weight and bias of each layer, in the order of `_evaluate`."""
+    layers = [layer for layer in critic.torso if list(layer.parameters(recurse=False))]
+    return [parameter for layer in (*layers, critic.head) for parameter in (layer.weight, layer.bias)]
 
 
 def _evaluate(
@@ -178,12 +176,12 @@ def _evaluate(
 
 
 def _tanh(x: torch.Tensor) -> torch.Tensor:
-    """On a CPU by way of the sigmoid, which torch computes much faster: within 2e-7. May overwrite x."""
+    """On a CPU by way of the sigmoid. May overwrite x."""
     if x.device.type != "cpu":
         return torch.tanh(x)
     if torch.compiler.is_compiling():
         return 2.0 * torch.sigmoid(2.0 * x) - 1.0
-    return x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+    return tanh_by_sigmoid_(x)
 
 
 def _elu_(x: torch.Tensor) -> torch.Tensor:

@@ -147,7 +147,8 @@ def check_torch(environment: "os._Environ[str] | dict[str, str]", num_cores: int
             yield Check(setting.name, "ok", said)
     by = "oneDNN, MKL being slow on this CPU" if linear.uses_onednn() else "torch's own choice"
     fuses = [str(dtype)[6:] for dtype in (torch.float32, torch.bfloat16) if fused.pays(dtype)]
-    yield Check("products", "ok", f"float32 by {by}; fused with activations in {_listed(fuses)}")
+    among = " and ".join(fuses) or "no precision"
+    yield Check("products", "ok", f"float32 by {by}; fused with activations in {among}")
     if torch.cuda.is_available():
         yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}; --device cpu does without")
     elif shutil.which("nvidia-smi"):
@@ -265,10 +266,6 @@ def check_port() -> Check:
     except OSError as error:
         return Check("port", "warning", f"none can be listened on: {error}", "train with --replay memory")
     return Check("port", "ok", f"free ones, such as {port}")
-
-
-def _listed(words: list[str]) -> str:
-    return " and ".join(words) or "no precision"
 
 
 def _draws(backend: str, prober: Prober) -> str:

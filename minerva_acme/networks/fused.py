@@ -45,15 +45,21 @@ class Fused:
 
     @torch.no_grad()
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """The function's result, without gradient."""
+        """The function's result, without gradient.
+
+        Args:
+            *tensors: what the function takes, contiguous, on a CPU; of any shapes that it takes.
+
+        Raises:
+            Exception: whatever the function raises of them.
+        """
         key = (torch.get_num_threads(), *(tensor.shape for tensor in tensors))
-        graph = self._graphs.get(key)
-        if graph is None and key not in self._graphs and len(self._graphs) < _MAX_GRAPHS:
+        if key not in self._graphs and len(self._graphs) < _MAX_GRAPHS:
             with _making:
-                if key not in self._graphs:
+                if key not in self._graphs:  # Another thread may have made it meanwhile.
                     self._graphs[key] = _make_graph(self._function, tensors)
-                graph = self._graphs[key]
-        return (graph or self._function)(*tensors)
+        evaluate = self._graphs.get(key) or self._function
+        return evaluate(*tensors)
 
 
 def pays(dtype: torch.dtype) -> bool:

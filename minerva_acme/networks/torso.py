@@ -115,7 +115,13 @@ class TanhInPlace(nn.Module):
             and not torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
         ):
-            # Torch's sigmoid takes a tenth of its tanh's time on a CPU. By way of it, and without a
-            # gradient, a tanh takes a fourth, and is within 2e-7.
-            return x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+            return tanh_by_sigmoid_(x)
         return torch.tanh_(x)
+
+
+def tanh_by_sigmoid_(x: torch.Tensor) -> torch.Tensor:
+    """tanh in place, without gradient, of any shape: within 2e-7 in float32.
+
+    Torch's sigmoid takes a tenth of its tanh's time on a CPU. By way of it a tanh takes a fourth.
+    """
+    return x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)

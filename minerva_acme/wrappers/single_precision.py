@@ -27,9 +27,10 @@ class SinglePrecisionWrapper(base.EnvironmentWrapper):
 
     def __init__(self, environment: dm_env.Environment) -> None:
         super().__init__(environment)
-        self._widen_action = _each_as_spec(environment.action_spec())
+        wide_action_spec = environment.action_spec()
+        self._widen_action = _each_as_spec(wide_action_spec)
         self._observation_spec = tree.map_structure(_narrow_spec, environment.observation_spec())
-        self._action_spec = tree.map_structure(_narrow_spec, environment.action_spec())
+        self._action_spec = tree.map_structure(_narrow_spec, wide_action_spec)
         self._reward_spec = tree.map_structure(_narrow_spec, environment.reward_spec())
         self._discount_spec = tree.map_structure(_narrow_spec, environment.discount_spec())
         # By spec, because environments return plain numbers here, integers among them.
