@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.acceleration.linear import Linear
+from minerva_acme.networks.linear import uniform_linear
 from minerva_acme.distributions import DiagonalGaussian
 from minerva_acme.networks.torso import LayerNormMLP
 
@@ -44,10 +44,10 @@ class GaussianPolicy(nn.Module):
         if initial_stddev <= 0.0:
             raise ValueError(f"`initial_stddev` must be > 0, got {initial_stddev}.")
         self.torso = LayerNormMLP(observation_size, layer_sizes, generator=generator)
-        self.mean_head = Linear(self.torso.output_size, action_size, generator=generator)
+        self.mean_head = uniform_linear(self.torso.output_size, action_size, generator)
         nn.init.kaiming_normal_(self.mean_head.weight, generator=generator)
         nn.init.zeros_(self.mean_head.bias)
-        self.log_std_head = Linear(self.torso.output_size, action_size, generator=generator)
+        self.log_std_head = uniform_linear(self.torso.output_size, action_size, generator)
         head_std = LOG_STD_HEAD_GAIN / math.sqrt(self.torso.output_size)
         nn.init.normal_(self.log_std_head.weight, std=head_std, generator=generator)
         nn.init.constant_(self.log_std_head.bias, math.log(initial_stddev))
