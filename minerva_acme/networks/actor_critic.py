@@ -4,7 +4,6 @@ Shapes: O observation size; D action dimensions; K discrete actions; F features 
 leading axes, such as [n] or [T, E].
 """
 
-import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
