@@ -89,7 +89,10 @@ def action_penalty_values(actions_BND: torch.Tensor, low: torch.Tensor, high: to
 
         Q_penalty(a) = -|a - clip(a, low, high)|^2
 
-    For an `e_step` of its own, whose weights are added to the values'. Source: [3], as in Acme.
+    For an `e_step` of its own, whose weights are added to the values': the action is a second objective, as
+    in [3]. Deviation: Acme's penalty is minus the distance itself. Squared, what is barely outside costs
+    next to nothing and what is far outside the most. No gradient flows through the penalty: it only weighs
+    the sampled actions, in units that its own temperature follows.
 
     Args:
         actions_BND: raw samples, [B, N, D].
