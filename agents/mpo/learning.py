@@ -110,6 +110,8 @@ class MPOLearner(core.Learner):
         temperature, alpha loss  -> duals
         policy losses, KL        -> policy
 
+    The duals step first, and the policy pays for its KL by the multipliers after their step.
+
     Variables: `policy`, `critic`, `target_policy`, `target_critic`, each a dict of arrays.
     """
 

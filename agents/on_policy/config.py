@@ -25,7 +25,8 @@ class OnPolicyConfig:
     """Standard deviation of the untrained Gaussian, in units of the raw action, in [0.00092, 7.38]:
     log-std is clamped to [-7, 2], see `networks.GaussianPolicy`."""
     squash_actions: bool
-    """Whether continuous actions are squashed to their bounds by tanh; else they are clipped."""
+    """Whether continuous actions are squashed to their bounds by tanh; else they are clipped. The entropy of
+    a squashed policy is that of the raw Gaussian."""
 
     # Rollouts.
     num_environments: int

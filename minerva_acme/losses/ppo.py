@@ -91,7 +91,8 @@ def ppo_loss(
         targets: R, what the value regresses to, [n].
         value: V(s) of the network that is trained, [n].
         behaviour_value: V_b(s), as it was before the update, [n].
-        entropy: of the policy that is trained at s, nats, [n].
+        entropy: of the policy that is trained at s, nats, [n]; the agent gives that of the raw Gaussian where
+            actions are squashed.
         clip_ratio: c.
         clip_value: whether the value's change is clipped.
         entropy_coef: weight of the entropy.

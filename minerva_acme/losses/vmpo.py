@@ -151,8 +151,8 @@ def vmpo_kls(online: DiagonalGaussian, behaviour: DiagonalGaussian, selected: to
         KL_mu    = mean_selected sum_d (mu - mu_b)^2 / (2 sigma_b^2 + 1e-8)
         KL_sigma = mean_selected 1/2 sum_d (sigma_b^2 / sigma^2 - 1 + 2 (log sigma - log sigma_b))
 
-    Source: [1], the M-step for Gaussian policies. For a squashed Gaussian these are the KLs of the
-    actions too: an invertible map leaves a KL as it is.
+    Source: [1], the M-step for Gaussian policies. Deviation: means over the selected samples, where [1] has
+    all. For a squashed Gaussian these are the KLs of the actions too: an invertible map leaves a KL as it is.
 
     Args:
         online: the policy that is trained, [n, D].
@@ -188,7 +188,7 @@ def categorical_kl(behaviour: torch.Tensor, online: torch.Tensor, selected: torc
 
         KL = mean_selected sum_a pi_b(a | s) (log pi_b(a | s) - log pi(a | s))
 
-    Source: [1], the M-step's constraint.
+    Source: [1], the M-step's constraint. Deviation: the mean is over the selected samples, as in `vmpo_kls`.
 
     Args:
         behaviour: logits of the policy the samples are from, [n, K]; no gradient flows to them.
