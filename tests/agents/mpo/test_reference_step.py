@@ -82,8 +82,8 @@ def spec():
     )
 
 
-def make_trajectory(seed):
-    """Random sequences of a random behaviour; what stands in masked rows is random, too."""
+def make_trajectory(target_policy, seed):
+    """Random sequences of a behaviour around the target policy; what masked rows hold is random, too."""
     generator = torch.Generator().manual_seed(seed)
     mask = torch.tensor(MASKS, dtype=torch.float32)
     batch_size, length = mask.shape
@@ -91,11 +91,12 @@ def make_trajectory(seed):
     for b in range(batch_size):
         last = int(mask[b].nonzero().max()) + 1
         observation[b, last:] = observation[b, last]
+    mean, stddev = reference.policy_of(target_policy, observation[:, :-1])
     behaviour = torch.distributions.Normal(
-        torch.randn(batch_size, length, 2, generator=generator) * 0.5,
-        torch.rand(batch_size, length, 2, generator=generator) + 0.5,
+        mean + 0.4 * stddev * torch.randn(mean.shape, generator=generator),
+        (0.7 + 0.8 * torch.rand(mean.shape, generator=generator)) * stddev,
     )
-    raw_action = behaviour.mean + behaviour.stddev * torch.randn(batch_size, length, 2, generator=generator)
+    raw_action = behaviour.mean + behaviour.stddev * torch.randn(mean.shape, generator=generator)
     kinds = torch.tensor([1.0, 1.0, 1.0, 0.6, 0.0])
     return types.Trajectory(
         observation=observation,
@@ -155,11 +156,11 @@ class Case:
     def __init__(self, spec, config):
         generator = torch.Generator().manual_seed(0)
         builder = mpo.MPOBuilder(config)
-        self.batches = [make_trajectory(seed) for seed in range(NUM_STEPS)]
+        self.batches = []
         self.logger = testing.FakeLogger()
         self.learner = builder.make_learner(
             networks=builder.make_networks(spec, generator),
-            dataset=iter([Sample(batch) for batch in self.batches]),
+            dataset=(Sample(batch) for batch in self.batches),
             spec=spec,
             counter=counting.Counter(),
             logger=self.logger,
@@ -168,6 +169,7 @@ class Case:
         )
         state = self.learner.save()
         self.before = randomised(state["modules"])
+        self.batches += [make_trajectory(self.before["target_policy"], seed) for seed in range(NUM_STEPS)]
         self.learner.restore({**state, "modules": self.before, "num_steps": FIRST_STEP})
         self.config = config
         self.generator_state = generator.get_state()
@@ -223,13 +225,18 @@ def check_steps(spec, config):
 
         moved = movements(case.learner.save()["modules"], case.before)
         exact_moved = movements((in_float32 if is_rounded else expected).modules, case.before)
+        shares = []
         for (module, name), movement in movements(expected.modules, case.before).items():
+            bound = 1e-4 * largest(movement) + 1e-7 * largest(case.before[module][name])
             rounding = largest(exact_moved[module, name] - movement)
-            bound = 1e-4 * largest(movement) + 1e-7 * largest(case.before[module][name]) + 0.1 * rounding
+            if module in ("policy", "critic") and bound > 0.0:
+                shares.append(rounding / bound)
             error = largest(moved[module, name] - movement)
-            assert error <= bound, f"{module}/{name} after step {step} is {error / largest(movement):.2g} off"
-            if is_rounded and module == "critic" and name not in ("low", "high"):
-                assert rounding > 10.0 * (bound - 0.1 * rounding), "The rounding does not show."
+            assert error <= bound + 0.1 * rounding, (
+                f"{module}/{name} has moved by {largest(movement):.3g} after step {step}, {error:.2g} off"
+            )
+        # What tells bfloat16 from float32 is far above the bounds.
+        assert not is_rounded or max(shares) > 100.0
     return case.logger.rows
 
 
@@ -315,7 +322,7 @@ def test_the_steps_have_in_them_what_they_are_to_show(spec):
         policy = torch.distributions.Normal(old[0][:, :-1], old[1][:, :-1])
         log_ratio = policy.log_prob(batch.extras.raw_action).sum(dim=-1) - batch.extras.log_prob
         traced = happened[:, 1:] & happened[:, :-1] & (batch.discount[:, :-1] > 0)
-        assert 0.2 < (log_ratio[:, 1:][traced] > 0).double().mean() < 0.8
+        assert min((log_ratio[:, 1:][traced] > 0.1).sum(), (log_ratio[:, 1:][traced] < -0.1).sum()) >= 2
         # All kinds of discounts, and raw actions beyond each of the bounds.
         assert batch.discount[happened].unique().tolist() == pytest.approx([0.0, 0.6, 1.0])
         raw_action = batch.extras.raw_action
