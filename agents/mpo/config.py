@@ -97,12 +97,9 @@ class MPOConfig:
     target_precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the target critic's hidden products. With bfloat16, values within a state must
     differ by more than 0.2 % of their size: the learner logs it and warns."""
-    compile: bool = False
-    """Whether torch.compile fuses the target critic's activations, half a minute at the start. On x86 CPUs
-    oneDNN does more without, and faster."""
-    cuda_graph: bool = False
-    """Whether a learner step on CUDA is recorded once and replayed as one graph; its diagnostics are then
-    read every 10 steps. Not yet tried on a GPU."""
+    acceleration: Literal["auto", "off"] = "auto"
+    """Whether acting, target critic and updates may be computed in faster ways than by plain torch; the log
+    says which are taken. Numbers differ by float32 rounding."""
 
     # Replay and acting.
     max_replay_size: int = 1_000_000
@@ -159,9 +156,11 @@ class MPOConfig:
             self.num_samples >= 2,
             ">= 2 (the weights of a single action are always 1 and teach nothing)",
         )
-        for name in ("critic_target", "critic_loss_steps", "optimizer", "target_precision", "acting_policy"):
+        for name in ("critic_target", "critic_loss_steps", "optimizer", "target_precision", "acceleration", "acting_policy"):
             choices = _CHOICES[name]
             _check(name, getattr(self, name), getattr(self, name) in choices, f"one of {choices}")
+        if self.target_precision == "bfloat16" and self.acceleration == "off":
+            raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
         if self.min_replay_size > self.max_replay_size:
             raise ValueError(
                 f"Learning would never start: `min_replay_size` {self.min_replay_size} is above "
@@ -185,6 +184,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "critic_loss_steps": ("first", "all"),
         "optimizer": ("adam", "sgd"),
         "target_precision": ("float32", "bfloat16"),
+        "acceleration": ("auto", "off"),
         "acting_policy": ("online", "target"),
     }
 )

@@ -55,6 +55,9 @@ class OnPolicyConfig:
     """Adam's epsilon."""
     max_grad_norm: float
     """Global norm to which the gradients of policy and value together are clipped."""
+    acceleration: Literal["auto", "off"] = "auto"
+    """Whether acting and updates may be computed in faster ways than by plain torch; the log says which are
+    taken. Numbers differ by float32 rounding."""
     max_skipped_batches: int
     """Rollouts in a row that may be skipped for non-finite values; one more is an error."""
 

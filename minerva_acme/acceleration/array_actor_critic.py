@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme.acceleration.linear import Linear
+from minerva_acme.acceleration import kernels
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
 from minerva_acme.networks.policy import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.torso import TanhMLP
@@ -50,12 +50,14 @@ class ArrayActorCritic:
     parameters: Array  # [P] float32, in the order of the network's
     gradient: Array  # [P] of the loss that `backward` was told
 
-    def __init__(self, network: ActorCritic) -> None:
+    def __init__(self, network: nn.Module) -> None:
         """Copies the parameters.
 
         Raises:
             UnknownNetwork: a part is not exactly one that is known here.
         """
+        _check(network, ActorCritic)
+        assert isinstance(network, ActorCritic)
         self._vectors = FlatParameters([*network.parameters()])
         self.parameters = self._vectors.flatten([*network.parameters()])
         self.gradient = np.zeros_like(self.parameters)
@@ -68,7 +70,6 @@ class ArrayActorCritic:
                 strict=True,
             )
         }
-        _check(network, ActorCritic)
         self._policy_torso = self._torso(network.policy_torso)
         self._value_torso = None if network.value_torso is None else self._torso(network.value_torso)
         self._policy_head = self._head(network.policy_head)
@@ -107,7 +108,10 @@ class ArrayActorCritic:
 
     def _torso(self, module: nn.Module) -> "_Torso":
         _check(module, TanhMLP)
-        return _Torso([self._layer(child) for child in module.children()])
+        layers = [*module.children()]
+        for activation in layers[1::2]:
+            _check(activation, nn.Tanh)
+        return _Torso([self._layer(layer) for layer in layers[::2]])
 
     def _head(self, module: nn.Module) -> "_Head":
         if isinstance(module, CategoricalHead):
@@ -122,8 +126,8 @@ class ArrayActorCritic:
         return _Gaussian(mean, _Constant(*self._take(module.log_std)))
 
     def _layer(self, module: nn.Module) -> "_Linear":
-        _check(module, Linear)
-        assert isinstance(module, Linear)
+        _check(module, nn.Linear)
+        assert isinstance(module, nn.Linear)
         if module.bias is None:
             raise UnknownNetwork("a layer has no bias")
         return _Linear(*self._take(module.weight), *self._take(module.bias))
@@ -184,7 +188,7 @@ def _check(module: nn.Module, kind: type[nn.Module]) -> None:
         module._backward_hooks,
         module._backward_pre_hooks,
     )
-    if type(module) is not kind or any(hooks) or "forward" in vars(module):
+    if kernels.plain_type(module) is not kind or any(hooks) or "forward" in vars(module):
         raise UnknownNetwork(f"a {type(module).__name__} is not just a {kind.__name__}")
 
 
