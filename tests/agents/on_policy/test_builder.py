@@ -154,7 +154,7 @@ def test_steps_of_an_unfinished_rollout_are_no_secret(agent, run, caplog):
 
 def test_its_adder_sums_rewards_by_the_discount_and_not_by_lambda(agent, spec):
     builder = agent.builder(rollout_steps=4, discount=0.5, gae_lambda=0.25)
-    with replay.MemoryServer(builder.make_replay_tables(spec)) as server:
+    with replay.MemoryServer(builder.make_replay_tables(spec), seed=0) as server:
         client = server.client()
         dataset = builder.make_dataset(client, spec, torch.device("cpu"))
         environment = testing.FakeEnvironment(action_spec=spec.actions, episode_length=9)

@@ -56,8 +56,8 @@ def test_the_scenes_networks_say_something_else_in_every_state(ppo_agent, action
     policy, value = plain.network.policy(observation), plain.network.value(observation)
     assert value.std() > 0.3
     if actions == "categorical":
-        assert (policy.probs.std(dim=0) > 0.05).all()
+        assert policy.probs.std(dim=0).mean() > 0.1
         return
-    assert (policy.base_dist.loc.std(dim=0) > 0.3).all()
-    deviations = policy.base_dist.scale.log().std(dim=0)
-    assert (deviations > 0.1).all() if options["state_dependent_stddev"] else (deviations == 0.0).all()
+    assert policy.base_dist.loc.std(dim=0).mean() > 0.3
+    deviation = policy.base_dist.scale.log().std(dim=0).mean()
+    assert deviation > 0.1 if options["state_dependent_stddev"] else deviation == 0.0

@@ -22,7 +22,7 @@ VARIATIONS = {
     "returns": {"advantage_estimator": "returns"},
     "plain advantages": {"normalize_advantages": False},
     "clipped values": {"clip_value": True},
-    "an early stop": {"num_epochs": 6, "target_kl": 0.1},
+    "an early stop": {"num_epochs": 6, "target_kl": 0.15},
     "one minibatch": {"minibatch_size": scene.T * scene.E},
     "a falling learning rate": {"anneal_learning_rate": True},
     "clipped gradients": {"max_grad_norm": 0.3},
@@ -136,7 +136,7 @@ def test_steps_are_the_plain_ones_for_every_setting(ppo_agent, actions, torso, v
     assert bool(seen["gradients clipped"]) == (variation == "clipped gradients")
     assert bool(seen["clipped values that are further off"]) == (variation == "clipped values")
     assert bool(seen["early stops"]) == (variation == "an early stop")
-    assert seen["epochs after the first"]
+    assert seen["epochs after the first"] or variation == "an early stop"
 
 
 @pytest.mark.parametrize("torso", ["tanh", "layer_norm"])
