@@ -111,8 +111,11 @@ def vary(network, generator):
             parameter.copy_(scale * noise / parameter.shape[1] ** 0.5)
         else:
             parameter.add_(0.3 * noise)
-    if network.normalizer is not None:  # of some rows of another kind
-        network.normalizer.update(0.5 + 2.0 * torch.randn(30, _OBSERVATION_SIZE, generator=generator))
+    statistics = dict(network.named_buffers())
+    if statistics:  # of rows of another kind, which weigh nearly as much as a rollout
+        statistics["normalizer.mean"].copy_(torch.randn(_OBSERVATION_SIZE, generator=generator))
+        statistics["normalizer.var"].copy_(0.5 + 4.0 * torch.rand(_OBSERVATION_SIZE, generator=generator))
+        statistics["normalizer.count"].fill_(30.0)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ OPTIONS = {
     "epsilon_mean": 0.1,
     "epsilon_stddev": 0.02,
     "init_temperature": 1.3,
-    "init_alpha": 0.7,
+    "init_alpha": 2.0,
     "temperature_learning_rate": 0.05,
     "alpha_learning_rate": 0.2,
 }
