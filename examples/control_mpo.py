@@ -12,8 +12,7 @@ import tyro
 
 from minerva_acme import actors, counting, environments, experiments, loggers, losses, specs
 from minerva_acme.adders import SequenceAdder
-from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import acting, targets
+from minerva_acme.agents import acting, mpo, targets
 from minerva_acme.replay import backends, layouts
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets

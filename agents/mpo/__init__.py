@@ -1,6 +1,6 @@
 """Maximum a posteriori policy optimisation (MPO) with Retrace targets."""
 
-from minerva_acme.agents.mpo.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
+from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
 from minerva_acme.agents.mpo.builder import MPOBuilder
 from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
 from minerva_acme.agents.mpo.learner import MPOLearner

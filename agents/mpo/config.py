@@ -156,8 +156,7 @@ class MPOConfig:
             self.num_samples >= 2,
             ">= 2 (the weights of a single action are always 1 and teach nothing)",
         )
-        for name in ("critic_target", "critic_loss_steps", "optimizer", "target_precision", "acceleration", "acting_policy"):
-            choices = _CHOICES[name]
+        for name, choices in _CHOICES.items():
             _check(name, getattr(self, name), getattr(self, name) in choices, f"one of {choices}")
         if self.target_precision == "bfloat16" and self.acceleration == "off":
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")

@@ -155,7 +155,7 @@ class MPOLearner(learners.ModuleLearner):
 
     def _improve_critic(self, batch: types.Trajectory, estimates: Estimates) -> learners.Metrics:
         t = self._loss_steps
-        q_t = self._online.critic(batch.observation[:, t], batch.action[:, t])
+        q_t = self._online.critic(batch.observation[:, :-1][:, t], batch.action[:, t])
         loss = losses.critic_loss(q_t, estimates.critic_targets[:, t], batch.mask[:, t])
         metrics = {
             "loss/q": loss.detach(),

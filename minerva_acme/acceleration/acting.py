@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.acceleration import kernels, notes
+from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.networks import normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
 from minerva_acme.networks.policy import MAX_LOG_STD, MIN_LOG_STD, GaussianPolicy

@@ -118,7 +118,7 @@ def loss_gradients(
     entropy_coef: float,
     value_coef: float,
 ) -> Gradients:
-    """`losses.ppo_loss` on arrays, with the derivatives that autograd finds, for minibatches of a few samples.
+    """`losses.ppo_loss` on arrays, with the derivatives that autograd finds.
 
         dL / d log pi = -rho A / n, 0 where rho is clipped
         dL / dV       = value_coef (V - R) / n, 0 where V is clipped
@@ -186,7 +186,7 @@ class _Adam:
     def __init__(self, optimizer: torch.optim.Adam, parameters: Sequence[nn.Parameter]) -> None:
         self._optimizer = optimizer
         self._parameters = parameters
-        self._vectors = array_actor_critic.FlatParameters(parameters)
+        self._vectors = FlatParameters(parameters)
         states = [optimizer.state[parameter] for parameter in parameters if optimizer.state.get(parameter)]
         if states:
             self._num_steps = int(states[0]["step"])

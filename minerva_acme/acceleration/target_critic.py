@@ -59,14 +59,15 @@ class TargetCritic:
         reason = why_unknown(critic) if accelerated else "acceleration is off"
         if precision == "bfloat16" and reason:
             raise ValueError(
-                f"`target_precision` bfloat16 needs a `networks.Critic` as it makes itself, got one that cannot "
-                f"be rounded: {reason}. Set `target_precision` to float32."
+                "`target_precision` bfloat16 needs a `networks.Critic` with the layers that it makes, got "
+                f"another critic: {reason}. Set `target_precision` to float32."
             )
         device = next(critic.parameters()).device
         if precision == "bfloat16" and device.type == "cpu" and not cpu.multiplies_bfloat16():
             notes.warn(
                 "target critic",
-                "float32, since this CPU has no instructions for bfloat16 and would emulate it several times slower",
+                "float32, as this CPU has no instructions for bfloat16 and would emulate it, several times "
+                "slower",
             )
             precision = "float32"
         if reason:
@@ -137,7 +138,7 @@ def why_unknown(critic: nn.Module) -> str:
 def _evaluate(
     pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], epsilon: float
 ) -> torch.Tensor:
-    """Torso and head of `networks.Critic` by given weights, those between the first and the last of the dtype."""
+    """Torso and head of `networks.Critic` by given weights, the hidden layers in `dtype`."""
     first, first_bias, norm, norm_bias, *hidden, head, head_bias = weights
     features = functional.linear(pairs, first, first_bias)
     features = torch.tanh(functional.layer_norm(features, shape, norm, norm_bias, epsilon)).to(dtype)

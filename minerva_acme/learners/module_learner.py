@@ -60,7 +60,10 @@ class ModuleLearner(core.Learner):
         if unknown:
             raise KeyError(f"Unknown variables {unknown}; there are {sorted(self._variables)}.")
         return [
-            {key: value.detach().cpu().numpy().copy() for key, value in self._modules[name].state_dict().items()}
+            {
+                key: value.detach().cpu().numpy().copy()
+                for key, value in self._modules[name].state_dict().items()
+            }
             for name in names
         ]
 

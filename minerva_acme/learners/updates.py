@@ -122,7 +122,10 @@ def _snapshot(modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Opt
     tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
     copies = [tensor.detach().clone() for tensor in tensors]
     states = [
-        {parameter: {name: _copy(value) for name, value in state.items()} for parameter, state in optimizer.state.items()}
+        {
+            parameter: {name: _copy(value) for name, value in state.items()}
+            for parameter, state in optimizer.state.items()
+        }
         for optimizer in optimizers
     ]
 

@@ -2,7 +2,7 @@
 
 from minerva_acme.losses.critic import critic_loss
 from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
-from minerva_acme.losses.duals import DualVariable, MPODuals
+from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
 from minerva_acme.losses.mpo import (
     DecoupledKLs,
     EStep,
@@ -48,6 +48,7 @@ __all__ = [
     "PPOLosses",
     "PolicyLosses",
     "RolloutTargets",
+    "VMPODuals",
     "VMPOEStep",
     "VMPOKLs",
     "action_penalty_values",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.networks.linear import uniform_linear
 from minerva_acme.distributions import DiagonalGaussian
+from minerva_acme.networks.linear import uniform_linear
 from minerva_acme.networks.torso import LayerNormMLP
 
 # Every policy clamps its log-std to this range, on tensors and on arrays. An actor's means and a learner's
