@@ -270,8 +270,9 @@ def actions_of_two_parts_with_vmpo(s):
 @mistake(
     ValueError,
     "PPO needs observations that are one float32 vector, got BoundedArray(64, 64, 3) uint8 in [0, "
-    "255]. Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest;"
-    " images need networks of your own (override the builder's `check_spec` and `make_networks`).",
+    "255]. Wrap the environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts,"
+    " ConcatObservationWrapper joins a nest; images need networks of your own (override the builder's "
+    "`check_spec` and `make_networks`).",
 )
 def images_with_an_agent_for_vectors(s):
     image = specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, name="pixels")
@@ -282,7 +283,8 @@ def images_with_an_agent_for_vectors(s):
     ValueError,
     "MPO needs observations that are one float32 vector, got a nest, {'position': Array(shape=(2,), "
     "dtype=dtype('float32'), name='position'), 'velocity': Array(shape=(2,), dtype=dtype('float32'), "
-    "name='velocity')}. Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper "
+    "name='velocity')}. Wrap the environment, or each one before `make_vector` joins them: "
+    "SinglePrecisionWrapper casts, ConcatObservationWrapper "
     "joins a nest; images need networks of your own (override the builder's `check_spec` and "
     "`make_networks`).",
 )
@@ -293,8 +295,9 @@ def a_dict_of_observations_not_wrapped(s):
 
 @mistake(
     ValueError,
-    "MPO needs observations that are one float32 vector, got Array(3,) float64. Wrap the environment:"
-    " SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest; images need networks of "
+    "MPO needs observations that are one float32 vector, got Array(3,) float64. Wrap the environment, or"
+    " each one before `make_vector` joins them: SinglePrecisionWrapper casts, ConcatObservationWrapper joins "
+    "a nest; images need networks of "
     "your own (override the builder's `check_spec` and `make_networks`).",
 )
 def observations_in_double_precision(s):
@@ -303,8 +306,9 @@ def observations_in_double_precision(s):
 
 @mistake(
     ValueError,
-    "PPO needs rewards that are one float32 number, got Array() float64. Wrap the environment: "
-    "SinglePrecisionWrapper casts; several rewards must be summed into one.",
+    "PPO needs rewards that are one float32 number, got Array() float64. Wrap the environment, or "
+    "each one before `make_vector` joins them: SinglePrecisionWrapper casts; several rewards "
+    "must be summed into one.",
 )
 def rewards_in_double_precision(s):
     check(
