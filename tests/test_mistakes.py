@@ -21,6 +21,7 @@ from minerva_acme import (
     environments,
     experiments,
     learning,
+    observers,
     replay,
     showing,
     specs,
@@ -315,6 +316,17 @@ def rewards_in_double_precision(s):
         ppo.PPOBuilder(TINY_PPO),
         testing.FakeEnvironment(reward_spec=specs.Array((), np.float64, name="reward")),
     )
+
+
+@mistake(
+    ValueError,
+    "`action_norm/legs/0` must be the name of one number, got it of several in a nest. Rename one of them "
+    "in a wrapper of the environment.",
+)
+def leaves_that_an_observer_would_call_alike(s):
+    observer = observers.ActionNorm()
+    observer.observe_first(FLAT, FIRST)
+    observer.observe(FLAT, step(), {"legs": [ACTION], "legs/0": ACTION})
 
 
 # Hyperparameters.
@@ -681,6 +693,16 @@ def a_function_that_returns_no_priority(s):
 
 
 # Replay.
+
+
+@mistake(
+    ValueError,
+    "`observation['eye']['left']` and `observation['eye/left']` must not share a column of replay, got "
+    "'observation/eye/left' for both. Rename one of them in a wrapper of the environment.",
+)
+def images_whose_names_read_alike(s):
+    image = specs.Array((8, 8, 3), np.uint8)
+    layouts.TransitionLayout(SPEC._replace(observations={"eye": {"left": image}, "eye/left": image}))
 
 
 @mistake(

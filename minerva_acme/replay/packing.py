@@ -40,7 +40,8 @@ class RowPacker:
                 where the nest names its fields itself.
 
         Raises:
-            ValueError: a leaf is not a spec, or of a dtype that cannot be stored.
+            ValueError: a leaf is not a spec, of a dtype that cannot be stored, or of a name that gives it
+                the column of another.
         """
         self._spec = spec
         self._columns: dict[str, base.ColumnSpec] = {}
@@ -122,11 +123,17 @@ class RowPacker:
                 f"order to be stored, got {specs.describe(spec)}. Convert or drop it in a wrapper of the "
                 "environment."
             )
-        if len(spec.shape) >= _IMAGE_NDIM:
-            column = "/".join(path)
+        is_image = len(spec.shape) >= _IMAGE_NDIM
+        column = "/".join(path) if is_image else dtype.name
+        for other in self._leaves:
+            if other.column == column and (is_image or other.is_image):
+                raise ValueError(
+                    f"`{other.name}` and `{name}` must not share a column of replay, got '{column}' "
+                    "for both. Rename one of them in a wrapper of the environment."
+                )
+        if is_image:
             self._columns[column] = base.ColumnSpec(spec.shape, dtype)
             return _Leaf(name, column, slice(None), spec.shape, dtype, is_matrix=False, is_image=True)
-        column = dtype.name
         start = self._columns[column].shape[0] if column in self._columns else 0
         stop = start + int(np.prod(spec.shape))
         self._columns[column] = base.ColumnSpec((stop,), dtype)
