@@ -668,6 +668,17 @@ def a_reward_that_is_not_a_number(s):
 
 @mistake(
     ValueError,
+    "`reward` must be finite in float32, in which it is stored, got 1e+39. Scale it down in a wrapper of the "
+    "environment.",
+)
+def a_reward_in_double_precision_that_single_cannot_hold(s):
+    layout = layouts.TrajectoryLayout(SPEC._replace(rewards=specs.Array((), np.float64)), 2)
+    adder = adders.SequenceAdder(client=make_store(layout).client(), table="table", layout=layout, period=1)
+    play(adder, (ACTION, step()._replace(reward=np.float64(1e39))))
+
+
+@mistake(
+    ValueError,
     "The adder is closed. Make a new one.",
 )
 def a_closed_adder(s):
