@@ -703,6 +703,18 @@ def a_function_that_returns_no_priority(s):
     play(make_adder(priority=lambda item: float("nan")), (ACTION, step()))
 
 
+@mistake(
+    ValueError,
+    "`at_end` must return the steps at which sequences start, in ascending order and from 0 to 1 where an "
+    "episode has 2 steps, got 2. Correct the function; the steps that fill no sequence are lost.",
+)
+def a_sequence_that_starts_where_the_episode_has_ended(s):
+    layout = layouts.TrajectoryLayout(SPEC, 3)
+    settings = dict(client=make_store(layout).client(), table="table", layout=layout, period=1)
+    adder = adders.SequenceAdder(**settings, at_end=lambda episode: [episode.num_steps])
+    play(adder, (ACTION, step()), (ACTION, step(last=True)))
+
+
 # Replay.
 
 
