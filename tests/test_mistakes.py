@@ -679,6 +679,15 @@ def a_reward_in_double_precision_that_single_cannot_hold(s):
 
 @mistake(
     ValueError,
+    "`discount` must be in [0, 1], the bounds of its spec, got 1.5. Correct the environment, or its "
+    "`discount_spec`.",
+)
+def a_discount_of_the_environment_above_one(s):
+    play(make_adder(), (ACTION, step()._replace(discount=np.float32(1.5))))
+
+
+@mistake(
+    ValueError,
     "The adder is closed. Make a new one.",
 )
 def a_closed_adder(s):

@@ -68,6 +68,7 @@ class TrajectoryLayout:
             extras=extras_spec,
         )
         self._packer = packing.RowPacker(step_spec, single=("reward", "discount"))
+        self._discount_bounds = packing.BoundsCheck(environment_spec.discounts, "discount")
         self._nothing = tree.map_structure(lambda spec: np.zeros(spec.shape, spec.dtype), step_spec)
         # A row begins with its observation, the first field.
         self._observation_columns = packing.RowPacker(environment_spec.observations, "observation").columns
@@ -98,8 +99,12 @@ class TrajectoryLayout:
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> packing.Rows:
-        """Returns the rows of a later timestep."""
-        return self._packer.pack(
+        """Returns the rows of a later timestep.
+
+        Raises:
+            ValueError: a field does not match its spec, or a discount is out of its bounds.
+        """
+        rows = self._packer.pack(
             _Step(
                 observation=next_timestep.observation,
                 action=action,
@@ -109,6 +114,8 @@ class TrajectoryLayout:
                 extras=extras,
             )
         )
+        self._discount_bounds.check(next_timestep.discount)
+        return rows
 
     def padding(self, rows: packing.Rows) -> packing.Rows:
         """Returns the rows that follow an episode's last ones: their observation again, else 0."""
@@ -211,6 +218,7 @@ class TransitionLayout:
         self._extras = packing.RowPacker(extras_spec, "extras")
         signal = _Signal(environment_spec.rewards, environment_spec.discounts)
         self._signal = packing.RowPacker(signal, single=("reward", "discount"))
+        self._discount_bounds = packing.BoundsCheck(environment_spec.discounts, "discount")
         self._transition = packing.RowPacker(
             types.Transition(
                 observation=environment_spec.observations,
@@ -247,8 +255,13 @@ class TransitionLayout:
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> "PackedStep":
-        """Returns what an action led to, packed."""
+        """Returns what an action led to, packed.
+
+        Raises:
+            ValueError: a field does not match its spec, or a discount is out of its bounds.
+        """
         self._signal.pack(_Signal(next_timestep.reward, next_timestep.discount))  # for its checks
+        self._discount_bounds.check(next_timestep.discount)
         return PackedStep(
             action=self._action.pack(action),
             rewards=_flat(next_timestep.reward, self._signals.reward_shapes),

@@ -150,6 +150,43 @@ class RowPacker:
         return _Leaf(name, column, place, spec.shape, dtype, len(spec.shape) == 2, is_image, overflows)
 
 
+class BoundsCheck:
+    """Refuses what is outside the bounds of its spec; a spec without bounds allows all."""
+
+    def __init__(self, spec: types.NestedSpec, name: str) -> None:
+        """Args: spec: a nest of `dm_env` specs. name: what the nest is called in errors."""
+        self._name = name
+        leaves = tree.flatten_with_path(spec)
+        self._bounded = [
+            (index, name + "".join(f"[{key!r}]" for key in path), *specs.bounds(leaf))
+            for index, (path, leaf) in enumerate(leaves)
+            if isinstance(leaf, specs.BoundedArray)
+        ]
+        self._range = None  # of the one number that there is: the usual case, and the quickest
+        if isinstance(spec, specs.BoundedArray) and spec.shape == ():
+            self._range = (float(spec.minimum), float(spec.maximum))
+
+    def check(self, nest: types.NestedArray) -> None:
+        """Checks a nest that was packed, hence has the structure, dtypes and shapes of its spec.
+
+        Raises:
+            ValueError: an element is outside; the message names it and its bounds.
+        """
+        # As Python's number: numpy takes ten times as long to compare its own with one of these.
+        if self._range is not None and self._range[0] <= float(nest) <= self._range[1]:
+            return
+        for index, name, low, high in self._bounded:
+            value = tree.flatten(nest)[index]
+            is_wrong = ~((low <= value) & (value <= high))
+            if is_wrong.any():
+                place = tuple(np.argwhere(is_wrong)[0])
+                raise ValueError(
+                    f"`{name}` must be in [{low[place]:g}, {high[place]:g}], the bounds of its spec, got "
+                    f"{_describe_first(value, is_wrong)}. Correct the environment, or its "
+                    f"`{self._name}_spec`."
+                )
+
+
 class _Leaf(NamedTuple):
     """What a leaf must be, and where it lies: `rows[column][place]`."""
 

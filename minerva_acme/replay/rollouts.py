@@ -68,6 +68,7 @@ class RolloutLayout:
             ),
             single=("reward", "discount"),
         )
+        self._discount_bounds = packing.BoundsCheck(environment_spec.discounts, "discount")
         # In the order in which `transition` puts its parts together.
         self._row = packing.RowPacker(
             _Row(
@@ -110,10 +111,15 @@ class RolloutLayout:
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> packing.Rows:
-        """Returns what an action led to, packed, to be handed to `transition`."""
+        """Returns what an action led to, packed, to be handed to `transition`.
+
+        Raises:
+            ValueError: a field does not match its spec, or the discount is out of its bounds.
+        """
         step = self._step.pack(
             _Step(next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras)
         )
+        self._discount_bounds.check(next_timestep.discount)
         for name in self._images:
             step[f"next_{name}"] = step.pop(name)
         return step
