@@ -69,15 +69,12 @@ class Checkpointer:
                 "the rights there and start the run again: it goes on from "
                 f"{'its beginning' if newest is None else f'step {int(newest.name)}'}."
             ) from error
-        for old in self._all()[: -self._keep]:
+        for old in _finished(self._directory)[: -self._keep]:
             shutil.rmtree(old)
 
     def latest(self) -> pathlib.Path | None:
         """The newest checkpoint, or None."""
         return latest(self._directory)
-
-    def _all(self) -> list[pathlib.Path]:
-        return _finished(self._directory)
 
 
 def _write(folder: pathlib.Path, state: Any, replay_files: str | os.PathLike[str] | None) -> None:

@@ -55,7 +55,7 @@ def evaluate(
     environment: dm_env.Environment,
     actor: core.Actor,
     num_episodes: int,
-    should_stop: Callable[[], bool] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
     """Plays whole episodes; returns None if `should_stop` cut them short.
 
@@ -67,16 +67,17 @@ def evaluate(
     if num_episodes < 1:
         raise ValueError(f"`num_episodes` must be >= 1, got {num_episodes}. A return needs a whole episode.")
     loop = environments.EnvironmentLoop(environment=environment, actor=actor)
-    returns: list[float] = []
-    lengths: list[int] = []
-    while len(returns) < num_episodes:
-        if should_stop is not None and should_stop():
+    episodes: list[environments.EpisodeResult] = []
+    while len(episodes) < num_episodes:
+        if should_stop():
             return None
         result = loop.step()
         if result is not None:
-            returns.append(float(result["episode_return"]))
-            lengths.append(int(result["episode_length"]))
-    return Evaluation(tuple(returns), tuple(lengths))
+            episodes.append(result)
+    return Evaluation(
+        tuple(float(episode["episode_return"]) for episode in episodes),
+        tuple(int(episode["episode_length"]) for episode in episodes),
+    )
 
 
 def load_policy(

@@ -4,9 +4,8 @@ import contextlib
 import logging
 from typing import Any
 
-from minerva_acme import core, counting
-from minerva_acme.experiments import config as experiment_config
-from minerva_acme.experiments import evaluation, run_logs, seeds, signals
+from minerva_acme import actors, core
+from minerva_acme.experiments import evaluation, parts, signals
 
 _logger = logging.getLogger(__name__)
 
@@ -26,66 +25,44 @@ class Evaluator(core.Saveable):
     best: tuple[int, evaluation.Evaluation] | None = None
     """The one of these with the highest mean, and its environment step."""
 
-    def __init__(
-        self,
-        config: experiment_config.ExperimentConfig,
-        *,
-        actor: core.Actor,
-        random_actor: core.Actor,
-        film_actor: core.Actor | None,
-        counter: counting.Counter,
-        logs: run_logs.RunLogs,
-        run_seeds: seeds.Seeds,
-    ) -> None:
-        """Evaluates nothing yet.
-
-        Args:
-            config: says where to play, how many episodes, and how to film.
-            actor: follows the learner and selects the actions that the agent is judged by.
-            random_actor: acts uniformly at random.
-            film_actor: like `actor`, with randomness of its own, so that films change nothing in the
-                run; None: no films.
-            counter: of the run.
-            logs: receive rows and films.
-            run_seeds: of the run.
-        """
-        self._config = config
-        self._actor = actor
-        self._random_actor = random_actor
-        self._film_actor = film_actor
-        self._counter = counter
-        self._logs = logs
-        self._seeds = run_seeds
+    def __init__(self, run: parts.Parts) -> None:
+        """Evaluates nothing yet. Args: run: says how, and makes the actors."""
+        self._run = run
+        self._random_actor = actors.RandomActor(run.spec.actions, seed=run.seeds.number("random"))
+        self._actor = run.make_judge("evaluation")
+        # With randomness of its own, so that films change nothing in the run.
+        self._film_actor = run.make_judge("film") if run.config.evaluation_video else None
 
     def evaluate_before_training(self, stop: signals.StopRequest) -> None:
         """Evaluates random actions and the untrained policy, unless a checkpoint had both."""
         if self.before is not None:
             return
-        self.random = self._play(self._random_actor, 0, stop)
+        self.random = self._play(self._random_actor, stop)
         if self.random is not None:
-            self.before = self._play(self._actor, 0, stop)
+            self.before = self._play(self._actor, stop)
         if self.before is not None:
-            self._publish(self.before, 0, stop)
+            self._publish(self.before, stop)
 
-    def evaluate(self, env_steps: int, stop: signals.StopRequest) -> bool:
-        """Evaluates the policy, unless that was done at the same environment step.
+    def is_due(self, *, since: int) -> bool:
+        """Whether a period has ended since environment step `since`."""
+        period = self._run.config.evaluation_period
+        return period > 0 and self._run.env_steps // period > since // period
 
-        Args:
-            env_steps: made so far.
-            stop: cuts the evaluation short.
+    def evaluate(self, stop: signals.StopRequest) -> bool:
+        """Evaluates the policy, unless that was done at this environment step.
 
         Returns:
-            Whether there is a new evaluation.
+            Whether there is a new evaluation; there is none if a stop request cut it short.
         """
-        if self.latest is not None and self.latest[0] == env_steps:
+        if self.latest is not None and self.latest[0] == self._run.env_steps:
             return False
-        result = self._play(self._actor, env_steps, stop)
+        result = self._play(self._actor, stop)
         if result is None:
             return False
-        self.latest = (env_steps, result)
+        self.latest = (self._run.env_steps, result)
         if self.best is None or result.mean > self.best[1].mean:
             self.best = self.latest
-        self._publish(result, env_steps, stop)
+        self._publish(result, stop)
         return True
 
     def save(self) -> core.State:
@@ -97,46 +74,37 @@ class Evaluator(core.Saveable):
         }
 
     def restore(self, state: core.State) -> None:
-        def unpack(packed: Any) -> evaluation.Evaluation | None:
-            return packed and evaluation.Evaluation(*map(tuple, packed))
+        self.random, self.before = _unpack(state["random"]), _unpack(state["before"])
+        dated: list[Any] = [old and (old[0], _unpack(old[1])) for old in (state["latest"], state["best"])]
+        self.latest, self.best = dated
 
-        def unpack_dated(dated: Any) -> Any:
-            return dated and (dated[0], unpack(dated[1]))
-
-        self.random, self.before = unpack(state["random"]), unpack(state["before"])
-        self.latest, self.best = unpack_dated(state["latest"]), unpack_dated(state["best"])
-
-    def _play(
-        self, actor: core.Actor, env_steps: int, stop: signals.StopRequest
-    ) -> evaluation.Evaluation | None:
+    def _play(self, actor: core.Actor, stop: signals.StopRequest) -> evaluation.Evaluation | None:
+        config = self._run.config
         actor.update(wait=True)
-        with contextlib.closing(self._config.environment_factory(self._seed(env_steps))) as environment:
-            return evaluation.evaluate(
-                environment, actor, self._config.evaluation_episodes, should_stop=lambda: bool(stop)
-            )
+        with contextlib.closing(config.environment_factory(self._seed())) as environment:
+            return evaluation.evaluate(environment, actor, config.evaluation_episodes, lambda: bool(stop))
 
-    def _publish(self, result: evaluation.Evaluation, env_steps: int, stop: signals.StopRequest) -> None:
-        counts = {"actor_steps": 0, **self._counter.get_counts()}
-        self._logs.evaluator.write({**counts, **result.metrics()})
-        _logger.info(
-            "%d environment steps: return %.1f +- %.1f over %d episodes",
-            env_steps,
-            result.mean,
-            result.std,
-            len(result.returns),
-        )
+    def _seed(self) -> int:
+        return self._run.seeds.number("evaluation", self._run.env_steps)
+
+    def _publish(self, result: evaluation.Evaluation, stop: signals.StopRequest) -> None:
+        """Logs an evaluation; films its first episode, which is played once more for that."""
+        run = self._run
+        run.logs.evaluator.write({"actor_steps": 0, **run.counter.get_counts(), **result.metrics()})
+        described = f"return {result.mean:.1f} +- {result.std:.1f} over {len(result.returns)} episodes"
+        _logger.info("%d environment steps: %s", run.env_steps, described)
         if self._film_actor is None or stop:
             return
-        assert self._config.film_episode is not None
-        # The first episode is played once more.
+        assert run.config.film_episode is not None
         self._film_actor.update(wait=True)
         try:
-            gif = self._config.film_episode(self._film_actor, self._seed(env_steps), lambda: bool(stop))
+            gif = run.config.film_episode(self._film_actor, self._seed(), lambda: bool(stop))
         except (OSError, ValueError) as error:  # drawing worked before training: no reason to stop
-            _logger.warning("no film of the evaluation at %d steps: %s", env_steps, error)
+            _logger.warning("no film of the evaluation at %d steps: %s", run.env_steps, error)
             return
         if gif is not None:
-            self._logs.write_film(gif, step=env_steps)
+            run.logs.write_film(gif, step=run.env_steps)
 
-    def _seed(self, env_steps: int) -> int:
-        return self._seeds.number("evaluation", env_steps)
+
+def _unpack(packed: Any) -> evaluation.Evaluation | None:
+    return packed and evaluation.Evaluation(*map(tuple, packed))

@@ -1,86 +1,74 @@
 """Where the rows and films of a run go: CSV files, TensorBoard, Weights & Biases."""
 
 import contextlib
-import functools
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
 
 from minerva_acme import loggers
 from minerva_acme.experiments import config as experiment_config
 
 _FILM = "evaluation/video"
+_STEPS_KEYS = {"actor": "actor_steps", "learner": "learner_steps", "evaluator": "actor_steps"}
 
 
-class RunLogs(NamedTuple):
-    """The logs of a run."""
+class RunLogs:
+    """The loggers of a run, in its folder."""
 
-    actor: loggers.Logger  # a row for each training episode
-    learner: loggers.Logger  # a row every `log_period_seconds`
-    evaluator: loggers.Logger  # a row for each evaluation
-    newest_row: loggers.NewestRow  # of the learner
-    film_writers: list[Callable[..., None]]
+    def __init__(self, config: experiment_config.ExperimentConfig, resources: contextlib.ExitStack) -> None:
+        """Opens the logs.
+
+        Args:
+            config: of the run.
+            resources: closes them.
+
+        Raises:
+            ValueError: Weights & Biases does not start; the message says what to do.
+        """
+        self._config = config
+        self._wandb = self._events = None
+        if config.wandb:
+            run = loggers.WandbRun(config.directory, config=dict(config.description))
+            self._wandb = resources.enter_context(run)
+        if config.tensorboard:
+            self._events = self._open_events()
+        self.newest_row = loggers.NewestRow()
+        """Holds the learner's newest row."""
+        self.actor, self.learner, self.evaluator = (
+            resources.enter_context(self._make_logger(label)) for label in _STEPS_KEYS
+        )
+        """A row for each training episode, every `log_period_seconds`, and for each evaluation."""
 
     def write_film(self, gif: bytes, *, step: int) -> None:
         """Shows the film of an evaluation, an animated gif, at an environment step."""
-        for write in self.film_writers:
-            write(gif=gif, step=step)
+        if self._events is not None:
+            self._events.write_film(_FILM, gif, step=step)
+        if self._wandb is not None:
+            steps_key = f"evaluator/{_STEPS_KEYS['evaluator']}"
+            self._wandb.write_film(_FILM, gif, steps_key=steps_key, step=step)
 
+    def _open_events(self) -> loggers.TensorBoardLogger:
+        folder = pathlib.Path(self._config.directory) / "tensorboard"
+        description = self._config.description
+        if description:
+            loggers.write_description(folder, description)
+        # What distinguishes this run from others; the options may change when it resumes.
+        parameters = {k: v for k, v in description.items() if k not in ("hyperparameters", "options")}
+        parameters |= description.get("hyperparameters", {})
+        return loggers.TensorBoardLogger(
+            folder, "evaluator", _STEPS_KEYS["evaluator"], group="evaluator", hyperparameters=parameters
+        )
 
-@contextlib.contextmanager
-def open_logs(config: experiment_config.ExperimentConfig) -> Iterator[RunLogs]:
-    """Opens the logs in the run's folder, and closes them at the end of the `with` block.
-
-    Raises:
-        ValueError: Weights & Biases does not start; the message says what to do.
-    """
-    directory = pathlib.Path(config.directory)
-    newest_row = loggers.NewestRow()
-    steps_keys = {"actor": "actor_steps", "learner": "learner_steps", "evaluator": "actor_steps"}
-    others: dict[str, list[loggers.Logger]] = {"actor": [], "learner": [newest_row], "evaluator": []}
-    film_writers: list[Callable[..., None]] = []
-    with contextlib.ExitStack() as resources:
-        if config.tensorboard:
-            folder = directory / "tensorboard"
-            if config.description:
-                loggers.write_description(folder, config.description)
-            events = loggers.TensorBoardLogger(
-                folder,
-                "evaluator",
-                steps_keys["evaluator"],
-                group="evaluator",
-                hyperparameters=_hyperparameters(config.description),
-            )
-            others["evaluator"].append(events)
-            film_writers.append(functools.partial(events.write_film, _FILM))
-        if config.wandb:
-            wandb = resources.enter_context(loggers.WandbRun(directory, config=dict(config.description)))
-            for label, steps_key in steps_keys.items():
-                others[label].append(wandb.make_logger(label, steps_key))
-            film_writers.append(
-                functools.partial(wandb.write_film, _FILM, steps_key=f"evaluator/{steps_keys['evaluator']}")
-            )
-        opened = {
-            label: resources.enter_context(
-                loggers.make_default_logger(
-                    directory,
-                    label,
-                    steps_key=steps_key,
-                    terminal=False,
-                    tensorboard=config.tensorboard and label != "evaluator",  # it has its own, above
-                    others=others[label],
-                    # Every episode and evaluation is a row; of learner steps there are too many.
-                    time_delta=config.log_period_seconds if label == "learner" else 0.0,
-                )
-            )
-            for label, steps_key in steps_keys.items()
-        }
-        yield RunLogs(newest_row=newest_row, film_writers=film_writers, **opened)
-
-
-def _hyperparameters(description: Mapping[str, Any]) -> dict[str, Any]:
-    """What distinguishes a run from others, by short names; the options may change when it resumes."""
-    values = {
-        name: value for name, value in description.items() if name not in ("hyperparameters", "options")
-    }
-    return {**values, **description.get("hyperparameters", {})}
+    def _make_logger(self, label: str) -> loggers.Logger:
+        others: list[loggers.Logger] = [self.newest_row] if label == "learner" else []
+        if self._events is not None and label == "evaluator":
+            others.append(self._events)
+        if self._wandb is not None:
+            others.append(self._wandb.make_logger(label, _STEPS_KEYS[label]))
+        return loggers.make_default_logger(
+            self._config.directory,
+            label,
+            steps_key=_STEPS_KEYS[label],
+            terminal=False,
+            tensorboard=self._config.tensorboard and label != "evaluator",
+            others=others,
+            time_delta=self._config.log_period_seconds if label == "learner" else 0.0,
+        )

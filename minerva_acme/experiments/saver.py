@@ -2,126 +2,99 @@
 
 import logging
 import pathlib
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import tree
 
 from minerva_acme import core
-from minerva_acme.experiments import checkpointing, evaluator, pacing, playing
-from minerva_acme.replay import base as replay
+from minerva_acme.experiments import checkpointing, evaluator, pacing, parts
 
 _logger = logging.getLogger(__name__)
 
 
 class Saver:
-    """Saves and restores the parts of a run.
+    """Saves and restores a run."""
 
-    A checkpoint holds the state of each of `parts`, the pacer's counts, the evaluations and the replay.
-    """
-
-    def __init__(
-        self,
-        checkpointer: checkpointing.Checkpointer,
-        *,
-        parts: Mapping[str, Any],
-        player: playing.Player,
-        pacer: pacing.Pacer,
-        run_evaluator: evaluator.Evaluator,
-        client: replay.ReplayClient | None,
-        period: int,
-    ) -> None:
-        """Saves nothing yet.
-
-        Args:
-            checkpointer: writes the files.
-            parts: with `save` and `restore`, by the names that they have in a checkpoint; parts without
-                (as dm_env's own environments) are left out.
-            player: has an adder for each state in `adders` of the checkpoint.
-            pacer: of the run.
-            run_evaluator: of the run.
-            client: of the replay; None: it is not saved.
-            period: environment steps between checkpoints; 0: none is due while training.
-        """
-        self._checkpointer = checkpointer
-        self._parts = parts
-        self._player = player
-        self._pacer = pacer
-        self._evaluator = run_evaluator
-        self._client = client
-        self._period = period
+    def __init__(self, run: parts.Parts, evaluations: evaluator.Evaluator, pacer: pacing.Pacer) -> None:
+        """Saves nothing yet. Args: run, evaluations, pacer: what to save."""
         self.saved_at = 0
         """The environment step of the newest checkpoint."""
+        self._run = run
+        self._evaluations = evaluations
+        self._pacer = pacer
+        # By their names in a checkpoint.
+        self._saveables: dict[str, Any] = {
+            "counter": run.counter,
+            "learner": run.learner,
+            "policy": run.policy,
+            "environment": run.environment,
+        }
 
-    def is_due(self, env_steps: int, *, between_episodes: bool) -> bool:
-        """Whether to save now.
+    def is_due(self, *, between_episodes: bool) -> bool:
+        """Whether to save while training.
 
-        Saved while no episode is open, a run resumes as if it had not been interrupted. But a
-        checkpoint waits for that no longer than another whole period.
+        Saved while no episode is open, a run resumes as if it had not been interrupted. But a checkpoint
+        waits for that no longer than another whole period.
         """
-        unsaved = env_steps - self.saved_at
-        return 0 < self._period <= (unsaved if between_episodes else unsaved // 2)
+        unsaved = self._run.env_steps - self.saved_at
+        return 0 < self._run.config.checkpoint_period <= (unsaved if between_episodes else unsaved // 2)
 
-    def save(self, env_steps: int, *, stopping: bool) -> None:
+    def save(self, *, stopping: bool) -> None:
         """Writes a checkpoint.
 
         Args:
-            env_steps: made so far.
-            stopping: whether the run ends with it. The resumed run begins new episodes, so the open
-                ones end here; their transitions are kept.
+            stopping: whether the run ends here. It begins new episodes when it resumes, so the open ones
+                end where they are; their transitions are kept.
 
         Raises:
             OSError: it could not be written.
         """
-        if stopping:
-            self._player.end_episodes()
-        self._player.flush()
+        run = self._run
+        for adder in run.adders:
+            if stopping:
+                adder.reset()
+            adder.flush()
         # A resumed run starts with the newest weights, so this one continues with them.
-        self._player.update_weights(wait=True)
-        state = {name: _save(part) for name, part in self._parts.items()}
-        state |= self._pacer.save() | self._evaluator.save()
-        replay_files = None if self._client is None else self._client.checkpoint()
-        self._checkpointer.save(env_steps, state, replay_files)
-        self.saved_at = env_steps
+        run.actor.update(wait=True)
+        variables = run.learner.get_variables(run.config.builder.policy_variables)
+        state = {
+            **{name: _save(part) for name, part in self._saveables.items()},
+            "adders": [_save(adder) for adder in run.adders],
+            **self._evaluations.save(),
+            **self._pacer.save(),
+            # For `load_policy`, which has no learner.
+            "policy_variables": [tree.map_structure(torch.from_numpy, value) for value in variables],
+        }
+        replay_files = run.client.checkpoint() if run.config.checkpoint_replay else None
+        run.checkpointer.save(run.env_steps, state, replay_files)
+        self.saved_at = run.env_steps
 
-    def restore(self, checkpoint: pathlib.Path, device: torch.device) -> None:
+    def restore(self, checkpoint: pathlib.Path) -> None:
         """Restores the run from a checkpoint, whose replay, if it has one, is already restored.
 
         Raises:
-            ValueError: the checkpoint is of another agent, config, environment or number of them.
+            ValueError: the checkpoint is of another agent, config or environment.
         """
-        state = checkpointing.load_state(checkpoint, str(device))
-        if len(state["adders"]) != self._player.num_environments:
+        run = self._run
+        state = checkpointing.load_state(checkpoint, str(run.config.torch_device))
+        if len(state["adders"]) != len(run.adders):
             raise ValueError(
                 f"`num_environments` must be {len(state['adders'])} as in {checkpoint}, got "
-                f"{self._player.num_environments}. Change it back, or choose another `directory`."
+                f"{len(run.adders)}. Change it back, or choose another `directory`."
             )
         with checkpointing.explain_misfit(checkpoint):
-            for name, part in self._parts.items():
+            for name, part in self._saveables.items():
                 _restore(part, state[name])
-            self._evaluator.restore(state)
-            # Without its replay the run fills a new one first, and its pace starts from 0.
+            for adder, adder_state in zip(run.adders, state["adders"], strict=True):
+                _restore(adder, adder_state)
+                adder.reset()  # the environment begins a new episode
+            self._evaluations.restore(state)
             if checkpointing.replay_folder(checkpoint) is not None:
                 self._pacer.restore(state)
-        self._player.update_weights(wait=True)
-        self.saved_at = int(checkpoint.name)
+        run.actor.update(wait=True)
+        self.saved_at = run.env_steps
         _logger.info("resumed %s at %d environment steps", checkpoint, self.saved_at)
-
-
-class PolicyVariables(core.Saveable):
-    """The learner's variables that the policy takes, so that a checkpoint can be played without a learner."""
-
-    def __init__(self, learner: core.Learner, names: Sequence[str]) -> None:
-        self._learner = learner
-        self._names = names
-
-    def save(self) -> core.State:
-        values = self._learner.get_variables(self._names)
-        return [tree.map_structure(torch.from_numpy, value) for value in values]
-
-    def restore(self, state: core.State) -> None:
-        """Does nothing: the learner restores them."""
 
 
 def _save(part: Any) -> core.State:
