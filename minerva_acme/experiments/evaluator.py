@@ -29,9 +29,9 @@ class Evaluator(core.Saveable):
         """Evaluates nothing yet. Args: run: says how, and makes the actors."""
         self._run = run
         self._random_actor = actors.RandomActor(run.spec.actions, seed=run.seeds.number("random"))
-        self._actor = run.make_judge("evaluation")
+        self._actor = run.make_evaluation_actor("evaluation")
         # With randomness of its own, so that films change nothing in the run.
-        self._film_actor = run.make_judge("film") if run.config.evaluation_video else None
+        self._film_actor = run.make_evaluation_actor("film") if run.config.evaluation_video else None
 
     def evaluate_before_training(self, stop: signals.StopRequest) -> None:
         """Evaluates random actions and the untrained policy, unless a checkpoint had both."""

@@ -82,8 +82,8 @@ class Parts:
         """Returns one of the run's counts, such as `learner_steps`."""
         return int(self.counter.get_counts().get(name, 0))
 
-    def make_judge(self, purpose: str) -> core.Actor:
-        """Makes an actor with the policy that the agent is judged by, seeded by what it is for."""
+    def make_evaluation_actor(self, purpose: str) -> core.Actor:
+        """Makes an actor with the policy for evaluation, whose seed depends on the purpose."""
         builder, generator = self.config.builder, self.seeds.generator(purpose)
         policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
         return builder.make_actor(policy, self.learner)
