@@ -2,7 +2,8 @@
 
 from minerva_acme.experiments.config import EnvironmentFactory, EpisodeFilmer, ExperimentConfig, RunOptions
 from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint, load_policy
-from minerva_acme.experiments.run import ExperimentResult, Progress, run_experiment
+from minerva_acme.experiments.progress import Progress
+from minerva_acme.experiments.run import ExperimentResult, run_experiment
 
 __all__ = [
     "EnvironmentFactory",
