@@ -8,53 +8,46 @@ from collections.abc import Iterator
 from rich import columns as rich_columns
 from rich import console as rich_console
 
-from minerva_acme import environments
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices
+from minerva_acme.cli import choices, commands
 from minerva_acme.experiments import tasks
 
-KINDS = ("agents", "environments", "presets", "tasks")
+_ALL = "all"  # kinds
 _WIDTH = 80  # of the tasks' table, whose last column is the seeds' scores
 _TASK_COLUMNS = "{:5} {:7} {:34} {:>6} {:>6}  "
 _TASK_HEAD = _TASK_COLUMNS.format("agent", "preset", "environment", "steps", "return") + "of each seed"
 _TASK_ADVICE = "To train with such settings: minerva train AGENT --env ENVIRONMENT --preset task"
 
 
-def run(kind: str | None = None, word: str = "") -> int:
+def run(command: commands.List) -> int:
     """Shows what there is to choose from; returns the exit status.
-
-    Args:
-        kind: one of `KINDS`; None: all of them.
-        word: only what holds it.
 
     Raises:
         ValueError: there is no such kind.
     """
-    if kind is not None:
-        choices.choose(
-            "list of", kind, KINDS, advice=f"By a word of the name: minerva list environments {kind}"
-        )
+    kind, word = command.kind, command.word
+    if kind != _ALL:
+        advice = f"By a word of the name: minerva list environments {kind}"
+        choices.choose("list of", kind, _LISTS, advice=advice)
     console = rich_console.Console(highlight=False, soft_wrap=True)
+    lists = {name: list(lines()) for name, lines in _LISTS.items() if kind in (_ALL, name)}
     found = False
-    for name in KINDS if kind is None else (kind,):
-        lines = list(_LISTS[name]())
+    for name, lines in lists.items():
         shown = [line for line in lines if word.lower() in line.lower()]
         if not shown:
             continue
         found = True
-        if kind is None:
+        if kind == _ALL:
             console.print(f"{name.capitalize()}:", style="bold")
         if name == "environments" and console.is_terminal:
             console.print(rich_columns.Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
-        elif name == "tasks":
-            console.print("\n".join([_TASK_HEAD, *shown, _TASK_ADVICE]), markup=False)
         else:
+            shown = [_TASK_HEAD, *shown, _TASK_ADVICE] if name == "tasks" else shown
             console.print("\n".join(shown), markup=False)
     if not found:
-        every = [line.split()[0] for name in KINDS for line in _LISTS[name]()]
-        print(f"minerva: nothing holds '{word}'. {choices.near(word, every, at_most=3)}", file=sys.stderr)
-        return 1
-    return 0
+        every = [line.split()[0] for lines in _LISTS.values() for line in lines()]
+        print(f"minerva: nothing contains '{word}'. {choices.near(word, every, at_most=3)}", file=sys.stderr)
+    return int(not found)
 
 
 def _agents() -> Iterator[str]:
@@ -64,17 +57,17 @@ def _agents() -> Iterator[str]:
 
 
 def _environments() -> Iterator[str]:
+    from minerva_acme import environments  # imports numpy, which the other lists do without
+
     yield from environments.list_makeable()
 
 
 def _presets() -> Iterator[str]:
     for agent, entry in registry.AGENTS.items():
+        default = dataclasses.asdict(entry.presets["default"])
         for name, config in entry.presets.items():
-            changes = ", ".join(
-                f"{field.name}={getattr(config, field.name)}"
-                for field in dataclasses.fields(config)
-                if getattr(config, field.name) != getattr(entry.presets["default"], field.name)
-            )
+            values = dataclasses.asdict(config).items()
+            changes = ", ".join(f"{field}={value}" for field, value in values if value != default[field])
             yield f"{agent:8}{name:12}{changes}".rstrip()
 
 

@@ -1,9 +1,11 @@
 """What a run's folder says of the run: `run.json`."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from minerva_acme import _version, builders
@@ -54,7 +56,7 @@ class RunDescription:
         if differences:
             raise ValueError(
                 f"{directory} holds another run: {'; '.join(differences)}. "
-                f"Choose another --directory, or go on with it as it is: minerva resume {directory}"
+                f"Choose another --directory, or resume it as it is: minerva resume {directory}"
             )
 
     def make_config(self) -> Any:
@@ -68,6 +70,18 @@ class RunDescription:
     def make_builder(self) -> builders.AgentBuilder[Any]:
         """Makes the agent's builder."""
         return registry.AGENTS[self.agent].builder(self.make_config())
+
+
+@contextlib.contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Turns the ImportError of a package that a command alone needs into a ValueError with the way out."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"`minerva {name}` needs '{error.name}', which is not installed: "
+            f"pip install 'minerva-acme[{name}]'"
+        ) from error
 
 
 def read(directory: pathlib.Path) -> RunDescription:

@@ -1,9 +1,10 @@
-"""How long to train and how often to evaluate and save. Nothing here imports torch before it is needed."""
+"""How long to train and how often to evaluate and save.
+
+Torch and numpy are imported where a value needs them: the command line reads the options' names without them.
+"""
 
 import dataclasses
 from typing import TYPE_CHECKING, Literal
-
-from minerva_acme.replay import backends
 
 if TYPE_CHECKING:
     import torch
@@ -56,11 +57,8 @@ class RunOptions:
             )
         if self.replay not in ("auto", "reverb", "memory"):
             raise ValueError(f"`replay` must be one of auto, reverb and memory, got '{self.replay}'.")
-        if self.replay == "reverb" and not backends.is_reverb_installed():
-            raise ValueError(
-                "`replay` is 'reverb' but Reverb is not installed, which has wheels for Python 3.11 on "
-                "x86-64 Linux alone. Use 'memory', or an environment with that."
-            )
+        if self.replay == "reverb":
+            _check_reverb()
         if self.device not in ("auto", "cpu"):
             _check_device(self.device)
 
@@ -74,6 +72,17 @@ class RunOptions:
         return torch.device(self.device)
 
 
+def _check_reverb() -> None:
+    """Raises ValueError unless Reverb is installed."""
+    from minerva_acme.replay import backends
+
+    if not backends.is_reverb_installed():
+        raise ValueError(
+            "`replay` is 'reverb' but Reverb is not installed, which has wheels for Python 3.11 on "
+            "x86-64 Linux alone. Use 'memory', or an environment with that."
+        )
+
+
 def _check_device(name: str) -> None:
     """Raises ValueError unless torch has such a device."""
     import torch
@@ -81,9 +90,7 @@ def _check_device(name: str) -> None:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ValueError(
-            f"`device` must be like 'cpu', 'cuda', 'cuda:1' or 'auto', got '{name}'."
-        ) from error
+        raise ValueError(f"`device` must be like 'cpu', 'cuda', 'cuda:1' or 'auto', got '{name}'.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"`device` is '{name}' but torch {torch.__version__} finds no CUDA device. "
