@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
-from rich import console as rich_console
+from rich.console import Console
 
 from minerva_acme import thread_settings
 from minerva_acme.acceleration import fused, linear
@@ -24,7 +24,6 @@ _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
 _LITTLE_SHM_MB = 64.0
 
-_REVERB = "import reverb"
 # With a picture: without a display GLFW makes a context that cannot draw.
 _DRAW = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 8, 8).render()"
 _BACKENDS = ("egl", "osmesa", "glfw")
@@ -67,7 +66,7 @@ Prober = Callable[..., Probe]
 
 def run(command: commands.Doctor) -> int:
     """Shows what works, as it is found out; returns 0 where training does, else 1."""
-    console = rich_console.Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
     counts = dict.fromkeys(_STYLES, 0)
     for check in examine(command.directory):
         counts[check.status] += 1
@@ -168,7 +167,7 @@ def check_reverb(prober: Prober) -> Check:
         has_wheel = (sys.version_info[:2], sys.platform, platform.machine()) == ((3, 11), "linux", "x86_64")
         fix = fix if has_wheel else "for Reverb: Python 3.11 on x86-64 Linux"
         return Check("reverb", "warning", "not installed: replay is kept in this process's memory", fix)
-    result = prober(_REVERB)
+    result = prober("import reverb")
     if result.error:
         words = f"{version} is installed with TensorFlow {tensorflow}, but does not load: {result.error}"
         return Check("reverb", "wrong", words, f"{fix} 'numpy<2', or train with --replay memory")
@@ -213,8 +212,7 @@ def check_extras() -> Check:
     missing = [extra for extra, module in extras.items() if importlib.util.find_spec(module) is None]
     words = ", ".join(extra for extra in extras if extra not in missing) or "none"
     if missing:
-        command = f"pip install 'minerva-acme[{','.join(missing)}]'"
-        words += f"; not {', '.join(missing)}, for which: {command}"
+        words += f"; not {', '.join(missing)}, for which: pip install 'minerva-acme[{','.join(missing)}]'"
     return Check("extras", "ok", words)
 
 

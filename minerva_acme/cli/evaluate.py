@@ -2,7 +2,7 @@
 
 import contextlib
 
-from rich import console as rich_console
+from rich.console import Console
 
 from minerva_acme import environments, experiments
 from minerva_acme.cli import commands, runs
@@ -11,7 +11,7 @@ from minerva_acme.experiments import checkpointing
 
 def run(command: commands.Eval) -> int:
     """Plays episodes with the newest checkpoint; returns the exit status."""
-    console = rich_console.Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
     description = runs.read(command.directory)

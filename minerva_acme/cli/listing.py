@@ -5,8 +5,8 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-from rich import columns as rich_columns
-from rich import console as rich_console
+from rich.columns import Columns
+from rich.console import Console
 
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands
@@ -29,25 +29,23 @@ def run(command: commands.List) -> int:
     if kind != _ALL:
         advice = f"By a word of the name: minerva list environments {kind}"
         choices.choose("list of", kind, _LISTS, advice=advice)
-    console = rich_console.Console(highlight=False, soft_wrap=True)
-    lists = {name: list(lines()) for name, lines in _LISTS.items() if kind in (_ALL, name)}
-    found = False
-    for name, lines in lists.items():
-        shown = [line for line in lines if word.lower() in line.lower()]
-        if not shown:
-            continue
-        found = True
+    console = Console(highlight=False, soft_wrap=True)
+    kinds = _LISTS if kind == _ALL else [kind]
+    found = {name: [line for line in _LISTS[name]() if word.lower() in line.lower()] for name in kinds}
+    for name in filter(found.get, kinds):
+        shown = found[name]
         if kind == _ALL:
             console.print(f"{name.capitalize()}:", style="bold")
         if name == "environments" and console.is_terminal:
-            console.print(rich_columns.Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
+            console.print(Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
         else:
             shown = [_TASK_HEAD, *shown, _TASK_ADVICE] if name == "tasks" else shown
             console.print("\n".join(shown), markup=False)
-    if not found:
+    if not any(found.values()):
         every = [line.split()[0] for lines in _LISTS.values() for line in lines()]
         print(f"minerva: nothing contains '{word}'. {choices.near(word, every, at_most=3)}", file=sys.stderr)
-    return int(not found)
+        return 1
+    return 0
 
 
 def _agents() -> Iterator[str]:

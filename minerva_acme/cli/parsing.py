@@ -4,9 +4,8 @@ import argparse
 import contextlib
 import dataclasses
 import io
-import typing
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -25,11 +24,12 @@ def parse(arguments: Sequence[str]) -> Any:
         SystemExit: of the parser, after it printed help or what is missing or too much.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
-        union: Any = typing.Union[  # noqa: UP007 -- of a list
-            tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in commands.COMMANDS.items())
-        ]
-        description = "Reinforcement learning agents from interchangeable parts."
-        return tyro.cli(union, prog="minerva", description=description, args=arguments)
+        return tyro.extras.subcommand_cli_from_dict(
+            dict(commands.COMMANDS),
+            prog="minerva",
+            description="Reinforcement learning agents from interchangeable parts.",
+            args=arguments,
+        )
     name, *rest = arguments
     if name.startswith("-"):
         raise ValueError(f"`minerva` has no flag {name} before a command. There are: minerva --help")
@@ -51,19 +51,17 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     peek.add_argument("--env", "--environment", nargs="?")
     known, _ = peek.parse_known_args(arguments)
     preset = choices.choose("preset", known.preset or "default", presets)
-    options: dict[str, Any] = {}
-    if preset != _TASK or known.env is None:  # without an environment the parser asks for it
-        config = entry.presets["default" if preset == _TASK else preset]
-    else:
+    config, run = entry.presets["default" if preset == _TASK else preset], dataclasses.field()
+    if preset == _TASK and known.env is not None:  # without an environment the parser asks for it
         task = tasks.find(agent, known.env)
         config = task.make_config()
-        options["default"] = commands.TrainOptions(num_env_steps=task.num_env_steps)
-    train = dataclasses.make_dataclass(
+        run = dataclasses.field(default=commands.TrainOptions(num_env_steps=task.num_env_steps))
+    return dataclasses.make_dataclass(
         "Train",
         [
             ("agent", tyro.conf.Positional[Literal[tuple(registry.AGENTS)]]),  # type: ignore[misc]
             ("preset", Literal[presets], "default"),
-            ("run", commands.TrainOptions, dataclasses.field(**options)),
+            ("run", commands.TrainOptions, run),
             ("hyperparameters", entry.config, dataclasses.field(default=config)),
         ],
         bases=(commands.Train,),
@@ -71,7 +69,6 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
         frozen=True,
         kw_only=True,
     )
-    return train
 
 
 def _agent(arguments: Sequence[str]) -> str:

@@ -1,11 +1,11 @@
 """`minerva plot`."""
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich import console as rich_console
+from rich.console import Console
 
 from minerva_acme import plotting
 from minerva_acme.agents import registry
@@ -13,14 +13,6 @@ from minerva_acme.cli import commands, runs
 from minerva_acme.experiments import checkpointing
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
-_PUBLISHED_NAMES = {
-    "d4pg": "D4PG",
-    "ddpg": "DDPG",
-    "dmpo": "DMPO",
-    "mpo": "MPO",
-    "ppo_acme_fixhp": "PPO",
-    "sac_1024": "SAC",
-}
 _DM_CONTROL_RETURNS = (0.0, 1000.0)
 
 
@@ -39,7 +31,7 @@ def run(command: commands.Plot) -> int:
     """
     with runs.extra("plot"):
         from minerva_acme.plotting import figure
-    console = rich_console.Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     metric = command.metric
     found = sorted(_read(command, console), key=lambda run: run.description.environment)
     if not found:
@@ -49,9 +41,8 @@ def run(command: commands.Plot) -> int:
         by_environment.setdefault(one.description.environment, []).append(one)
     if command.aggregate and metric not in _RETURNS:
         raise ValueError(f"`metric` must be a return to be aggregated over tasks, got '{metric}'.")
-    parts = (
-        [by_environment] if command.aggregate else [{name: by_environment[name]} for name in by_environment]
-    )
+    each = [{name: members} for name, members in by_environment.items()]
+    parts = [by_environment] if command.aggregate else each
     generator = np.random.default_rng(0)  # of the bootstrap
     panels = [_make_panel(part, command, generator, console) for part in parts]
     y_label = _RETURNS.get(metric, metric.partition("/")[2].replace("_", " "))
@@ -64,7 +55,7 @@ def run(command: commands.Plot) -> int:
     return 0
 
 
-def _read(command: commands.Plot, console: rich_console.Console) -> Iterator[_Run]:
+def _read(command: commands.Plot, console: Console) -> Iterator[_Run]:
     for directory in _find(command.directories):
         description = runs.read(directory)
         curve = plotting.read_curve(directory, command.metric)
@@ -89,26 +80,24 @@ def _find(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 
 def _label(description: runs.RunDescription, group: Sequence[str]) -> str:
     values: dict[str, Any] = {**description.hyperparameters, "agent": description.agent}
-    parts = []
     for key in group:
         if key not in values:
             raise ValueError(
                 f"`group` must be agent or a hyperparameter of every run, got '{key}'. "
                 f"{description.agent} has {', '.join(sorted(description.hyperparameters))}."
             )
-        value = values[key]
-        if key == "agent":
-            parts.append(registry.AGENTS[value].title)
-        else:
-            parts.append(f"{key.replace('_', ' ')} {str(value).replace('_', '-')}")
-    return ", ".join(parts)
+    title = registry.AGENTS[description.agent].title
+    return ", ".join(
+        title if key == "agent" else f"{key.replace('_', ' ')} {str(values[key]).replace('_', '-')}"
+        for key in group
+    )
 
 
 def _make_panel(
     by_environment: Mapping[str, Sequence[_Run]],
     command: commands.Plot,
     generator: np.random.Generator,
-    console: rich_console.Console,
+    console: Console,
 ) -> plotting.Panel:
     """Makes the panel of one environment, or of several together."""
     environments = list(by_environment)
@@ -141,7 +130,7 @@ def _make_panel(
     return plotting.Panel(title, groups, published, random, limits)
 
 
-def _warn(group: Sequence[_Run], console: rich_console.Console) -> None:
+def _warn(group: Sequence[_Run], console: Console) -> None:
     """Says what makes a group something else than seeds of one training."""
     name = f"{group[0].label} on {group[0].description.environment}"
     differing = sorted(
@@ -167,14 +156,12 @@ def _warn(group: Sequence[_Run], console: rich_console.Console) -> None:
 
 
 def _published(
-    by_environment: Mapping[str, Sequence[_Run]], wanted: Sequence[str] | None
+    by_environment: Mapping[str, Sequence[_Run]], wanted: Iterable[str] | None
 ) -> list[tuple[str, plotting.Curve]]:
     """Returns what was published of the environment, or the means of what was of all of several."""
     if wanted is None:
         agents = dict.fromkeys(run.description.agent for runs in by_environment.values() for run in runs)
-        wanted = list(
-            dict.fromkeys(name for agent in agents for name in registry.AGENTS[agent].compared_with)
-        )
+        wanted = dict.fromkeys(name for agent in agents for name in registry.AGENTS[agent].compared_with)
     backdrop = []
     for name in wanted:
         if name == "none":
@@ -184,18 +171,16 @@ def _published(
             common = plotting.at_common_steps([published.curve for published in found])
             seeds = min(published.num_seeds for published in found)
             curve = plotting.Curve(common.env_steps, common.values.mean(axis=0))
-            backdrop.append((f"{_PUBLISHED_NAMES[name]}, published: mean of {seeds} seeds", curve))
+            algorithm = name.partition("_")[0].upper()  # without its variant, such as sac_1024's
+            backdrop.append((f"{algorithm}, published: mean of {seeds} seeds", curve))
     return backdrop
 
 
 def _random_return(members: Sequence[_Run]) -> float | None:
     """What random actions reached before training; the checkpoints know."""
-    means = []
-    for run in members:
-        newest = checkpointing.latest(run.directory / "checkpoints")
-        state = checkpointing.load_state(newest).get("random") if newest else None
-        if state:
-            means.append(np.mean(state[0]))
+    newest = filter(None, (checkpointing.latest(run.directory / "checkpoints") for run in members))
+    states = filter(None, (checkpointing.load_state(checkpoint).get("random") for checkpoint in newest))
+    means = [np.mean(returns) for returns, *_ in states]
     return float(np.mean(means)) if means else None
 
 

@@ -47,10 +47,10 @@ class RunDescription:
         os.replace(written, directory / _FILE)
 
     def _check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
-        asked, there = _flat(self), _flat(found)
+        asked, there = self._identity(), found._identity()
         differences = [
             f"{key} is {there.get(key)!r} there, {asked.get(key)!r} here"
-            for key in sorted(asked.keys() | there.keys())
+            for key in sorted(asked | there)
             if asked.get(key) != there.get(key)
         ]
         if differences:
@@ -58,6 +58,12 @@ class RunDescription:
                 f"{directory} holds another run: {'; '.join(differences)}. "
                 f"Choose another --directory, or resume it as it is: minerva resume {directory}"
             )
+
+    def _identity(self) -> dict[str, Any]:
+        """Returns what may not change, hyperparameters and all else, as JSON gives it back."""
+        content = json.loads(json.dumps(dataclasses.asdict(self)))
+        del content["options"]
+        return {**content.pop("hyperparameters"), **content}
 
     def make_config(self) -> Any:
         """Makes the agent's config."""
@@ -110,9 +116,3 @@ def read(directory: pathlib.Path) -> RunDescription:
             f"there are {', '.join(registry.AGENTS)}."
         )
     return description
-
-
-def _flat(description: RunDescription) -> dict[str, Any]:
-    content = json.loads(json.dumps(dataclasses.asdict(description)))
-    content.pop("options")
-    return {**content.pop("hyperparameters"), **content}

@@ -4,8 +4,8 @@ import contextlib
 import dataclasses
 import pathlib
 
-from rich import console as rich_console
-from rich import table as rich_table
+from rich.console import Console
+from rich.table import Column, Table
 
 from minerva_acme import environments, experiments, specs, video
 from minerva_acme.cli import commands, progress, runs
@@ -51,7 +51,7 @@ def resume(command: commands.Resume) -> int:
     known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
     checkpoint = checkpointing.latest(directory / "checkpoints")
-    made = int(checkpoint.name) if checkpoint is not None else 0
+    made = int(checkpoint.name) if checkpoint else 0
     if made >= options.num_env_steps:
         raise ValueError(
             f"`num_env_steps` must be above the {made:,} steps that {directory} has made, got "
@@ -62,7 +62,7 @@ def resume(command: commands.Resume) -> int:
 
 
 def _run(description: runs.RunDescription, directory: pathlib.Path) -> int:
-    console = rich_console.Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
     environment_id, options = description.environment, description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
     film_episode = video.make_filmer(environment_id) if options["evaluation_video"] else None
@@ -72,10 +72,9 @@ def _run(description: runs.RunDescription, directory: pathlib.Path) -> int:
     with contextlib.closing(make_environment(environment_id, seed=0)) as environment:
         builder.check_spec(specs.make_environment_spec(environment))
     description.write(directory)
-    steps = f"{options['num_env_steps']:,} steps"
-    console.print(f"{description.agent} on {environment_id}, {steps}, in {directory}")
-    checkpoint = checkpointing.Checkpointer(directory / "checkpoints").latest()
-    if checkpoint is not None:
+    agent, num_env_steps = description.agent, options["num_env_steps"]
+    console.print(f"{agent} on {environment_id}, {num_env_steps:,} steps, in {directory}")
+    if checkpoint := checkpointing.latest(directory / "checkpoints"):
         console.print(f"Resuming at {int(checkpoint.name):,} steps; remove the folder to begin anew.")
     config = experiments.ExperimentConfig(
         builder=builder,
@@ -93,10 +92,9 @@ def _run(description: runs.RunDescription, directory: pathlib.Path) -> int:
     return 0
 
 
-def _show(console: rich_console.Console, result: experiments.ExperimentResult) -> None:
-    table = rich_table.Table(title="Evaluation return, mean and standard deviation over the episodes")
-    table.add_column("policy")
-    table.add_column("return", justify="right")
+def _show(console: Console, result: experiments.ExperimentResult) -> None:
+    title = "Evaluation return, mean and standard deviation over the episodes"
+    table = Table("policy", Column("return", justify="right"), title=title)
     trained = f"after {result.env_steps:,} environment and {result.learner_steps:,} learner steps"
     rows = [("random actions", result.random), ("before training", result.before), (trained, result.after)]
     if result.best is not None and result.best[0] != result.env_steps:

@@ -6,8 +6,8 @@ import tempfile
 
 import dm_env
 import numpy as np
-from rich import console as rich_console
-from rich import progress as rich_progress
+from rich.console import Console
+from rich.progress import Progress
 
 from minerva_acme import environments, experiments
 from minerva_acme.cli import commands, runs
@@ -26,14 +26,14 @@ def run(command: commands.Video) -> int:
     """
     with runs.extra("video"):
         from minerva_acme.video import movie
-    console = rich_console.Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
     description = runs.read(command.directory)
     environment_id = description.environment
     checkpoint = checkpointing.find(command.directory)
     files = _files(command, command.directory / "videos" / checkpoint.name)
     recording.choose_renderer()
     builder = description.make_builder()
-    camera = int(command.camera) if (command.camera or "").isdigit() else command.camera
+    camera = int(command.camera) if command.camera and command.camera.isdigit() else command.camera
     settings, render = recording.drawing(environment_id, camera, command.height, command.width)
 
     def make(episode_seed: int) -> dm_env.Environment:
@@ -55,25 +55,24 @@ def run(command: commands.Video) -> int:
         with contextlib.closing(make(episode_seed)) as environment:
             return play(environment, episode_seed)
 
-    def report(index: int, episode: recording.Episode, best: recording.Episode) -> None:
-        console.print(
-            f"episode {index + 1:3d}/{command.episodes}  return {episode.episode_return:10.2f}  "
-            f"best {best.episode_return:10.2f}"
-        )
+    num_episodes = command.episodes
 
-    best = recording.find_best(
-        play_unseen, num_episodes=command.episodes, seed=command.seed, on_episode=report
-    )
+    def report(index: int, episode: recording.Episode, best: recording.Episode) -> None:
+        found = f"return {episode.episode_return:10.2f}  best {best.episode_return:10.2f}"
+        console.print(f"episode {index + 1:3d}/{num_episodes}  {found}")
+
+    best = recording.find_best(play_unseen, num_episodes=num_episodes, seed=command.seed, on_episode=report)
     with contextlib.closing(make(best.seed)) as environment, tempfile.TemporaryDirectory() as folder:
         rate = rendering.frames_per_second(environment)
         film = files.get("mp4", pathlib.Path(folder, "film.mp4"))
         console.print(f"Drawing the best, {rate:g} pictures for a second of the environment's time ...")
-        with movie.MovieWriter(film, frames_per_second=rate) as writer, _bar(console) as bar:
-            task = bar.add_task("pictures", total=best.length + 1)
+        progress = Progress(console=console, disable=not console.is_terminal)
+        with movie.MovieWriter(film, frames_per_second=rate) as writer, progress:
+            task = progress.add_task("pictures", total=best.length + 1)
 
             def draw(frame: np.ndarray, so_far: float) -> None:
                 writer.write(movie.annotate(frame, f"return {so_far:.1f}"))
-                bar.advance(task)
+                progress.advance(task)
 
             drawn = play(recording.DrawingWrapper(environment, render=render, on_frame=draw), best.seed)
         if "gif" in files:
@@ -85,21 +84,10 @@ def run(command: commands.Video) -> int:
         )
     console.print(
         f"{description.agent} on {environment_id}, {int(checkpoint.name):,} environment steps: "
-        f"return {drawn.episode_return:.2f}, the best of {command.episodes}, "
+        f"return {drawn.episode_return:.2f}, the best of {num_episodes}, "
         f"in {', '.join(map(str, files.values()))}"
     )
     return 0
-
-
-def _bar(console: rich_console.Console) -> rich_progress.Progress:
-    return rich_progress.Progress(
-        "{task.description}",
-        rich_progress.BarColumn(bar_width=None),
-        "{task.completed:,}/{task.total:,}",
-        rich_progress.TimeRemainingColumn(elapsed_when_finished=True),
-        console=console,
-        disable=not console.is_terminal,
-    )
 
 
 def _files(command: commands.Video, by_default: pathlib.Path) -> dict[str, pathlib.Path]:
