@@ -531,8 +531,8 @@ def a_folder_with_a_run_of_fewer_environments(s):
 
 @mistake(
     OSError,
-    "Checkpoints must have a folder to be written to, but <folder>/file/run/checkpoints is none: Not "
-    "a directory. Choose another directory for the run, or see to the rights there.",
+    "Checkpoints need a folder that can be written to, but <folder>/file/run/checkpoints is none: Not "
+    "a directory. Choose another directory for the run, or check the permissions there.",
 )
 def a_folder_that_cannot_be_made(s):
     (s.folder / "file").write_text("")
@@ -541,8 +541,8 @@ def a_folder_that_cannot_be_made(s):
 
 @mistake(
     OSError,
-    "The checkpoint <folder>/000000020 could not be written: No space left on device. Make room or "
-    "see to the rights there and start the run again: it goes on from step 10.",
+    "The checkpoint <folder>/000000020 could not be written: No space left on device. Free some "
+    "space or check the permissions there, then start the run again: it resumes from step 10.",
 )
 def no_space_left_for_a_checkpoint(s):
     checkpointer = checkpointing.Checkpointer(s.folder)

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from minerva_acme.experiments.config import EnvironmentFactory, EpisodeFilmer, ExperimentConfig
     from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint, load_policy
     from minerva_acme.experiments.options import RunOptions
-    from minerva_acme.experiments.run import ExperimentResult, Progress, run_experiment
+    from minerva_acme.experiments.progress import Progress
+    from minerva_acme.experiments.run import ExperimentResult, run_experiment
 
 __all__ = [
     "EnvironmentFactory",
@@ -31,6 +32,7 @@ __getattr__ = _lazy.attach(
         "config": ["EnvironmentFactory", "EpisodeFilmer", "ExperimentConfig"],
         "evaluation": ["Evaluation", "evaluate", "evaluate_checkpoint", "load_policy"],
         "options": ["RunOptions"],
-        "run": ["ExperimentResult", "Progress", "run_experiment"],
+        "progress": ["Progress"],
+        "run": ["ExperimentResult", "run_experiment"],
     },
 )
