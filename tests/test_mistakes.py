@@ -997,8 +997,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "the folder of another run": (
         "train ppo --env CartPole-v1 --seed 1 --num-env-steps 10 --directory <young>",
         2,
-        "<young> holds another run: seed is 0 there, 1 here. Choose another --directory, or go on "
-        "with it as it is: minerva resume <young>",
+        "<young> holds another run: seed is 0 there, 1 here. Choose another --directory, or resume it "
+        "as it is: minerva resume <young>",
     ),
     "a folder below a file": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --directory <young>/run.json/a",
