@@ -17,7 +17,7 @@ import torch
 from rich import console as rich_console
 
 from minerva_acme import thread_settings
-from minerva_acme.acceleration import fused, linear
+from minerva_acme.acceleration import cpu, fused, kernels
 
 _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
@@ -145,10 +145,13 @@ def check_torch(environment: "os._Environ[str] | dict[str, str]", num_cores: int
             yield Check(setting.name, "warning", said, f"export {setting.name}={setting.value}")
         else:
             yield Check(setting.name, "ok", said)
-    by = "oneDNN, MKL being slow on this CPU" if linear.uses_onednn() else "torch's own choice"
-    fuses = [str(dtype)[6:] for dtype in (torch.float32, torch.bfloat16) if fused.pays(dtype)]
-    among = " and ".join(fuses) or "no precision"
-    yield Check("products", "ok", f"float32 by {by}; fused with activations in {among}")
+    by = "oneDNN, as MKL is slow on this CPU" if kernels.uses_onednn() else "torch's own choice"
+    yield Check("float32", "ok", f"products by {by}{_fused(torch.float32)}")
+    if cpu.multiplies_bfloat16():
+        words = f"this CPU has instructions for its products{_fused(torch.bfloat16)}"
+    else:
+        words = "this CPU has no instructions for its products: --target-precision bfloat16 computes in float32"
+    yield Check("bfloat16", "ok", words)
     if torch.cuda.is_available():
         yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}; --device cpu does without")
     elif shutil.which("nvidia-smi"):
@@ -160,6 +163,10 @@ def check_torch(environment: "os._Environ[str] | dict[str, str]", num_cores: int
         )
     else:
         yield Check("cuda", "ok", "none: the CPU computes, which these networks are small enough for")
+
+
+def _fused(dtype: torch.dtype) -> str:
+    return ", fused with activations" if fused.pays(dtype) else ""
 
 
 def check_reverb(prober: Prober) -> Check:
