@@ -286,7 +286,10 @@ def _hook_inside(settings, network):
     ("change", "reason"),
     [
         # Where the arithmetic takes longer than the calls, torch has threads for it.
-        (lambda settings, network: settings.update(minibatch_size=100_000), "minibatch and network are large"),
+        (
+            lambda settings, network: settings.update(minibatch_size=100_000),
+            "minibatch and network are large",
+        ),
         (_hook, "a TanhMLP has hooks"),
         (_hook_inside, "a Linear has hooks"),
         (lambda settings, network: network.double(), "a parameter is not a plain one in float32 on the CPU"),
