@@ -11,7 +11,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_lazy", "_version", "thread_settings"],
+            ["_lazy", "_version", "constraints", "thread_settings"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
             ["losses", "networks", "actors", "environments", "observers"],
@@ -81,7 +81,7 @@ def foreign_to_maths(module: str, source: str) -> list[str]:
         f"{module} imports {name}"
         for name in imports(source)
         if name.split(".")[0] not in allowed
-        if not any(belongs_to(name, package) for package in (*MATHS, "minerva_acme._lazy"))
+        if not any(belongs_to(name, package) for package in (*MATHS, "minerva_acme._lazy", "minerva_acme.constraints"))
     ]
 
 
