@@ -81,7 +81,10 @@ def foreign_to_maths(module: str, source: str) -> list[str]:
         f"{module} imports {name}"
         for name in imports(source)
         if name.split(".")[0] not in allowed
-        if not any(belongs_to(name, package) for package in (*MATHS, "minerva_acme._lazy", "minerva_acme.constraints"))
+        if not any(
+            belongs_to(name, package)
+            for package in (*MATHS, "minerva_acme._lazy", "minerva_acme.constraints")
+        )
     ]
 
 
