@@ -10,8 +10,7 @@ import dataclasses
 import torch
 import tyro
 
-from minerva_acme import actors, counting, environments, experiments, loggers, losses, specs, variables
-from minerva_acme import environment_loop as loops
+from minerva_acme import actors, counting, environments, experiments, loggers, losses, specs
 from minerva_acme.adders import SequenceAdder
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import acting, targets
@@ -87,11 +86,11 @@ def main(options: Options) -> experiments.Evaluation:
     actor = actors.FeedForwardActor(
         policy=policy,
         adder=adder,
-        variable_client=variables.VariableClient(
+        variable_client=actors.VariableClient(
             learner, ["policy"], policy.set_variables, update_period=config.variable_update_period
         ),
     )
-    loop = loops.EnvironmentLoop(
+    loop = environments.EnvironmentLoop(
         environment=environment,
         actor=actor,
         counter=counting.Counter(counter, "actor"),

@@ -11,7 +11,6 @@ import numpy as np
 import tyro
 
 from minerva_acme import actors, environments, replay, specs, testing, types
-from minerva_acme import environment_loop as loops
 from minerva_acme.adders import BaseAdder
 from minerva_acme.replay import dataset as datasets
 from minerva_acme.replay import layouts
@@ -103,7 +102,7 @@ def main(env: str = "CartPole-v1", gamma: float = 0.99) -> types.Transition:
     with server, server.client() as client:
         with MonteCarloAdder(client, "returns", layout, gamma) as adder:
             actor = actors.FeedForwardActor(policy=lambda _: actors.PolicyOutput(action), adder=adder)
-            length = loops.EnvironmentLoop(environment=environment, actor=actor).run_episode()[
+            length = environments.EnvironmentLoop(environment=environment, actor=actor).run_episode()[
                 "episode_length"
             ]
         with datasets.Dataset(client.sampler("returns"), layout.unpack, batch_size=length) as dataset:

@@ -15,8 +15,7 @@ import torch
 import tyro
 from torch import nn
 
-from minerva_acme import core, environments, experiments, learning, replay, specs, types, variables
-from minerva_acme import environment_loop as loops
+from minerva_acme import actors, core, environments, experiments, learners, replay, specs, types
 from minerva_acme.adders import NStepTransitionAdder
 from minerva_acme.replay import dataset as datasets
 from minerva_acme.replay import layouts
@@ -44,7 +43,7 @@ class QLearner(core.Learner):
             slow.data.lerp_(fast.data, 0.01)
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        return learning.variables_of({"network": self._network}, names)
+        return learners.variables_of({"network": self._network}, names)
 
     def save(self) -> core.State:
         return copy.deepcopy([part.state_dict() for part in self._parts()])
@@ -65,7 +64,7 @@ class QActor(core.Actor):
     ) -> None:
         self.epsilon = 0.0
         self._network, self._adder = copy.deepcopy(network), adder
-        self._client = variables.VariableClient(learner, ["network"], self._set_variables, update_period=10)
+        self._client = actors.VariableClient(learner, ["network"], self._set_variables, update_period=10)
         self._random = np.random.default_rng(seed)
 
     @torch.no_grad()
@@ -110,7 +109,7 @@ def main(num_env_steps: int = 30_000, seed: int = 0) -> experiments.Evaluation:
     ):
         learner = QLearner(network, dataset, learning_rate=5e-4)
         actor = QActor(network, learner, adder, seed)
-        loop = loops.EnvironmentLoop(environment=environment, actor=actor)
+        loop = environments.EnvironmentLoop(environment=environment, actor=actor)
         for step in range(num_env_steps):
             actor.epsilon = max(0.05, 1.0 - step / 5_000)
             loop.step()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import tyro
 
-from minerva_acme import core, environments, experiments, learning, losses, networks, types
+from minerva_acme import core, distributions, environments, experiments, learners, losses, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import targets
 
@@ -27,7 +27,7 @@ class AWACLearner(core.Learner):
         dataset: Iterator[Any],
         critic_target: mpo.CriticTarget,
         config: mpo.MPOConfig,
-        log: learning.StepLog,
+        log: learners.StepLog,
         generator: torch.Generator,
     ) -> None:
         self._online, self._target = networks, networks.copy()
@@ -46,7 +46,7 @@ class AWACLearner(core.Learner):
         batch: types.Trajectory = next(self._dataset).data  # [B, T + 1] observations, [B, T] the rest
         first, action = batch.observation[:, 0], batch.action[:, 0]
         policy = self._online.policy(batch.observation)
-        policy_0 = networks.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
+        policy_0 = distributions.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
         with torch.no_grad():
             discount_t = batch.discount * self._config.discount
             target = self._critic_target(batch, discount_t, policy, self._target.critic, self._generator)
@@ -65,7 +65,7 @@ class AWACLearner(core.Learner):
         self._log.write({"loss/q": critic_loss.detach(), "loss/policy": policy_loss.detach()})
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        return learning.variables_of(self._online._asdict(), names)
+        return learners.variables_of(self._online._asdict(), names)
 
     def save(self) -> core.State:
         state = {"num_steps": self._num_steps, "generator": self._generator.get_state()}
@@ -92,7 +92,7 @@ class AWACBuilder(mpo.MPOBuilder):
             dataset=parts["dataset"],
             critic_target=self.make_critic_target(),
             config=self.config,
-            log=learning.StepLog(counter, logger),
+            log=learners.StepLog(counter, logger),
             generator=parts["generator"],
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import actors, core, counting, loggers, specs, types, variables
+from minerva_acme import actors, core, counting, loggers, specs, types
 from minerva_acme.replay import base as replay
 
 Networks = TypeVar("Networks")
@@ -145,10 +145,10 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
 
     def _make_variable_client(
         self, policy: AgentPolicy, source: core.VariableSource | None
-    ) -> variables.VariableClient | None:
+    ) -> actors.VariableClient | None:
         if source is None:
             return None
-        return variables.VariableClient(
+        return actors.VariableClient(
             source, self.policy_variables, policy.set_variables, update_period=self.variable_update_period
         )
 

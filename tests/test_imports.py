@@ -22,11 +22,11 @@ HEAVY = [
 ]
 # A module about a library may import it.
 ABOUT = {
-    "minerva_acme.showing.figure": "matplotlib",
-    "minerva_acme.wrappers.gymnasium_adapter": "gymnasium",
-    "minerva_acme.wrappers.gymnasium_from_dm_env": "gymnasium",
-    "minerva_acme.wrappers.gymnasium_spaces": "gymnasium",
-    "minerva_acme.wrappers.gymnasium_vector": "gymnasium",
+    "minerva_acme.plotting.figure": "matplotlib",
+    "minerva_acme.environments.gymnasium_adapter": "gymnasium",
+    "minerva_acme.environments.gymnasium_from_dm_env": "gymnasium",
+    "minerva_acme.environments.gymnasium_spaces": "gymnasium",
+    "minerva_acme.environments.gymnasium_vector": "gymnasium",
 }
 
 

@@ -20,18 +20,19 @@ from minerva_acme import (
     counting,
     environments,
     experiments,
-    learning,
+    learners,
     replay,
-    showing,
     specs,
     testing,
     types,
+    video,
 )
 from minerva_acme.agents import mpo, ppo, vmpo
 from minerva_acme.cli import main, runs
 from minerva_acme.experiments import checkpointing
-from minerva_acme.replay import backends, dataset, layouts, ports
-from minerva_acme.showing import recording
+from minerva_acme.replay import backends, dataset, layouts
+from minerva_acme.replay.reverb import ports
+from minerva_acme.video import recording
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 FLAT = testing.FakeEnvironment()
@@ -425,7 +426,7 @@ def a_device_that_torch_does_not_know(s):
 @mistake(
     ValueError,
     "`film_episode` must be given with `evaluation_video`, got None. "
-    "minerva_acme.showing.make_filmer(environment_id) makes one.",
+    "minerva_acme.video.make_filmer(environment_id) makes one.",
 )
 def films_without_what_films(s):
     make_config(ppo.PPOBuilder(TINY_PPO), s.folder, evaluation_video=True, tensorboard=True)
@@ -437,10 +438,10 @@ def films_without_what_films(s):
     "without `evaluation_video`.",
 )
 def films_without_their_packages(s):
-    s.monkeypatch.delitem(sys.modules, "minerva_acme.showing.movie", raising=False)
-    s.monkeypatch.delattr(showing, "movie", raising=False)
+    s.monkeypatch.delitem(sys.modules, "minerva_acme.video.movie", raising=False)
+    s.monkeypatch.delattr(video, "movie", raising=False)
     s.monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    showing.Filmer(lambda seed: FLAT)
+    video.Filmer(lambda seed: FLAT)
 
 
 @mistake(
@@ -459,7 +460,7 @@ def films_on_a_machine_that_cannot_draw(s):
             raise RuntimeError("no OpenGL here")
 
     s.monkeypatch.delenv("MUJOCO_GL", raising=False)
-    showing.Filmer(lambda seed: Undrawable())
+    video.Filmer(lambda seed: Undrawable())
 
 
 @mistake(
@@ -715,7 +716,7 @@ def a_closed_dataset(s):
     "Unknown variables ['actor']; there are ['policy'].",
 )
 def variables_that_there_are_not(s):
-    learning.variables_of({"policy": torch.nn.Linear(1, 1)}, ["actor"])
+    learners.variables_of({"policy": torch.nn.Linear(1, 1)}, ["actor"])
 
 
 @mistake(

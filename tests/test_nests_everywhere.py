@@ -11,19 +11,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import (
-    actors,
-    core,
-    environment_loop,
-    environments,
-    observers,
-    replay,
-    specs,
-    testing,
-    types,
-    variables,
-    wrappers,
-)
+from minerva_acme import actors, core, environments, observers, replay, specs, testing, types, wrappers
 from minerva_acme.adders import SequenceAdder
 from minerva_acme.replay import layouts
 from minerva_acme.replay.dataset import Dataset
@@ -105,7 +93,7 @@ def test_a_batch_holds_exactly_what_the_environment_gave_and_took(truncates: boo
     with replay.ReverbServer([table]) as server, server.client() as client:
         with SequenceAdder(client=client, table="replay", layout=layout, period=1) as adder:
             actor = actors.FeedForwardActor(policy=policy.choose, adder=adder)
-            loop = environment_loop.EnvironmentLoop(
+            loop = environments.EnvironmentLoop(
                 environment=environment, actor=actor, observers=[observers.ActionNorm()]
             )
             result = loop.run_episode()
@@ -158,11 +146,11 @@ def test_an_actor_and_a_learner_of_nests_run_on_one_replay_and_the_weights_reach
         Dataset(client.sampler("replay"), unpack=layout.unpack, batch_size=BATCH) as dataset,
     ):
         learner = CloningLearner(learning, dataset)
-        weights = variables.VariableClient(
+        weights = actors.VariableClient(
             learner, ["policy"], lambda values: _load(acting, values[0]), update_period=1
         )
         actor = actors.FeedForwardActor(policy=acting.choose, adder=adder, variable_client=weights)
-        loop = environment_loop.EnvironmentLoop(environment=environment, actor=actor)
+        loop = environments.EnvironmentLoop(environment=environment, actor=actor)
         loop.run(num_episodes=3)
         before = _numbers(acting)
         learner.run(num_steps=3)
@@ -214,7 +202,7 @@ def test_numbers_without_bounds_become_single_precision_with_their_specs() -> No
         )
     )
     actor = testing.FakeActor(np.full(2, 1e6, np.float32), specs.make_environment_spec(environment))
-    result = environment_loop.EnvironmentLoop(environment=environment, actor=actor).run_episode()
+    result = environments.EnvironmentLoop(environment=environment, actor=actor).run_episode()
     assert result["episode_return"] == 15.0
     assert [str(spec.dtype) for spec in tree.flatten(environment.observation_spec())] == ["float32", "int32"]
 

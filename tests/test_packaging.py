@@ -63,7 +63,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(
     expected = {
         "minerva_acme/experiments/tasks.toml",
         "minerva_acme/py.typed",
-        "minerva_acme/showing/published_curves.csv",
+        "minerva_acme/plotting/published_curves.csv",
     }
     for name, path in source_files.items():
         stem = name.replace(".", "/")

@@ -3,7 +3,7 @@
 from minerva_acme.agents.mpo.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
 from minerva_acme.agents.mpo.builder import MPOBuilder
 from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
-from minerva_acme.agents.mpo.learning import MPOLearner
+from minerva_acme.agents.mpo.learner import MPOLearner
 from minerva_acme.agents.mpo.networks import MPONetworks, make_networks
 from minerva_acme.agents.mpo.targets import CriticTarget
 

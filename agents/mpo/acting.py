@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from minerva_acme import actors, builders, core, specs, types
+from minerva_acme.acceleration import acting
 from minerva_acme.agents.mpo import networks as mpo_networks
-from minerva_acme.networks import inference
 
 
 class BehaviourExtras(NamedTuple):
@@ -37,7 +37,7 @@ class _GaussianActing(builders.AgentPolicy):
     ) -> None:
         self._network = networks.copy().policy.to("cpu").eval()
         self._parameters = self._network.state_dict()
-        self._policy = inference.make_acting_policy(self._network, generator)
+        self._policy = acting.make_acting_policy(self._network, generator)
         self._low, self._high = specs.bounds(spec.actions)
 
     def set_variables(self, values: list[types.NestedArray]) -> None:

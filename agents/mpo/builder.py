@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from minerva_acme import builders, core, counting, loggers, losses, specs
-from minerva_acme.agents import spec_checks
-from minerva_acme.agents.mpo import acting, learning, targets
+from minerva_acme.agents import requirements
+from minerva_acme.agents.mpo import acting, learner, targets
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import networks as mpo_networks
 from minerva_acme.replay import base as replay
@@ -27,16 +27,16 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         return self._config
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        spec_checks.check_observations("MPO", spec)
-        spec_checks.check_vector(
+        requirements.check_observations("MPO", spec)
+        requirements.check_vector(
             "MPO",
             "actions",
             spec.actions,
             "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined in a "
             "wrapper of the environment.",
         )
-        spec_checks.check_scalar_signals("MPO", spec)
-        spec_checks.check_bounded("MPO", spec)
+        requirements.check_scalar_signals("MPO", spec)
+        requirements.check_bounded("MPO", spec)
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
@@ -86,7 +86,7 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
     ) -> core.Learner:
         del num_env_steps  # No schedule ends with the run.
         config = self._config
-        return learning.MPOLearner(
+        return learner.MPOLearner(
             networks=networks,
             duals=losses.MPODuals(
                 num_dimensions=spec.actions.shape[0] if config.per_dimension_constraint else 1,

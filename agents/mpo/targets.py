@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from minerva_acme import losses, networks, types
+from minerva_acme import distributions, losses, types
 
 Critic = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -21,7 +21,7 @@ class CriticTarget(Protocol):
         self,
         trajectory: types.Trajectory,
         discount_t: torch.Tensor,
-        policy: networks.DiagonalGaussian,
+        policy: distributions.DiagonalGaussian,
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:
@@ -38,7 +38,7 @@ class CriticTarget(Protocol):
 
 def sampled_values(
     observation: torch.Tensor,
-    policy: networks.DiagonalGaussian,
+    policy: distributions.DiagonalGaussian,
     critic: Critic,
     num_actions: int,
     generator: torch.Generator,
@@ -62,12 +62,12 @@ def sampled_values(
 
 def _following_values(
     trajectory: types.Trajectory,
-    policy: networks.DiagonalGaussian,
+    policy: distributions.DiagonalGaussian,
     critic: Critic,
     num_actions: int,
     generator: torch.Generator,
 ) -> torch.Tensor:
-    policy_tp1 = networks.DiagonalGaussian(policy.mean[:, 1:], policy.log_std[:, 1:])
+    policy_tp1 = distributions.DiagonalGaussian(policy.mean[:, 1:], policy.log_std[:, 1:])
     return sampled_values(trajectory.observation[:, 1:], policy_tp1, critic, num_actions, generator)
 
 
@@ -77,11 +77,11 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
     def target(
         trajectory: types.Trajectory,
         discount_t: torch.Tensor,
-        policy: networks.DiagonalGaussian,
+        policy: distributions.DiagonalGaussian,
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:
-        policy_t = networks.DiagonalGaussian(policy.mean[:, :-1], policy.log_std[:, :-1])
+        policy_t = distributions.DiagonalGaussian(policy.mean[:, :-1], policy.log_std[:, :-1])
         # The first value cancels: target_0 = q_0 + (r_0 + .. - q_0) + .. Nothing is computed for it.
         q_after_0 = critic(trajectory.observation[:, 1:-1], trajectory.action[:, 1:])
         return losses.retrace_targets(
@@ -105,13 +105,13 @@ def n_step(*, num_actions: int) -> CriticTarget:
     def target(
         trajectory: types.Trajectory,
         discount_t: torch.Tensor,
-        policy: networks.DiagonalGaussian,
+        policy: distributions.DiagonalGaussian,
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:
         # Padding repeats the last true observation, so every step of a sequence, ended early or not,
         # bootstraps from what stands last: one state to evaluate, not T.
-        last = networks.DiagonalGaussian(policy.mean[:, -1], policy.log_std[:, -1])
+        last = distributions.DiagonalGaussian(policy.mean[:, -1], policy.log_std[:, -1])
         value = sampled_values(trajectory.observation[:, -1], last, critic, num_actions, generator)
         v_tp1 = value[:, None].expand_as(trajectory.reward)
         return losses.n_step_targets(v_tp1, trajectory.reward, discount_t, trajectory.mask)
@@ -125,7 +125,7 @@ def one_step(*, num_actions: int) -> CriticTarget:
     def target(
         trajectory: types.Trajectory,
         discount_t: torch.Tensor,
-        policy: networks.DiagonalGaussian,
+        policy: distributions.DiagonalGaussian,
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:

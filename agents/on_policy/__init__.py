@@ -1,12 +1,7 @@
 """What PPO and V-MPO are both made of: acting, rollouts made ready, and the builder's common part."""
 
 from minerva_acme.agents.on_policy.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
-from minerva_acme.agents.on_policy.actions import (
-    ClippedActions,
-    DiscreteActions,
-    RawActions,
-    SquashedActions,
-)
+from minerva_acme.agents.on_policy.actions import ClippedActions, DiscreteActions, RawActions, SquashedActions
 from minerva_acme.agents.on_policy.annealing import anneal_learning_rate
 from minerva_acme.agents.on_policy.batch import RolloutBatch, RolloutEvaluator
 from minerva_acme.agents.on_policy.builder import OnPolicyBuilder

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from minerva_acme import actors, builders, core, networks, specs, types
+from minerva_acme import actors, builders, core, distributions, networks, specs, types
+from minerva_acme.acceleration import acting
 from minerva_acme.agents.on_policy import actions
-from minerva_acme.networks import inference
 
 
 class BehaviourExtras(NamedTuple):
@@ -28,13 +28,13 @@ def extras_spec(spec: specs.EnvironmentSpec, record_parameters: bool) -> Behavio
     if isinstance(spec.actions, specs.DiscreteArray):
         raw_action = specs.Array((), np.int64, name="raw_action")
         if record_parameters:
-            parameters = networks.Categorical(
+            parameters = distributions.Categorical(
                 logits=specs.Array((spec.actions.num_values,), np.float32, name="logits")  # type: ignore[arg-type]
             )
     else:
         raw_action = specs.Array(spec.actions.shape, np.float32, name="raw_action")
         if record_parameters:
-            parameters = networks.DiagonalGaussian(
+            parameters = distributions.DiagonalGaussian(
                 mean=specs.Array(spec.actions.shape, np.float32, name="mean"),  # type: ignore[arg-type]
                 log_std=specs.Array(spec.actions.shape, np.float32, name="log_std"),  # type: ignore[arg-type]
             )
@@ -64,7 +64,7 @@ class _Acting(builders.AgentPolicy):
         """
         self._network = copy.deepcopy(network).to("cpu").requires_grad_(False).eval()
         self._parameters = self._network.state_dict()
-        self._policy = inference.make_acting_policy(self._network, generator)
+        self._policy = acting.make_acting_policy(self._network, generator)
         self._raw_actions = raw_actions
         self._record_parameters = record_parameters
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from minerva_acme import networks, specs
+from minerva_acme import distributions, specs
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
 _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
@@ -58,7 +58,7 @@ class SquashedActions(RawActions):
         self._low, self._high = low, high
         self._half = np.float32(0.5) * (high - low)
         self._log_half = np.log(self._half)
-        self._squash = networks.TanhSquash(torch.from_numpy(low), torch.from_numpy(high))
+        self._squash = distributions.TanhSquash(torch.from_numpy(low), torch.from_numpy(high))
 
     def to_environment(self, raw: np.ndarray) -> Executed:
         # As `TanhSquash` does it, in a fraction of the time for a few numbers.

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 import tree
 
-from minerva_acme import core, learning, losses, networks, types
+from minerva_acme import core, learners, losses, networks, types
 from minerva_acme.agents.on_policy import actions
 from minerva_acme.agents.on_policy import config as on_policy_config
 
@@ -108,7 +108,7 @@ class RolloutEvaluator(core.Saveable):
             ("values", v_t),
             ("values of the next observations", v_tp1),
         ):
-            learning.check_finite(name, tensor)
+            learners.check_finite(name, tensor)
         targets = self._estimator(
             r_t=self._scaled(rollout),
             discount_t=rollout.discount * self._discount,
@@ -116,8 +116,8 @@ class RolloutEvaluator(core.Saveable):
             v_tp1=v_tp1,
             last_t=rollout.last,
         )
-        learning.check_finite("advantages", targets.advantage)
-        learning.check_finite("value targets", targets.target)
+        learners.check_finite("advantages", targets.advantage)
+        learners.check_finite("value targets", targets.target)
         extras = rollout.extras
         raw_action = extras.raw_action.flatten(0, 1)
         log_prob = extras.log_prob.flatten()

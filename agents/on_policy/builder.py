@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from minerva_acme import builders, core, networks, specs
-from minerva_acme.agents import spec_checks
+from minerva_acme.agents import requirements
 from minerva_acme.agents.on_policy import acting, actions, batch
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
@@ -46,24 +46,24 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
         """Whether the loss needs the behaviour policy's parameters."""
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        spec_checks.check_observations(self.name, spec)
-        spec_checks.check_scalar_signals(self.name, spec)
+        requirements.check_observations(self.name, spec)
+        requirements.check_scalar_signals(self.name, spec)
         actions_spec = spec.actions
         if isinstance(actions_spec, specs.DiscreteArray):
             return
         if not isinstance(actions_spec, specs.Array):
             raise ValueError(
                 f"{self.name} needs actions that are one discrete number or one float32 vector, got "
-                f"{spec_checks.describe(actions_spec)}. Mixed and nested actions must be joined in a wrapper "
-                "of the environment."
+                f"{requirements.describe(actions_spec)}. Mixed and nested actions must be joined in a "
+                "wrapper of the environment."
             )
-        spec_checks.check_vector(
+        requirements.check_vector(
             self.name,
             "actions",
             actions_spec,
             "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
         )
-        spec_checks.check_bounded(self.name, spec)
+        requirements.check_bounded(self.name, spec)
 
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.ActorCritic:
         config = self._config

@@ -8,7 +8,7 @@ import torch
 from minerva_acme import core, counting, loggers, networks, specs
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.ppo import config as ppo_config
-from minerva_acme.agents.ppo import learning as ppo_learning
+from minerva_acme.agents.ppo import learner
 
 
 class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
@@ -35,7 +35,7 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
         num_env_steps: int | None = None,
     ) -> core.Learner:
         network = networks.to(device)
-        return ppo_learning.PPOLearner(
+        return learner.PPOLearner(
             network=network,
             dataset=dataset,
             evaluator=self._evaluator(network, spec, device),

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme import learning, losses, networks
+from minerva_acme import learners, losses, networks
+from minerva_acme.acceleration import array_actor_critic
 from minerva_acme.agents.ppo import config as ppo_config
 
 # Multiply-adds of a forward pass up to which arrays are the quicker way whatever torch's threads: 10 times
@@ -67,7 +68,7 @@ def make_minimiser(
         return TensorMinimiser(network, optimizer, config)
     try:
         return ArrayMinimiser(network, optimizer, config)
-    except networks.UnknownNetwork:
+    except array_actor_critic.UnknownNetwork:
         return TensorMinimiser(network, optimizer, config)
 
 
@@ -109,7 +110,7 @@ class TensorMinimiser(Minimiser):
         self._optimizer.zero_grad(set_to_none=True)
         loss.total.backward()
         grad_norm = nn.utils.clip_grad_norm_(self._parameters, config.max_grad_norm)
-        learning.check_finite("gradients", grad_norm)
+        learners.check_finite("gradients", grad_norm)
         self._optimizer.step()
         return torch.stack([*loss, grad_norm]).detach()
 
@@ -131,7 +132,7 @@ class ArrayMinimiser(Minimiser):
         Raises:
             UnknownNetwork: the network has to be differentiated by autograd.
         """
-        self._arrays = networks.ArrayActorCritic(network)
+        self._arrays = array_actor_critic.ArrayActorCritic(network)
         self._adam = _Adam(optimizer, [*network.parameters()])
         self._config = config
 
@@ -162,7 +163,7 @@ class ArrayMinimiser(Minimiser):
         gradient = arrays.gradient
         grad_norm = math.sqrt(gradient.dot(gradient))
         if not math.isfinite(grad_norm):
-            raise learning.NonFinite("the gradients are not finite")
+            raise learners.NonFinite("the gradients are not finite")
         if grad_norm > config.max_grad_norm:
             gradient *= config.max_grad_norm / (grad_norm + _TORCH_EPSILON)
         self._adam.step(arrays.parameters, gradient)
@@ -181,7 +182,7 @@ class _Adam:
     def __init__(self, optimizer: torch.optim.Adam, parameters: Sequence[nn.Parameter]) -> None:
         self._optimizer = optimizer
         self._parameters = parameters
-        self._vectors = networks.FlatParameters(parameters)
+        self._vectors = array_actor_critic.FlatParameters(parameters)
         states = [optimizer.state[parameter] for parameter in parameters if optimizer.state.get(parameter)]
         if states:
             self._num_steps = int(states[0]["step"])

@@ -2,6 +2,6 @@
 
 from minerva_acme.agents.vmpo.builder import VMPOBuilder
 from minerva_acme.agents.vmpo.config import PRESETS, VMPOConfig
-from minerva_acme.agents.vmpo.learning import VMPODuals, VMPOLearner
+from minerva_acme.agents.vmpo.learner import VMPODuals, VMPOLearner
 
 __all__ = ["PRESETS", "VMPOBuilder", "VMPOConfig", "VMPODuals", "VMPOLearner"]

@@ -8,7 +8,7 @@ import torch
 from minerva_acme import core, counting, loggers, networks, specs
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo import config as vmpo_config
-from minerva_acme.agents.vmpo import learning as vmpo_learning
+from minerva_acme.agents.vmpo import learner
 
 
 class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
@@ -36,9 +36,9 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
     ) -> core.Learner:
         del generator  # Nothing is drawn: every step takes the whole rollout.
         config, network = self._config, networks.to(device)
-        return vmpo_learning.VMPOLearner(
+        return learner.VMPOLearner(
             network=network,
-            duals=vmpo_learning.VMPODuals(
+            duals=learner.VMPODuals(
                 init_temperature=config.init_temperature, init_alpha=config.init_alpha
             ).to(device),
             dataset=dataset,

@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import torch
 from rich import console as rich_console
 
-from minerva_acme import threads as minerva_threads
-from minerva_acme.networks import fused, linear
+from minerva_acme import thread_settings
+from minerva_acme.acceleration import fused, linear
 
 _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
@@ -133,11 +133,11 @@ def check_torch(environment: "os._Environ[str] | dict[str, str]", num_cores: int
             "threads",
             "warning",
             f"OMP_NUM_THREADS is {threads}, but {num_cores} cores may be used: they will be contended",
-            f"export OMP_NUM_THREADS={minerva_threads.recommended(num_cores)}",
+            f"export OMP_NUM_THREADS={thread_settings.recommended(num_cores)}",
         )
     else:
         yield Check("threads", "ok", f"{num_cores} cores may be used")
-    for setting in minerva_threads.describe():
+    for setting in thread_settings.describe():
         who = "by default" if setting.is_default else "by you"
         said = f"{setting.value}, set {who}"
         if setting.is_late:

@@ -13,17 +13,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from minerva_acme.agents import registry
-from minerva_acme.cli import (
-    benchmarks,
-    choices,
-    doctor,
-    evaluation,
-    listing,
-    plotting,
-    training,
-    values,
-    video,
-)
+from minerva_acme.cli import bench, choices, doctor, evaluate, listing, plotting, training, values, video
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import tasks
 from minerva_acme.replay import base as replay
@@ -228,7 +218,7 @@ def _run(command: Any) -> int:
                 log=command.log,
             )
         case Eval():
-            return evaluation.run(
+            return evaluate.run(
                 command.directory, episodes=command.episodes, seed=command.seed, explore=command.explore
             )
         case Video():
@@ -256,7 +246,7 @@ def _run(command: Any) -> int:
         case List():
             return listing.run(command.kind, command.word)
         case Bench():
-            return benchmarks.run(command.names, seconds=command.seconds, profile=command.profile)
+            return bench.run(command.names, seconds=command.seconds, profile=command.profile)
         case _:
             return doctor.run(command.directory)
 

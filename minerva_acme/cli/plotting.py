@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich import console as rich_console
 
-from minerva_acme import showing
+from minerva_acme import plotting
 from minerva_acme.cli import runs
 from minerva_acme.experiments import checkpointing
 
@@ -30,7 +30,7 @@ class _Run(NamedTuple):
     directory: pathlib.Path
     description: runs.RunDescription
     label: str
-    curve: showing.Curve
+    curve: plotting.Curve
 
 
 def run(
@@ -58,7 +58,7 @@ def run(
         seed: of the bootstrap.
     """
     try:
-        from minerva_acme.showing import figure
+        from minerva_acme.plotting import figure
     except ModuleNotFoundError as error:
         raise ValueError(
             f"`minerva plot` needs '{error.name}', which is not installed: pip install 'minerva-acme[plot]'"
@@ -92,7 +92,7 @@ def _read(
 ) -> Iterator[_Run]:
     for directory in _find(directories):
         description = runs.read(directory)
-        curve = showing.read_curve(directory, metric)
+        curve = plotting.read_curve(directory, metric)
         if len(curve.env_steps):
             yield _Run(directory, description, _label(description, group), curve)
         else:
@@ -135,7 +135,7 @@ def _make_panel(
     published: Sequence[str] | None,
     generator: np.random.Generator,
     console: rich_console.Console,
-) -> showing.Panel:
+) -> plotting.Panel:
     """Makes the panel of one environment, or of several together."""
     environments = list(by_environment)
     if len(environments) > 1:
@@ -152,14 +152,14 @@ def _make_panel(
             )
         for members in tasks:
             _warn(members, console)
-        groups.append(showing.make_group(label, [[run.curve for run in task] for task in tasks], generator))
+        groups.append(plotting.make_group(label, [[run.curve for run in task] for task in tasks], generator))
     backdrop, random = [], None
     if metric in _RETURNS:
         backdrop = _published(by_environment, published)
         randoms = [_random_return(members) for members in by_environment.values()]
         if None not in randoms:
             random = float(np.mean([value for value in randoms if value is not None]))
-    return showing.Panel(
+    return plotting.Panel(
         title=_title(environments[0]) if len(environments) == 1 else f"{len(environments)} tasks",
         groups=groups,
         published=backdrop,
@@ -204,7 +204,7 @@ def _warn(group: Sequence[_Run], console: rich_console.Console) -> None:
 
 def _published(
     by_environment: Mapping[str, Sequence[_Run]], wanted: Sequence[str] | None
-) -> list[tuple[str, showing.Curve]]:
+) -> list[tuple[str, plotting.Curve]]:
     """Returns what was published of the environment, or the means of what was of all of several."""
     if wanted is None:
         agents = dict.fromkeys(run.description.agent for runs in by_environment.values() for run in runs)
@@ -213,11 +213,11 @@ def _published(
     for name in wanted:
         if name == "none":
             continue
-        found = [curve for task in by_environment for curve in showing.published_curves(task, [name])]
+        found = [curve for task in by_environment for curve in plotting.published_curves(task, [name])]
         if len(found) == len(by_environment):
-            common = showing.at_common_steps([published.curve for published in found])
+            common = plotting.at_common_steps([published.curve for published in found])
             seeds = min(published.num_seeds for published in found)
-            curve = showing.Curve(common.env_steps, common.values.mean(axis=0))
+            curve = plotting.Curve(common.env_steps, common.values.mean(axis=0))
             backdrop.append((f"{_PUBLISHED_NAMES[name]}, published: mean of {seeds} seeds", curve))
     return backdrop
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich import console as rich_console
 from rich import table as rich_table
 
-from minerva_acme import environments, experiments, showing, specs
+from minerva_acme import environments, experiments, specs, video
 from minerva_acme.cli import progress, runs
 from minerva_acme.experiments import checkpointing
 
@@ -34,7 +34,7 @@ def run(
         options=dataclasses.asdict(options),
     )
     # Before anything else, since drawing depends on how MuJoCo is first imported.
-    film_episode = showing.make_filmer(environment_id) if options.evaluation_video else None
+    film_episode = video.make_filmer(environment_id) if options.evaluation_video else None
     # A wrong id or an unfit environment is told before a folder is made for it.
     builder = description.make_builder()
     make_environment = environments.make_training_environment

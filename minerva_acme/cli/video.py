@@ -13,7 +13,7 @@ from rich import progress as rich_progress
 from minerva_acme import environments, experiments
 from minerva_acme.cli import runs
 from minerva_acme.experiments import checkpointing
-from minerva_acme.showing import recording
+from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
 
 _FORMATS = ("mp4", "gif")
@@ -46,7 +46,7 @@ def run(
         explore: whether to act with the exploring policy rather than the one to be judged by.
     """
     try:
-        from minerva_acme.showing import movie
+        from minerva_acme.video import movie
     except ModuleNotFoundError as error:
         raise ValueError(
             f"`minerva video` needs '{error.name}', which is not installed: pip install 'minerva-acme[video]'"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import dm_env
 import torch
 
-from minerva_acme import builders, core, environment_loop
+from minerva_acme import builders, core, environments
 from minerva_acme.replay import backends
 
 EnvironmentFactory = Callable[[int], dm_env.Environment]
@@ -101,18 +101,18 @@ class ExperimentConfig(RunOptions):
     """Makes environments; training and each evaluation have one of their own."""
     directory: str | os.PathLike[str]
     """The run's own folder: logs and checkpoints. A run found there is resumed."""
-    observers: Sequence[environment_loop.Observer] = ()
+    observers: Sequence[environments.Observer] = ()
     """Look on in training and add their metrics to each episode's row; see `minerva_acme.observers`."""
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What the run is, such as its hyperparameters: TensorBoard and Weights & Biases show it. All but
     `options`, which may change when a run goes on, is in TensorBoard's table of runs."""
     film_episode: EpisodeFilmer | None = None
-    """Makes the films of `evaluation_video`: `showing.make_filmer(environment_id)` or a function of yours."""
+    """Makes the films of `evaluation_video`: `video.make_filmer(environment_id)` or a function of yours."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.evaluation_video and self.film_episode is None:
             raise ValueError(
                 "`film_episode` must be given with `evaluation_video`, got None. "
-                "minerva_acme.showing.make_filmer(environment_id) makes one."
+                "minerva_acme.video.make_filmer(environment_id) makes one."
             )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import builders, core, environment_loop, specs
+from minerva_acme import builders, core, environments, specs
 from minerva_acme.experiments import checkpointing
 
 
@@ -66,7 +66,7 @@ def evaluate(
     """
     if num_episodes < 1:
         raise ValueError(f"`num_episodes` must be >= 1, got {num_episodes}. A return needs a whole episode.")
-    loop = environment_loop.EnvironmentLoop(environment=environment, actor=actor)
+    loop = environments.EnvironmentLoop(environment=environment, actor=actor)
     returns: list[float] = []
     lengths: list[int] = []
     while len(returns) < num_episodes:

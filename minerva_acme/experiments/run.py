@@ -15,17 +15,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import (
-    actors,
-    builders,
-    core,
-    counting,
-    environment_loop,
-    loggers,
-    specs,
-    vector_environment_loop,
-    vector_environments,
-)
+from minerva_acme import actors, builders, core, counting, environments, loggers, specs
 from minerva_acme.experiments import checkpointing, evaluation, signals
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
@@ -253,17 +243,17 @@ class _Run:
     def _inserted(self) -> int:
         return self._inserted_before + sum(adder.num_inserted for adder in self._adders)
 
-    def _make_environment(self) -> dm_env.Environment | vector_environments.VectorEnvironment:
+    def _make_environment(self) -> dm_env.Environment | environments.VectorEnvironment:
         config, count = self._config, self._config.builder.num_environments
         seeds = [self._seeds.number("environment", index) for index in range(count)]
         if count == 1 and not config.environment_processes:
             return config.environment_factory(seeds[0])
-        return vector_environments.make_vector(
+        return environments.make_vector(
             [functools.partial(config.environment_factory, seed) for seed in seeds],
             processes=config.environment_processes,
         )
 
-    def _make_loop(self) -> tuple[_Updates, Callable[[], list[environment_loop.EpisodeResult]]]:
+    def _make_loop(self) -> tuple[_Updates, Callable[[], list[environments.EpisodeResult]]]:
         """Returns the actor, and what steps every environment and returns the episodes that ended."""
         config, environment = self._config, self._environment
         common: dict[str, Any] = {
@@ -271,16 +261,16 @@ class _Run:
             "logger": self._loggers["actor"],
             "observers": config.observers,
         }
-        if isinstance(environment, vector_environments.VectorEnvironment):
+        if isinstance(environment, environments.VectorEnvironment):
             vector_actor = config.builder.make_vector_actor(self._policy, self._learner, self._adders)
-            vector_loop = vector_environment_loop.VectorEnvironmentLoop(
+            vector_loop = environments.VectorEnvironmentLoop(
                 environment=environment, actor=vector_actor, **common
             )
             return vector_actor, vector_loop.step
         actor = config.builder.make_actor(self._policy, self._learner, self._adders[0])
-        loop = environment_loop.EnvironmentLoop(environment=environment, actor=actor, **common)
+        loop = environments.EnvironmentLoop(environment=environment, actor=actor, **common)
 
-        def step() -> list[environment_loop.EpisodeResult]:
+        def step() -> list[environments.EpisodeResult]:
             result = loop.step()
             return [] if result is None else [result]
 

@@ -89,9 +89,7 @@ class TensorBoardLogger(base.Logger):
         """
         self._check_open()
         if not gif.startswith(b"GIF8"):
-            raise ValueError(
-                f"`gif` must be the bytes of a gif, got {gif[:4]!r}. `showing` makes such films."
-            )
+            raise ValueError(f"`gif` must be the bytes of a gif, got {gif[:4]!r}. `video` makes such films.")
         self._begin(step)
         width, height = struct.unpack_from("<HH", gif, _GIF_SIZE_AT)
         image = self._summaries.Summary.Image(

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import torch
 
+from minerva_acme.distributions import DiagonalGaussian
 from minerva_acme.losses.shapes import check_shapes
-from minerva_acme.networks import DiagonalGaussian
 
 
 class EStep(NamedTuple):

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import torch
 
+from minerva_acme.distributions import DiagonalGaussian
 from minerva_acme.losses.shapes import check_shapes
-from minerva_acme.networks import DiagonalGaussian
 
 _TINY = 1e-8  # keeps sums of weights, and variances, from dividing by 0
 

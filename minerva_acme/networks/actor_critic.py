@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme.networks.categorical import Categorical
-from minerva_acme.networks.gaussian import DiagonalGaussian
+from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.networks.normalizer import RunningNorm
 from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP, orthogonal_linear

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.networks.linear import Linear
+from minerva_acme.acceleration.linear import Linear
 from minerva_acme.networks.torso import LayerNormMLP
 
 _HEAD_STD = 0.01  # first values are near zero, so that early targets are rewards and not noise

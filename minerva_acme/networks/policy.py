@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.networks.gaussian import DiagonalGaussian
-from minerva_acme.networks.linear import Linear
+from minerva_acme.acceleration.linear import Linear
+from minerva_acme.distributions import DiagonalGaussian
 from minerva_acme.networks.torso import LayerNormMLP
 
 MIN_LOG_STD = -20.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.networks.linear import Linear, linear
+from minerva_acme.acceleration.linear import Linear, linear
 
 _MIN_SIZE = 2**14  # elements from which on three cheap passes cost less than one dear one
 

@@ -28,8 +28,8 @@ from minerva_acme.replay.base import (
     Window,
     Writer,
 )
-from minerva_acme.replay.memory_store import MemoryClient, MemoryServer
-from minerva_acme.replay.reverb_store import ReverbClient, ReverbServer
+from minerva_acme.replay.memory.store import MemoryClient, MemoryServer
+from minerva_acme.replay.reverb.store import ReverbClient, ReverbServer
 
 __all__ = [
     "ColumnSpec",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from minerva_acme.replay import base
-from minerva_acme.replay.memory_store import MemoryServer
-from minerva_acme.replay.reverb_store import ReverbServer
+from minerva_acme.replay.memory.store import MemoryServer
+from minerva_acme.replay.reverb.store import ReverbServer
 
 _logger = logging.getLogger(__name__)
 

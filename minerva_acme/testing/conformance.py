@@ -17,7 +17,7 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import core, environment_loop, specs, types
+from minerva_acme import core, environments, specs, types
 from minerva_acme.testing import checks
 
 
@@ -46,7 +46,7 @@ class ActorConformance(abc.ABC):
 
     def test_update_may_come_before_the_first_timestep_and_between_episodes(self) -> None:
         actor = self.make_actor()
-        loop = environment_loop.EnvironmentLoop(environment=self.make_environment(), actor=actor)
+        loop = environments.EnvironmentLoop(environment=self.make_environment(), actor=actor)
         for episode in range(1, 3):
             actor.update(wait=True)
             found = loop.run_episode()["episodes"]

@@ -11,7 +11,7 @@ import copy
 import dm_env
 import tree
 
-from minerva_acme import actors, specs, types, vector_environments
+from minerva_acme import actors, environments, specs, types
 from minerva_acme.testing import checks
 
 
@@ -22,7 +22,7 @@ class VectorEnvironmentConformance(abc.ABC):
     """Steps that a test makes; each environment should end an episode within them."""
 
     @abc.abstractmethod
-    def make_environment(self) -> vector_environments.VectorEnvironment:
+    def make_environment(self) -> environments.VectorEnvironment:
         """Makes a new vector environment, with short episodes if it can."""
 
     def test_reset_returns_a_first_timestep_of_every_environment(self) -> None:
@@ -91,13 +91,13 @@ class VectorEnvironmentConformance(abc.ABC):
         environment.close()
         assert environment.close() is None
 
-    def _actions(self, environment: vector_environments.VectorEnvironment) -> list[types.NestedArray]:
+    def _actions(self, environment: environments.VectorEnvironment) -> list[types.NestedArray]:
         actor = actors.RandomActor(environment.action_spec(), seed=0)
         return [actor.select_action(None) for _ in range(environment.num_environments)]
 
 
 def assert_step_types(
-    environment: vector_environments.VectorEnvironment,
+    environment: environments.VectorEnvironment,
     before: list[dm_env.TimeStep | None],
     arrived: list[tuple[dm_env.TimeStep, ...]],
 ) -> None:
@@ -115,7 +115,7 @@ def assert_step_types(
         )
 
 
-def _spec(environment: vector_environments.VectorEnvironment) -> specs.EnvironmentSpec:
+def _spec(environment: environments.VectorEnvironment) -> specs.EnvironmentSpec:
     spec = specs.EnvironmentSpec(
         environment.observation_spec(),
         environment.action_spec(),

@@ -1,7 +1,4 @@
-"""Wrappers around `dm_env` environments, and the adapters from and to Gymnasium's."""
-
-import importlib
-from typing import TYPE_CHECKING, Any
+"""Wrappers around `dm_env` environments."""
 
 from minerva_acme.wrappers.action_repeat import ActionRepeatWrapper
 from minerva_acme.wrappers.base import EnvironmentWrapper, wrap_all
@@ -19,15 +16,6 @@ from minerva_acme.wrappers.step_limit import StepLimitWrapper
 from minerva_acme.wrappers.transforms import ActionTransformWrapper, ObservationTransformWrapper
 from minerva_acme.wrappers.video_frames import VideoFramesWrapper
 
-if TYPE_CHECKING:
-    from minerva_acme.wrappers.gymnasium_adapter import GymnasiumEnvironment
-    from minerva_acme.wrappers.gymnasium_from_dm_env import GymnasiumFromDmEnv
-    from minerva_acme.wrappers.gymnasium_vector import (
-        EnvironmentWorkerError,
-        GymnasiumVectorEnvironment,
-        ProcessVectorEnvironment,
-    )
-
 __all__ = [
     "ActionRepeatWrapper",
     "ActionTransformWrapper",
@@ -35,17 +23,12 @@ __all__ = [
     "ConcatObservationWrapper",
     "DelayedRewardWrapper",
     "DmControlRandomState",
-    "EnvironmentWorkerError",
     "EnvironmentWrapper",
     "EpisodeStatistics",
     "EpisodeStatisticsWrapper",
     "FrameStackWrapper",
-    "GymnasiumEnvironment",
-    "GymnasiumFromDmEnv",
-    "GymnasiumVectorEnvironment",
     "NoopStartsWrapper",
     "ObservationTransformWrapper",
-    "ProcessVectorEnvironment",
     "SinglePrecisionWrapper",
     "SpecCheckWrapper",
     "StepLimitWrapper",
@@ -54,19 +37,3 @@ __all__ = [
     "render_frame",
     "wrap_all",
 ]
-
-
-_LAZY = {
-    "EnvironmentWorkerError": "gymnasium_vector",
-    "GymnasiumEnvironment": "gymnasium_adapter",
-    "GymnasiumFromDmEnv": "gymnasium_from_dm_env",
-    "GymnasiumVectorEnvironment": "gymnasium_vector",
-    "ProcessVectorEnvironment": "gymnasium_vector",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Importing gymnasium is left to those who use it.
-    if name not in _LAZY:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -182,7 +182,7 @@ def make_store(request) -> Iterator[Callable[[replay.ItemSignature], Store]]:
         return
     if importlib.util.find_spec("reverb") is None:
         pytest.skip("Reverb is not installed")
-    from minerva_acme.replay import reverb_store
+    from minerva_acme.replay.reverb import store
 
     opened = []
 
@@ -198,7 +198,7 @@ def make_store(request) -> Iterator[Callable[[replay.ItemSignature], Store]]:
             )
             for name in tables
         ]
-        server = reverb_store.ReverbServer(configs)
+        server = store.ReverbServer(configs)
         client = server.client()
         opened.extend([server, client])
 

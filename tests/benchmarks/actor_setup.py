@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from minerva_acme import core, counting, environment_loop, environments, specs, types
+from minerva_acme import core, counting, environments, specs, types
 from minerva_acme.agents import mpo
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import reverb_store
+from minerva_acme.replay.reverb import store
 
 from . import frame, plain_actor
 
@@ -45,7 +45,7 @@ def make_client(builder: mpo.MPOBuilder, spec: specs.EnvironmentSpec) -> Iterato
         name=PLAIN_TABLE, signature=fields, max_size=table.max_size, rate_limiter=replay.MinSize(1)
     )
     try:
-        server = reverb_store.ReverbServer([table, plain_table])
+        server = store.ReverbServer([table, plain_table])
     except ImportError as error:
         raise frame.Skip(str(error)) from error
     with server, server.client() as client:
@@ -66,7 +66,7 @@ def make_environment() -> Any:
 
 def make_loop(
     builder: mpo.MPOBuilder, client: replay.ReplayClient | None, stack: contextlib.ExitStack
-) -> environment_loop.EnvironmentLoop:
+) -> environments.EnvironmentLoop:
     """The library's loop, complete but for a logger; without a client it writes nowhere."""
     environment = make_environment()
     stack.callback(environment.close)
@@ -76,7 +76,7 @@ def make_loop(
     adder = None if client is None else stack.enter_context(builder.make_adder(client, spec))
     actor = builder.make_actor(policy, Source(networks), adder)
     counter = counting.Counter(counting.Counter(), "actor")
-    return environment_loop.EnvironmentLoop(environment=environment, actor=actor, counter=counter)
+    return environments.EnvironmentLoop(environment=environment, actor=actor, counter=counter)
 
 
 def make_plain_loop(

@@ -59,14 +59,7 @@ def make_ours(
     agent: Literal["ppo", "vmpo"] = "ppo",
 ) -> Callable[[], None]:
     """An iteration of the parts that `experiments.run_experiment` puts together, in its order."""
-    from minerva_acme import (
-        counting,
-        environment_loop,
-        environments,
-        specs,
-        vector_environment_loop,
-        vector_environments,
-    )
+    from minerva_acme import counting, environments, specs
     from minerva_acme.replay import backends
 
     builder = _make_builder(agent, num_environments)
@@ -78,7 +71,7 @@ def make_ours(
         environment = make_environment(0)
     else:
         factories = [functools.partial(make_environment, seed) for seed in range(num_environments)]
-        environment = vector_environments.make_vector(factories, processes=False)
+        environment = environments.make_vector(factories, processes=False)
     stack.callback(environment.close)
     spec = specs.make_environment_spec(environment)
     server = stack.enter_context(
@@ -105,10 +98,10 @@ def make_ours(
     loop: Any
     if num_environments == 1:
         actor = builder.make_actor(policy, learner, adders[0])
-        loop = environment_loop.EnvironmentLoop(actor=actor, **common)
+        loop = environments.EnvironmentLoop(actor=actor, **common)
     else:
         actor = builder.make_vector_actor(policy, learner, adders)
-        loop = vector_environment_loop.VectorEnvironmentLoop(actor=actor, **common)
+        loop = environments.VectorEnvironmentLoop(actor=actor, **common)
     learned = 0
 
     def iterate() -> None:

@@ -13,7 +13,7 @@ import torch
 from minerva_acme import adders, specs
 from minerva_acme.agents.mpo import acting
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts, memory_store, reverb_store
+from minerva_acme.replay import layouts, memory, reverb
 
 from . import frame
 
@@ -103,7 +103,7 @@ class Ring:
 
 def _serve(connection: Any, max_size: int) -> None:
     """Runs a Reverb server in a process of its own, until the other end is closed."""
-    with reverb_store.ReverbServer([make_table(max_size)]) as server:
+    with reverb.ReverbServer([make_table(max_size)]) as server:
         connection.send(server.address)
         with contextlib.suppress(EOFError):
             connection.recv()
@@ -148,24 +148,24 @@ def stores() -> Iterator[dict[str, replay.ReplayClient]]:
         frame.Skip: Reverb is not installed.
     """
     with contextlib.ExitStack() as stack:
-        memory = stack.enter_context(memory_store.MemoryServer([make_table()], seed=0))
+        in_memory = stack.enter_context(memory.MemoryServer([make_table()], seed=0))
         try:
-            local = stack.enter_context(reverb_store.ReverbServer([make_table()]))
+            local = stack.enter_context(reverb.ReverbServer([make_table()]))
         except ImportError as error:
             raise frame.Skip(str(error)) from error
         address, pid = stack.enter_context(server_process())
         CLOCK.others.append(pid)
         stack.callback(CLOCK.others.remove, pid)
         yield {
-            "memory": stack.enter_context(memory.client()),
+            "memory": stack.enter_context(in_memory.client()),
             "Reverb, in process": stack.enter_context(local.client()),
-            "Reverb, another process": stack.enter_context(reverb_store.ReverbClient(address)),
+            "Reverb, another process": stack.enter_context(reverb.ReverbClient(address)),
         }
 
 
 def bare_sampler(client: replay.ReplayClient) -> Callable[[], object]:
     """The items of a batch from Reverb's own sampler, one after the other and thrown away: its floor."""
-    assert isinstance(client, reverb_store.ReverbClient)
+    assert isinstance(client, reverb.ReverbClient)
     sampler = client._connection.client.NewSampler(TABLE, -1, 512)
 
     def sample() -> None:

@@ -10,7 +10,7 @@ import gymnasium as gym
 import torch
 from torch import nn
 
-from minerva_acme import learning
+from minerva_acme import learners
 
 from . import on_policy_setup, single_file_ppo
 
@@ -19,7 +19,7 @@ from . import on_policy_setup, single_file_ppo
 def test_our_iteration_is_a_rollout_and_a_learner_step(num_environments, monkeypatch):
     monkeypatch.setattr(on_policy_setup, "ROLLOUT_STEPS", 128)
     rows = []
-    monkeypatch.setattr(learning.StepLog, "write", lambda log, metrics: rows.append(metrics))
+    monkeypatch.setattr(learners.StepLog, "write", lambda log, metrics: rows.append(metrics))
     with contextlib.ExitStack() as stack:
         iterate = on_policy_setup.make_ours("Pendulum-v1", num_environments, "memory", stack)
         iterate()

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch.distributions import Normal
 
+from minerva_acme.acceleration import fused, target_critic
 from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import target_critic
-from minerva_acme.networks import fused
 
 from . import mpo_setup, plain_mpo
 

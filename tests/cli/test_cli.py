@@ -176,21 +176,21 @@ def test_video_and_plot_hand_on_what_was_said(monkeypatch, tmp_path, call):
 
 
 def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, monkeypatch, capfd):
-    from minerva_acme.cli import benchmarks
+    from minerva_acme.cli import bench
 
     with pytest.raises(ValueError, match=r"`minerva bench` needs the repository.*pip install -e"):
-        benchmarks.run([], repository=tmp_path)
+        bench.run([], repository=tmp_path)
     package = tmp_path / "tests" / "benchmarks"
     package.mkdir(parents=True)
     (package / "__main__.py").write_text("import sys; print(sys.argv[1:]); sys.exit(len(sys.argv) > 3)")
-    assert benchmarks.run(["mpo"], repository=tmp_path) == 0
-    assert benchmarks.run(["mpo"], seconds=1.5, repository=tmp_path) == 1
+    assert bench.run(["mpo"], repository=tmp_path) == 0
+    assert bench.run(["mpo"], seconds=1.5, repository=tmp_path) == 1
     assert capfd.readouterr().out.splitlines() == ["['mpo']", "['mpo', '--seconds', '1.5']"]
     (package / "profile_step.py").write_text("print('parts')")
-    assert benchmarks.run([], profile=True, repository=tmp_path) == 0
+    assert bench.run([], profile=True, repository=tmp_path) == 0
     assert capfd.readouterr().out == "parts\n"
     with pytest.raises(ValueError, match="`--profile` must stand alone, got names or seconds too"):
-        benchmarks.run(["mpo"], profile=True, repository=tmp_path)
+        bench.run(["mpo"], profile=True, repository=tmp_path)
 
 
 MISTAKES = [

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from minerva_acme import threads
+from minerva_acme import thread_settings
 from minerva_acme.cli import doctor, main
 
 
@@ -132,7 +132,7 @@ def test_the_status_says_whether_training_works(tmp_path, monkeypatch, capsys, p
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["ok", "python", ".".join(map(str, sys.version_info[:3]))]
     assert [line.split()[1] for line in lines if "set by default" in line or "set by you" in line] == [
-        setting.name for setting in threads.describe()
+        setting.name for setting in thread_settings.describe()
     ]
     assert lines[-1].startswith("Training works here." if status == 0 else "Training does not work here yet.")
     assert [line for line in lines if line.startswith("wrong") and "gymnasium" in line] == [

@@ -16,7 +16,7 @@ import tree
 from minerva_acme import core, experiments, wrappers
 from minerva_acme.agents import mpo, registry
 from minerva_acme.experiments import tasks
-from minerva_acme.showing import recording
+from minerva_acme.video import recording
 
 command_line = importlib.import_module("minerva_acme.cli.main")  # its package has a function of that name
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from minerva_acme import losses, networks
+from minerva_acme import distributions, losses
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -41,10 +41,10 @@ def test_mpo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Tens
             (duals.alpha_stddev, "log_alpha_stddev"),
         ):
             dual.raw.copy_(case[name])
-    online = networks.DiagonalGaussian(
+    online = distributions.DiagonalGaussian(
         case["online_mean"].requires_grad_(), case["online_log_std"].requires_grad_()
     )
-    target = networks.DiagonalGaussian(case["target_mean"], case["target_log_std"])
+    target = distributions.DiagonalGaussian(case["target_mean"], case["target_log_std"])
 
     epsilon = case["epsilon"].item()
     e_step = losses.e_step(case["q_values"], duals.temperature(), epsilon)
@@ -125,7 +125,7 @@ def test_ppo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Tens
 
 
 def golden_squashed_log_prob(
-    policy: networks.DiagonalGaussian, squash: networks.TanhSquash, action: torch.Tensor
+    policy: distributions.DiagonalGaussian, squash: distributions.TanhSquash, action: torch.Tensor
 ) -> torch.Tensor:
     """log-density of squashed actions, [n], as the golden file has it: with 1 - tanh(raw)^2 + 1e-6.
 
@@ -141,10 +141,10 @@ def test_vmpo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Ten
     temperature = losses.DualVariable((), case["log_temperature"].item())
     alpha_mean = losses.DualVariable((1,), case["log_alpha_mean"].item())
     alpha_stddev = losses.DualVariable((1,), case["log_alpha_stddev"].item())
-    online = networks.DiagonalGaussian(
+    online = distributions.DiagonalGaussian(
         case["online_mean"].requires_grad_(), case["online_log_std"].requires_grad_()
     )
-    behaviour = networks.DiagonalGaussian(case["behaviour_mean"], case["behaviour_log_std"])
+    behaviour = distributions.DiagonalGaussian(case["behaviour_mean"], case["behaviour_log_std"])
     value = case["value"].requires_grad_()
     advantages = case["advantages"]
     if case["normalize_advantages"]:
@@ -158,7 +158,7 @@ def test_vmpo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Ten
         restarting_weights=case["restarting_weights"],
         importance_weights=case["importance_weights"],
     )
-    squash = networks.TanhSquash(case["action_low"], case["action_high"])
+    squash = distributions.TanhSquash(case["action_low"], case["action_high"])
     log_prob = golden_squashed_log_prob(online, squash, case["action"])
     weighted_nll = losses.vmpo_policy_loss(e_step.weights, log_prob)
     kls = losses.vmpo_kls(online, behaviour, e_step.selected)

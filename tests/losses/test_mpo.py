@@ -6,14 +6,16 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from minerva_acme import losses, networks
+from minerva_acme import distributions, losses
 
 
-def make_gaussian(batch: int, size: int, seed: int, requires_grad: bool = False) -> networks.DiagonalGaussian:
+def make_gaussian(
+    batch: int, size: int, seed: int, requires_grad: bool = False
+) -> distributions.DiagonalGaussian:
     generator = torch.Generator().manual_seed(seed)
     mean = torch.randn(batch, size, generator=generator)
     log_std = 0.3 * torch.randn(batch, size, generator=generator)
-    return networks.DiagonalGaussian(
+    return distributions.DiagonalGaussian(
         mean.requires_grad_(requires_grad), log_std.requires_grad_(requires_grad)
     )
 
@@ -116,8 +118,8 @@ def test_penalty_moves_the_policy_into_the_box() -> None:
     penalty = losses.e_step(penalties, temperature, epsilon=0.01)
     torch.testing.assert_close(penalty.weights, torch.tensor([[0.75, 0.25]]))
 
-    online = networks.DiagonalGaussian(torch.full((1, 1), 2.0, requires_grad=True), torch.zeros(1, 1))
-    target = networks.DiagonalGaussian(torch.full((1, 1), 2.0), torch.zeros(1, 1))
+    online = distributions.DiagonalGaussian(torch.full((1, 1), 2.0, requires_grad=True), torch.zeros(1, 1))
+    target = distributions.DiagonalGaussian(torch.full((1, 1), 2.0), torch.zeros(1, 1))
     uniform = torch.full((1, 2), 0.5)
     losses.decoupled_policy_losses(uniform + penalty.weights, actions_BND, online, target).mean.backward()
     # -sum_i w_i (a_i - mu) = -(1.25 (0 - 2) + 0.75 (3 - 2))
@@ -133,8 +135,8 @@ def test_penalty_moves_the_policy_into_the_box() -> None:
 def test_policy_losses_are_those_derived_by_hand() -> None:
     weights_BN = torch.tensor([[0.25, 0.75]])
     actions_BND = torch.tensor([[[1.0], [2.0]]])
-    online = networks.DiagonalGaussian(torch.tensor([[1.0]]), torch.tensor([[math.log(2.0)]]))
-    target = networks.DiagonalGaussian(torch.tensor([[0.0]]), torch.tensor([[0.0]]))
+    online = distributions.DiagonalGaussian(torch.tensor([[1.0]]), torch.tensor([[math.log(2.0)]]))
+    target = distributions.DiagonalGaussian(torch.tensor([[0.0]]), torch.tensor([[0.0]]))
     policy = losses.decoupled_policy_losses(weights_BN, actions_BND, online, target)
     log_sqrt_2pi = 0.5 * math.log(2.0 * math.pi)
     # N(a; 1, 1): squares 0 and 1.  N(a; 0, 2): squares 1/4 and 1.
@@ -177,8 +179,8 @@ def test_each_policy_loss_trains_its_own_half() -> None:
 
 
 def test_kls_are_those_derived_by_hand() -> None:
-    online = networks.DiagonalGaussian(torch.tensor([[1.0, 0.0]]), torch.tensor([[math.log(2.0), 0.0]]))
-    target = networks.DiagonalGaussian(torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(0.5), 0.0]]))
+    online = distributions.DiagonalGaussian(torch.tensor([[1.0, 0.0]]), torch.tensor([[math.log(2.0), 0.0]]))
+    target = distributions.DiagonalGaussian(torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(0.5), 0.0]]))
     kls = losses.decoupled_kls(online, target)
     # (1 - 0)^2 / (2 * 0.25);  1/2 (0.25 / 4 - 1 - log(0.25 / 4))
     torch.testing.assert_close(kls.mean, torch.tensor([2.0, 0.0]))
@@ -278,7 +280,7 @@ EPSILON, EPSILON_MEAN, EPSILON_STDDEV = 0.1, 0.01, 0.001
 class Climb(NamedTuple):
     """Where 40 rounds on Q(a) = -|a - best|^2 end, and the KLs of each round."""
 
-    policy: networks.DiagonalGaussian  # [1, D]
+    policy: distributions.DiagonalGaussian  # [1, D]
     kl_mean: torch.Tensor  # [rounds, D]
     kl_stddev: torch.Tensor  # [rounds, D]
     kl_q: torch.Tensor  # [rounds]
@@ -286,7 +288,7 @@ class Climb(NamedTuple):
 
 def climb_quadratic(best: torch.Tensor, bounded: bool) -> Climb:
     generator = torch.Generator().manual_seed(0)
-    online = networks.DiagonalGaussian(
+    online = distributions.DiagonalGaussian(
         torch.zeros(1, 2, requires_grad=True), torch.zeros(1, 2, requires_grad=True)
     )
     duals = losses.MPODuals(
@@ -300,7 +302,7 @@ def climb_quadratic(best: torch.Tensor, bounded: bool) -> Climb:
     dual_optimizer = torch.optim.Adam(duals.parameters(), lr=0.05)
     rounds = []
     for _ in range(40):
-        target = networks.DiagonalGaussian(*(x.detach().clone() for x in online))
+        target = distributions.DiagonalGaussian(*(x.detach().clone() for x in online))
         actions_BND = target.sample(generator, 200).transpose(0, 1)
         q_BN = -(actions_BND - best).square().sum(dim=2)
         for _ in range(30):
@@ -319,7 +321,7 @@ def climb_quadratic(best: torch.Tensor, bounded: bool) -> Climb:
                 optimizer.step()
         kls = losses.decoupled_kls(online, target)
         rounds.append((kls.mean.detach(), kls.stddev.detach(), e_step.kl_to_uniform))
-    final = networks.DiagonalGaussian(*(x.detach() for x in online))
+    final = distributions.DiagonalGaussian(*(x.detach() for x in online))
     return Climb(final, *(torch.stack(column) for column in zip(*rounds, strict=True)))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from minerva_acme import losses, networks
+from minerva_acme import distributions, losses
 
 # Of every test that does not say otherwise.
 SETTINGS = {"clip_ratio": 0.2, "clip_value": True, "entropy_coef": 0.01, "value_coef": 0.5}
@@ -189,12 +189,12 @@ def test_a_bandit_is_solved() -> None:
     value = torch.zeros((), requires_grad=True)
     optimizer = torch.optim.Adam([logits, value], lr=0.05)
     for _ in range(60):
-        behaviour = networks.Categorical(logits.detach().expand(64, 2).clone())
+        behaviour = distributions.Categorical(logits.detach().expand(64, 2).clone())
         action = behaviour.sample(generator)
         reward = action.float()
         behaviour_value = value.detach().expand(64)
         for _ in range(3):
-            policy = networks.Categorical(logits.expand(64, 2))
+            policy = distributions.Categorical(logits.expand(64, 2))
             loss = losses.ppo_loss(
                 log_prob=policy.log_prob(action),
                 behaviour_log_prob=behaviour.log_prob(action),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from minerva_acme import losses, networks
+from minerva_acme import distributions, losses
 
 
 def random_inputs(n: int = 20, seed: int = 0) -> dict[str, Any]:
@@ -24,11 +24,13 @@ def random_inputs(n: int = 20, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def make_gaussian(n: int, size: int, seed: int, requires_grad: bool = False) -> networks.DiagonalGaussian:
+def make_gaussian(
+    n: int, size: int, seed: int, requires_grad: bool = False
+) -> distributions.DiagonalGaussian:
     generator = torch.Generator().manual_seed(seed)
     mean = torch.randn(n, size, generator=generator)
     log_std = 0.3 * torch.randn(n, size, generator=generator)
-    return networks.DiagonalGaussian(
+    return distributions.DiagonalGaussian(
         mean.requires_grad_(requires_grad), log_std.requires_grad_(requires_grad)
     )
 
@@ -203,11 +205,11 @@ def test_kls_are_those_derived_by_hand() -> None:
     # Means 1 apart at sigma_b = 1/2: 1 / (2 / 4) = 2. sigma = 1: (1/4 - 1 + 2 log 2) / 2.
     # The second sample has two such dimensions, the third is not selected.
     half = math.log(0.5)
-    online = networks.DiagonalGaussian(
+    online = distributions.DiagonalGaussian(
         torch.tensor([[1.0, 0.0], [1.0, 3.0], [9.0, 9.0]]),
         torch.tensor([[0.0, half], [0.0, 0.0], [9.0, 9.0]]),
     )
-    behaviour = networks.DiagonalGaussian(
+    behaviour = distributions.DiagonalGaussian(
         torch.tensor([[0.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), torch.full((3, 2), half)
     )
     kls = losses.vmpo_kls(online, behaviour, torch.tensor([1.0, 1.0, 0.0]))
@@ -257,8 +259,8 @@ def test_a_policy_that_has_not_moved_has_no_kl_and_no_gradient() -> None:
 
 
 def test_a_small_kl_is_not_drowned_by_rounding() -> None:
-    behaviour = networks.DiagonalGaussian(torch.zeros(1, 1), torch.zeros(1, 1))
-    online = networks.DiagonalGaussian(torch.zeros(1, 1), torch.full((1, 1), 1e-4))
+    behaviour = distributions.DiagonalGaussian(torch.zeros(1, 1), torch.zeros(1, 1))
+    online = distributions.DiagonalGaussian(torch.zeros(1, 1), torch.full((1, 1), 1e-4))
     kl = losses.vmpo_kls(online, behaviour, torch.ones(1)).stddev
     assert kl.item() == pytest.approx(1e-8, rel=0.01)  # log_std differences squared
 
@@ -301,7 +303,7 @@ def test_no_number_is_fetched_from_the_device() -> None:
     inputs = {k: v.to("meta") if isinstance(v, torch.Tensor) else v for k, v in random_inputs().items()}
     e_step = losses.vmpo_e_step(**inputs)
     assert e_step.temperature_loss.shape == ()
-    policy = networks.DiagonalGaussian(*torch.zeros(2, 20, 3, device="meta"))
+    policy = distributions.DiagonalGaussian(*torch.zeros(2, 20, 3, device="meta"))
     assert losses.vmpo_kls(policy, policy, e_step.selected).mean.shape == ()
 
 
@@ -329,7 +331,7 @@ def test_a_bandit_is_solved_within_the_bound_on_the_kl() -> None:
     policy_optimizer = torch.optim.Adam([logits], lr=0.05)
     dual_optimizer = torch.optim.Adam([*temperature.parameters(), *alpha.parameters()], lr=0.05)
     for _ in range(60):
-        behaviour = networks.Categorical(logits.detach().expand(64, 2).clone())
+        behaviour = distributions.Categorical(logits.detach().expand(64, 2).clone())
         action = behaviour.sample(generator)
         advantages = losses.normalize_advantages(action.float(), unbiased=False)
         e_step = losses.vmpo_e_step(
@@ -342,7 +344,7 @@ def test_a_bandit_is_solved_within_the_bound_on_the_kl() -> None:
             losses.alpha_loss(alpha(), epsilon_kl, kl[None]).backward()
             dual_optimizer.step()
             dual_optimizer.zero_grad()
-            nll = losses.vmpo_policy_loss(e_step.weights, networks.Categorical(online).log_prob(action))
+            nll = losses.vmpo_policy_loss(e_step.weights, distributions.Categorical(online).log_prob(action))
             policy_optimizer.zero_grad()
             (nll + alpha().detach()[0] * kl).backward()
             policy_optimizer.step()

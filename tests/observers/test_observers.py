@@ -4,7 +4,7 @@ import dm_env
 import numpy as np
 import pytest
 
-from minerva_acme import actors, environment_loop, observers, specs, testing, wrappers
+from minerva_acme import actors, environments, observers, specs, testing, wrappers
 
 NEST = {"arm": specs.BoundedArray((2,), np.float32, -1.0, 1.0), "grip": specs.DiscreteArray(3)}
 
@@ -50,7 +50,7 @@ class Acts(testing.FakeActor):
 
 def play(observer, observations, actions, infos=None):
     make = Script if infos is None else InfoScript
-    loop = environment_loop.EnvironmentLoop(
+    loop = environments.EnvironmentLoop(
         environment=make(observations, infos), actor=Acts(actions), observers=[observer]
     )
     result = loop.run_episode()
@@ -129,8 +129,8 @@ def test_an_environment_without_info_is_refused_by_name():
 
 
 def test_the_info_of_gymnasium_is_reached_through_wrappers():
-    environment = wrappers.SinglePrecisionWrapper(wrappers.GymnasiumEnvironment("FrozenLake-v1", seed=0))
-    loop = environment_loop.EnvironmentLoop(
+    environment = wrappers.SinglePrecisionWrapper(environments.GymnasiumEnvironment("FrozenLake-v1", seed=0))
+    loop = environments.EnvironmentLoop(
         environment=environment,
         actor=actors.RandomActor(environment.action_spec(), seed=0),
         observers=[observers.EnvironmentInfo()],
@@ -183,7 +183,7 @@ def test_there_is_nothing_to_report_before_the_first_step():
 
 
 def test_observers_go_together_in_one_loop_over_nests():
-    loop = environment_loop.EnvironmentLoop(
+    loop = environments.EnvironmentLoop(
         environment=testing.FakeEnvironment(action_spec=NEST, observation_spec=NEST),
         actor=actors.RandomActor(NEST, seed=0),
         observers=[observers.ActionNorm(), observers.ObservationNorm(), observers.ActionStatistics()],

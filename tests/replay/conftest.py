@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -114,6 +115,6 @@ class ServerProcess:
 @pytest.fixture
 def server_process(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     """A server, with the table `replay`, in a process of its own."""
-    process = ServerProcess(str(request.path.parent))
+    process = ServerProcess(str(pathlib.Path(__file__).parent))
     yield process
     process.close()

@@ -6,7 +6,7 @@ import tree
 from absl.testing import absltest
 from dm_env import test_utils
 
-from minerva_acme import environment_loop, specs, testing, types
+from minerva_acme import environments, specs, testing, types
 
 NEST = {
     "camera": specs.BoundedArray((4, 4, 3), np.uint8, 0, 255),
@@ -90,7 +90,7 @@ def test_each_variant_plays_an_episode_within_its_specs(variant):
     spec = specs.make_environment_spec(environment)
     action = tree.map_structure(lambda leaf: leaf.generate_value(), spec.actions)
     actor = testing.FakeActor(action, spec)
-    result = environment_loop.EnvironmentLoop(environment=environment, actor=actor).run_episode()
+    result = environments.EnvironmentLoop(environment=environment, actor=actor).run_episode()
     assert (result["episode_length"], result["episode_return"]) == (4, 10.0)
     for timestep in environment.timesteps:
         testing.check_timestep(timestep, spec)
@@ -163,7 +163,7 @@ def test_an_episode_without_a_step_is_refused():
 def test_the_fakes_play_together():
     actor = testing.FakeActor(np.zeros(2, np.float32))
     logger = testing.FakeLogger()
-    loop = environment_loop.EnvironmentLoop(environment=testing.FakeEnvironment(), actor=actor, logger=logger)
+    loop = environments.EnvironmentLoop(environment=testing.FakeEnvironment(), actor=actor, logger=logger)
     loop.run(num_episodes=2)
     assert [row["episode_return"] for row in logger.rows] == [15.0, 15.0]
     assert (len(actor.timesteps), len(actor.actions), actor.num_updates) == (12, 10, 10)

@@ -5,7 +5,7 @@ import dm_env
 import numpy as np
 import pytest
 
-from minerva_acme import wrappers
+from minerva_acme import environments, wrappers
 
 
 class AddsOne(wrappers.EnvironmentWrapper):
@@ -75,7 +75,7 @@ def test_copies_are_independent_and_equal(scripted, wrap):
 
 def test_wrappers_of_a_picklable_environment_pickle():
     wrapper = wrappers.wrap_all(
-        wrappers.GymnasiumEnvironment("Pendulum-v1", seed=3),
+        environments.GymnasiumEnvironment("Pendulum-v1", seed=3),
         [wrappers.CanonicalActionWrapper, wrappers.ConcatObservationWrapper, wrappers.SinglePrecisionWrapper],
     )
     copied = pickle.loads(pickle.dumps(wrapper))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import environments, wrappers
+from minerva_acme import environments
 
 
 def play(environment, episodes, actions_seed):
@@ -70,7 +70,7 @@ def test_a_state_saved_before_the_first_reset_still_holds_the_seed():
 
 
 def test_a_restored_gymnasium_environment_starts_an_episode():
-    environment = wrappers.GymnasiumEnvironment(gymnasium.make("Pendulum-v1"), seed=0)
+    environment = environments.GymnasiumEnvironment(gymnasium.make("Pendulum-v1"), seed=0)
     environment.reset()
     environment.step(np.zeros(1, np.float32))
     environment.restore(environment.save())

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from minerva_acme import networks, types
+from minerva_acme import distributions, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import targets
 
@@ -24,7 +24,7 @@ def generator():
 @pytest.fixture
 def policy(generator):
     mean = torch.randn(B, T + 1, 2, generator=generator)
-    return networks.DiagonalGaussian(mean, torch.full_like(mean, -0.5))
+    return distributions.DiagonalGaussian(mean, torch.full_like(mean, -0.5))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def trajectory(generator, policy):
     discount = mask.clone()
     discount[1, 1] = 0.0
     raw_action = policy.sample(generator)[:, :-1]
-    first = networks.DiagonalGaussian(policy.mean[:, :-1], policy.log_std[:, :-1])
+    first = distributions.DiagonalGaussian(policy.mean[:, :-1], policy.log_std[:, :-1])
     return types.Trajectory(
         observation=observation,
         action=raw_action.clamp(-1.0, 1.0),
@@ -95,7 +95,7 @@ def test_improbable_actions_cut_the_trace(trajectory, policy, generator):
 
 
 def test_state_values_are_means_over_sampled_actions(generator):
-    policy = networks.DiagonalGaussian(torch.tensor([[1.0], [-2.0]]), torch.full((2, 1), math.log(0.1)))
+    policy = distributions.DiagonalGaussian(torch.tensor([[1.0], [-2.0]]), torch.full((2, 1), math.log(0.1)))
 
     def critic(observation, action):
         return observation.squeeze(-1) + 3.0 * action.squeeze(-1)

@@ -5,7 +5,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import networks, specs, testing
+from minerva_acme import distributions, specs, testing
 
 OBSERVATIONS = np.array([[0.1, -0.2, 0.3], [2.0, 1.0, -1.0]], np.float32)
 
@@ -97,7 +97,7 @@ def test_the_greedy_policy_executes_the_mode_and_records_nothing(agent, spec):
     distribution = network.policy(torch.from_numpy(OBSERVATIONS))
     action, extras = policy.batch(OBSERVATIONS)
     mode = distribution.mode().detach()
-    if isinstance(distribution, networks.DiagonalGaussian) and agent.name == "vmpo":
+    if isinstance(distribution, distributions.DiagonalGaussian) and agent.name == "vmpo":
         mode = torch.tanh(mode)
     np.testing.assert_allclose(action, mode, rtol=1e-5, atol=1e-6)
     assert extras == ()

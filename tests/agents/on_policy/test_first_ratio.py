@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from minerva_acme import environments, testing
+from minerva_acme.acceleration import acting
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.ppo import minimising
-from minerva_acme.networks import inference
 
 
 def make_environment(environment_id):
@@ -54,7 +54,7 @@ def bound(request, monkeypatch):
     """How far a recorded log-density may be from the learner's, in relation to its size and to 1."""
     if request.param == "arrays":
         return 1e-6
-    monkeypatch.setattr(inference, "compile_policy", lambda network: None)
+    monkeypatch.setattr(acting, "compile_policy", lambda network: None)
     monkeypatch.setattr(minimising, "ArrayMinimiser", minimising.TensorMinimiser)
     return 0.0
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import learning, networks
+from minerva_acme import learners, networks
 from minerva_acme.agents import ppo
 from minerva_acme.agents.ppo import minimising
 
@@ -118,7 +118,7 @@ def test_a_step_with_a_gradient_that_is_not_finite_is_not_made(way):
     minimiser = way(network, make_optimizer(network), config)
     order = torch.arange(N)
     first, *_ = minimiser.shuffled(samples._replace(target=torch.full((N,), np.inf)), order, NUM_MINIBATCHES)
-    with pytest.raises(learning.NonFinite, match="the gradients are not finite"):
+    with pytest.raises(learners.NonFinite, match="the gradients are not finite"):
         minimiser.step(first)
     minimiser.finish()
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

@@ -1,0 +1,21 @@
+"""Actors: they choose actions, tell an adder what happened, and follow a learner's weights."""
+
+from minerva_acme.actors.feed_forward import (
+    FeedForwardActor,
+    FeedForwardVectorActor,
+    Policy,
+    PolicyOutput,
+    VectorPolicy,
+)
+from minerva_acme.actors.random import RandomActor
+from minerva_acme.actors.variable_client import VariableClient
+
+__all__ = [
+    "FeedForwardActor",
+    "FeedForwardVectorActor",
+    "Policy",
+    "PolicyOutput",
+    "RandomActor",
+    "VariableClient",
+    "VectorPolicy",
+]

@@ -1,0 +1,66 @@
+"""Actions without a policy."""
+
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import core, specs, types
+
+
+class RandomActor(core.Actor, core.Saveable):
+    """Acts uniformly at random within the action spec: the score that an agent has to beat."""
+
+    def __init__(self, action_spec: types.NestedSpec, *, seed: int) -> None:
+        """Takes a spec, or a nest of them.
+
+        Args:
+            action_spec: discrete or bounded, each bound included.
+            seed: of the actions.
+
+        Raises:
+            ValueError: an action has no finite bounds, or is not a number.
+        """
+        for path, spec in tree.flatten_with_path(action_spec):
+            _check_bounded("".join(f"[{key!r}]" for key in path), spec)
+        self._action_spec = action_spec
+        self._random = np.random.default_rng(seed)
+
+    def select_action(self, observation: types.NestedArray) -> types.NestedArray:
+        return tree.map_structure(self._draw, self._action_spec)
+
+    def observe_first(self, timestep: dm_env.TimeStep) -> None:
+        pass
+
+    def observe(self, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
+        pass
+
+    def update(self, wait: bool = False) -> None:
+        pass
+
+    def save(self) -> core.State:
+        return {"random": self._random.bit_generator.state}
+
+    def restore(self, state: core.State) -> None:
+        self._random.bit_generator.state = state["random"]
+
+    def _draw(self, spec: specs.BoundedArray) -> Any:
+        low, high = specs.bounds(spec)
+        if not np.issubdtype(spec.dtype, np.floating):
+            return self._random.integers(low, high, size=spec.shape, endpoint=True, dtype=spec.dtype)
+        share = self._random.random(spec.shape)
+        # Weighed this way the widest bounds do not overflow; rounding to the spec's dtype may exceed them.
+        action = (low * (1.0 - share) + high * share).astype(spec.dtype)
+        return np.clip(action, low, high)
+
+
+def _check_bounded(path: str, spec: Any) -> None:
+    bounded = isinstance(spec, specs.BoundedArray) and (
+        np.isfinite(spec.minimum).all() and np.isfinite(spec.maximum).all()
+    )
+    if not bounded:
+        raise ValueError(
+            f"RandomActor needs `action_spec{path}` to be discrete or to have finite bounds, got "
+            f"{specs.describe(spec)}. Bound it in the environment's action_spec."
+        )

@@ -1,0 +1,59 @@
+"""Environments by id, from and to Gymnasium, several at once, and the loops that play them."""
+
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+from minerva_acme.environments.factories import (
+    list_environments,
+    list_makeable,
+    make,
+    make_training_environment,
+    make_vector,
+    wrap_for_flat_control,
+)
+from minerva_acme.environments.loop import EnvironmentLoop, EpisodeResult, Observer
+from minerva_acme.environments.vector import InProcessVectorEnvironment, VectorEnvironment
+from minerva_acme.environments.vector_loop import VectorEnvironmentLoop
+
+if TYPE_CHECKING:
+    from minerva_acme.environments.gymnasium_adapter import GymnasiumEnvironment
+    from minerva_acme.environments.gymnasium_from_dm_env import GymnasiumFromDmEnv
+    from minerva_acme.environments.gymnasium_vector import (
+        EnvironmentWorkerError,
+        GymnasiumVectorEnvironment,
+        ProcessVectorEnvironment,
+    )
+
+__all__ = [
+    "EnvironmentLoop",
+    "EnvironmentWorkerError",
+    "EpisodeResult",
+    "GymnasiumEnvironment",
+    "GymnasiumFromDmEnv",
+    "GymnasiumVectorEnvironment",
+    "InProcessVectorEnvironment",
+    "Observer",
+    "ProcessVectorEnvironment",
+    "VectorEnvironment",
+    "VectorEnvironmentLoop",
+    "list_environments",
+    "list_makeable",
+    "make",
+    "make_training_environment",
+    "make_vector",
+    "wrap_for_flat_control",
+]
+
+# Importing gymnasium is left to those who use it.
+__getattr__ = _lazy.attach(
+    __name__,
+    {
+        "gymnasium_adapter": ["GymnasiumEnvironment"],
+        "gymnasium_from_dm_env": ["GymnasiumFromDmEnv"],
+        "gymnasium_vector": [
+            "EnvironmentWorkerError",
+            "GymnasiumVectorEnvironment",
+            "ProcessVectorEnvironment",
+        ],
+    },
+)

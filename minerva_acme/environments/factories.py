@@ -1,0 +1,244 @@
+"""Environments by id, and the wrappers that agents for flat control expect around them.
+
+An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, or `gymnasium/<id>`,
+or that `<id>` alone, for anything that Gymnasium has registered.
+"""
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import wrappers
+from minerva_acme.environments import gymnasium_adapter, vector
+
+if TYPE_CHECKING:
+    from minerva_acme.environments.factories import gymnasium_vector
+
+_DM_CONTROL = "dm_control/"
+_GYMNASIUM = "gymnasium/"
+# What kinds of Gymnasium's own environments need besides Gymnasium.
+_NEEDED_PACKAGES = {
+    "gymnasium.envs.box2d": "Box2D",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.phys2d": "jax",
+    "gymnasium.envs.tabular": "jax",
+}
+
+
+def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm_env.Environment:
+    """Makes an environment, as it is, without wrappers that change what it gives or takes.
+
+    Its random generator can be saved and restored (`save`, `restore`), also through wrappers around
+    it: saved at the end of an episode and restored into an environment made by the same call, the
+    following episodes start as they would have without the interruption.
+
+    Args:
+        environment_id: `dm_control/<domain>/<task>` or an id of Gymnasium's.
+        seed: determines the episodes; None: a new seed.
+        **task_kwargs: handed to the dm_control task or to `gymnasium.make`.
+
+    Raises:
+        ValueError: there is no such environment; the message lists those with a similar id.
+        ImportError: the environment needs a package that is not installed.
+    """
+    if seed is not None and not 0 <= seed < 2**32:
+        raise ValueError(f"`seed` must be None or in [0, 2**32), got {seed}.")
+    if environment_id.startswith(_DM_CONTROL):
+        return _make_dm_control(environment_id, seed, task_kwargs)
+    return _make_gymnasium(environment_id, seed, task_kwargs)
+
+
+def wrap_for_flat_control(environment: dm_env.Environment) -> dm_env.Environment:
+    """Wraps an environment for agents that take a flat float32 vector and act in [-1, 1].
+
+    Actions are scaled where they are continuous (discrete ones stay), then observations are
+    concatenated, then everything is turned to single precision.
+
+    Raises:
+        ValueError: an action has no bounds, or an observation cannot be concatenated.
+    """
+    action_specs = tree.flatten(environment.action_spec())
+    if any(np.issubdtype(spec.dtype, np.floating) for spec in action_specs):
+        environment = wrappers.CanonicalActionWrapper(environment, clip=True)
+    environment = wrappers.ConcatObservationWrapper(environment)
+    return wrappers.SinglePrecisionWrapper(environment)
+
+
+def make_training_environment(
+    environment: str | dm_env.Environment, seed: int | None = None, **task_kwargs: Any
+) -> dm_env.Environment:
+    """Makes an environment by id, or takes one that exists, and wraps it for flat control.
+
+    Raises:
+        ValueError: as `make` and `wrap_for_flat_control`; or a seed or task settings came with an
+            environment that exists already.
+    """
+    if isinstance(environment, str):
+        return wrap_for_flat_control(make(environment, seed, **task_kwargs))
+    if seed is not None or task_kwargs:
+        raise ValueError(
+            "`seed` and task settings must not be given with an environment that is already made; "
+            "make it with them."
+        )
+    return wrap_for_flat_control(environment)
+
+
+def make_vector(
+    environment_factories: Sequence[Callable[[], dm_env.Environment]], *, processes: bool
+) -> "vector.InProcessVectorEnvironment | gymnasium_vector.ProcessVectorEnvironment":
+    """Makes E environments that step together, and whose random states can be saved and restored.
+
+    Args:
+        environment_factories: one for each environment; with the seed of its own already in it.
+        processes: whether each environment lives in a process of its own, which pays where a step takes
+            longer than about 0.1 ms and cores are free. The main script is imported once more then, so it
+            needs the guard `if __name__ == "__main__":`.
+
+    Raises:
+        ValueError: there is no factory, or the environments' specs differ; with processes also where
+            Gymnasium has no space for a spec, or a reward or discount is not one number.
+    """
+    if not processes:
+        return vector.InProcessVectorEnvironment([make() for make in environment_factories])
+    # Importing gymnasium is left to those who use it.
+    from minerva_acme.environments.factories import gymnasium_vector
+
+    return gymnasium_vector.ProcessVectorEnvironment(environment_factories)
+
+
+def list_environments() -> list[str]:
+    """Returns the ids of all suite tasks and of all that Gymnasium has registered, sorted."""
+    return sorted([*_list_dm_control(), *_list_gymnasium()])
+
+
+def list_makeable() -> list[str]:
+    """Returns those of `list_environments` for which everything is installed, sorted.
+
+    None of them is made to find it out: each kind is known by the packages that it needs.
+    """
+    import gymnasium
+
+    found = [
+        name
+        for name, spec in gymnasium.registry.items()
+        # The ids of environments that moved elsewhere are functions which say so.
+        if isinstance(spec.entry_point, str) and _has_packages(spec.entry_point)
+    ]
+    with contextlib.suppress(ModuleNotFoundError):
+        found += _list_dm_control()
+    return sorted(found)
+
+
+def _has_packages(entry_point: str) -> bool:
+    needed = [package for module, package in _NEEDED_PACKAGES.items() if entry_point.startswith(module)]
+    needed.append(entry_point.partition(":")[0].partition(".")[0])
+    return all(importlib.util.find_spec(package) is not None for package in needed)
+
+
+def _make_dm_control(
+    environment_id: str, seed: int | None, task_kwargs: dict[str, Any]
+) -> dm_env.Environment:
+    if environment_id not in _list_dm_control():
+        raise _unknown(environment_id)
+    _, domain, task = environment_id.split("/")
+    environment = _import_suite().load(domain, task, task_kwargs={"random": seed, **task_kwargs})
+    return wrappers.DmControlRandomState(environment)
+
+
+def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str, Any]) -> dm_env.Environment:
+    import gymnasium
+    from gymnasium import error
+
+    gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
+    if "render_mode" in make_kwargs:
+        _load_triton_first()
+    try:
+        return gymnasium_adapter.GymnasiumEnvironment(gymnasium_id, seed=seed, **make_kwargs)
+    except error.DependencyNotInstalled as exception:
+        raise ImportError(f"'{environment_id}' needs a package that is missing: {exception}") from exception
+    except ModuleNotFoundError as exception:
+        spec = gymnasium.registry.get(gymnasium_id)
+        if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
+            raise
+        raise ImportError(
+            f"'{environment_id}' needs '{exception.name}', which is not installed: "
+            "pip install 'gymnasium[mujoco]'"
+        ) from exception
+    except (error.UnregisteredEnv, error.DeprecatedEnv) as exception:
+        raise _unknown(environment_id) from exception
+    except error.Error as exception:
+        raise ValueError(f"'{environment_id}' cannot be made: {exception}") from exception
+
+
+def _list_dm_control() -> list[str]:
+    return [f"{_DM_CONTROL}{domain}/{task}" for domain, task in _import_suite().ALL_TASKS]
+
+
+def _list_gymnasium() -> list[str]:
+    import gymnasium
+
+    return list(gymnasium.registry)
+
+
+def _unknown(environment_id: str) -> ValueError:
+    if environment_id.startswith(_DM_CONTROL):
+        known = _list_dm_control()
+    elif environment_id.startswith(_GYMNASIUM):
+        known = _list_gymnasium()
+    else:
+        known = list_environments()
+    # Without the prefixes, which make everything behind them look alike.
+    wanted = environment_id.removeprefix(_GYMNASIUM).removeprefix(_DM_CONTROL).lower()
+    by_short = {name.removeprefix(_DM_CONTROL).lower(): name for name in known}
+    near = difflib.get_close_matches(wanted, by_short, n=5)
+    near += [short for short in by_short if wanted and wanted in short and short not in near]
+    if near:
+        hint = f"Did you mean {', '.join(by_short[short] for short in near[:8])}?"
+    else:
+        hint = "`list_environments()` returns those there are."
+    return ValueError(
+        "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, "
+        f"got '{environment_id}'. {hint}"
+    )
+
+
+def _load_triton_first() -> None:
+    """Loads triton, where torch's CUDA build brought it, before OpenGL draws.
+
+    Mesa's drivers and triton each bring an LLVM. When triton is the second to load, which the first
+    optimiser makes it, the process crashes.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton")
+
+
+def _import_suite() -> ModuleType:
+    """Imports dm_control's suite with a renderer that works here, since importing it settles which.
+
+    Without a display its own choice is GLFW, which prints a warning and cannot render. EGL renders off
+    screen; where that is missing too there is no rendering, which training does not need.
+    """
+    _load_triton_first()
+    settled = "MUJOCO_GL" in os.environ or "dm_control.suite" in sys.modules
+    has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if settled or has_display or sys.platform != "linux":
+        return importlib.import_module("dm_control.suite")
+    pyopengl_platform = os.environ.get("PYOPENGL_PLATFORM")
+    os.environ["MUJOCO_GL"] = "egl"
+    try:
+        return importlib.import_module("dm_control.suite")
+    except Exception:  # PyOpenGL fails in many ways; what has another cause fails again below
+        os.environ["MUJOCO_GL"] = "disabled"
+        if pyopengl_platform is None:
+            os.environ.pop("PYOPENGL_PLATFORM", None)  # dm_control set it
+        return importlib.import_module("dm_control.suite")

@@ -1,0 +1,138 @@
+"""Gymnasium environments as dm_env environments."""
+
+from typing import Any
+
+import dm_env
+import gymnasium
+import numpy as np
+
+from minerva_acme import core, specs, types
+from minerva_acme.environments import gymnasium_spaces
+from minerva_acme.wrappers import random_state
+
+
+class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
+    """Makes a Gymnasium environment speak dm_env.
+
+        terminated   -> LAST, discount 0 (also when truncated in the same step)
+        truncated    -> LAST, discount 1
+        neither      -> MID,  discount 1
+
+    The observation of a LAST timestep is the true last one. A step before the first reset or after
+    LAST ignores its action, resets and returns FIRST.
+
+    Spaces become specs: Box a bounded array (an array where no bound is finite), Discrete a discrete
+    array counted from 0 whatever its start, MultiDiscrete and MultiBinary bounded integer arrays,
+    Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back.
+    """
+
+    def __init__(
+        self, environment: gymnasium.Env[Any, Any] | str, *, seed: int | None = None, **make_kwargs: Any
+    ) -> None:
+        """Initialises the adapter.
+
+        Args:
+            environment: an environment, or the id of one that Gymnasium has registered.
+            seed: the seed of the first reset; the resets after it go on from there. None: a new one.
+            **make_kwargs: handed to `gymnasium.make`; only with an id.
+
+        Raises:
+            ValueError: a space has no dm_env spec.
+        """
+        if isinstance(environment, str):
+            # Its complaints are for authors of environments; the adapter itself enforces the spaces' dtypes.
+            make_kwargs.setdefault("disable_env_checker", True)
+            environment = gymnasium.make(environment, **make_kwargs)
+        elif make_kwargs:
+            raise ValueError(
+                f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."
+            )
+        self._environment = environment
+        self._observation_spec = gymnasium_spaces.to_spec(environment.observation_space, "observation")
+        self._action_spec = gymnasium_spaces.to_spec(environment.action_space, "action")
+        self._next_seed = seed
+        self._reset_next_step = True
+        self._info: dict[str, Any] = {}
+
+    @property
+    def environment(self) -> gymnasium.Env[Any, Any]:
+        """The Gymnasium environment."""
+        return self._environment
+
+    def reset(self) -> dm_env.TimeStep:
+        seed, self._next_seed = self._next_seed, None
+        observation, self._info = self._environment.reset(seed=seed)
+        self._reset_next_step = False
+        return dm_env.restart(self._observation(observation))
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        if self._reset_next_step:
+            return self.reset()
+        gymnasium_action = gymnasium_spaces.to_gymnasium(self._environment.action_space, action)
+        observation, reward, terminated, truncated, self._info = self._environment.step(gymnasium_action)
+        self._reset_next_step = bool(terminated or truncated)
+        reward = np.float64(reward)
+        if terminated:
+            return dm_env.termination(reward, self._observation(observation))
+        if truncated:
+            return dm_env.truncation(reward, self._observation(observation), discount=1.0)
+        return dm_env.transition(reward, self._observation(observation), discount=1.0)
+
+    def observation_spec(self) -> types.NestedSpec:
+        return self._observation_spec
+
+    def action_spec(self) -> types.NestedSpec:
+        return self._action_spec
+
+    def reward_spec(self) -> specs.Array:
+        return specs.Array(shape=(), dtype=np.float64, name="reward")
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns the `info` of the last step or reset."""
+        return self._info
+
+    def render(self) -> Any:
+        """Returns what Gymnasium renders.
+
+        Raises:
+            ValueError: the environment was made without a `render_mode`.
+        """
+        if self._environment.render_mode is None:
+            raise ValueError(
+                "`render_mode` must be set for `render`, got None. Make the environment with "
+                "render_mode='rgb_array'."
+            )
+        return self._environment.render()
+
+    def control_timestep(self) -> float:
+        """Returns the seconds from one frame to the next: 1 / `render_fps` of Gymnasium's metadata.
+
+        Where that is missing it counts as 30 frames a second, as in Gymnasium's own recorder.
+        """
+        return 1.0 / float(self._environment.metadata.get("render_fps") or 30)
+
+    def seed(self, seed: int) -> None:
+        """Makes the next episode, and those after it, the ones that follow from this seed."""
+        self._next_seed = seed
+        self._reset_next_step = True
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def save(self) -> core.State:
+        """Returns the state of the random generator; the episode in progress is no part of it."""
+        generator = self._environment.unwrapped.np_random
+        return {
+            "next_seed": self._next_seed,
+            "random": random_state.to_plain(generator.bit_generator.state),
+        }
+
+    def restore(self, state: core.State) -> None:
+        """Takes over a saved random generator and drops the episode in progress."""
+        self._next_seed = state["next_seed"]
+        generator = self._environment.unwrapped.np_random
+        generator.bit_generator.state = random_state.to_numpy(state["random"])
+        self._reset_next_step = True
+
+    def _observation(self, observation: Any) -> types.NestedArray:
+        return gymnasium_spaces.from_gymnasium(self._environment.observation_space, observation)

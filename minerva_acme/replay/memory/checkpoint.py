@@ -1,0 +1,131 @@
+"""Replay in memory on disk: one file of numpy arrays, and what its numbers mean as JSON."""
+
+import json
+import os
+import pathlib
+import shutil
+import time
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minerva_acme.replay import base, messages
+from minerva_acme.replay.memory.state import State
+
+FILE = "memory.npz"
+_FORMAT = 1
+
+
+class Checkpoints:
+    """Writes the checkpoints of one server; only the newest is kept."""
+
+    def __init__(self, directory: str | None) -> None:
+        """Args: directory: where they go, into a folder of the server's own; None for nowhere."""
+        self._folder = directory and pathlib.Path(directory).resolve() / f"server-{time.time_ns()}"
+        self._newest: pathlib.Path | None = None
+
+    def save(self, state: State) -> str:
+        """Writes a checkpoint and returns its folder, which is there whole or not at all.
+
+        Raises:
+            ReplayError: there is no place for it.
+        """
+        if not self._folder:
+            raise base.ReplayError(messages.no_checkpoint(messages.IN_MEMORY, messages.NO_DIRECTORY))
+        folder = pathlib.Path(self._folder)
+        final = folder / str(time.time_ns())
+        unfinished = folder / f".unfinished-{final.name}"
+        try:
+            unfinished.mkdir(parents=True)
+            with open(unfinished / FILE, "wb") as file:
+                np.savez(file, **_dump(state))
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.rename(final)
+        except OSError as error:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise base.ReplayError(messages.no_checkpoint(messages.IN_MEMORY, str(error))) from error
+        if self._newest is not None:
+            shutil.rmtree(self._newest, ignore_errors=True)  # It may have been moved.
+        self._newest = final
+        return str(final)
+
+
+def load(state: State, path: str | os.PathLike[str], tables: Sequence[base.TableConfig]) -> None:
+    """Fills a new state with what `Checkpoints.save` wrote.
+
+    Raises:
+        ReplayError: it is missing, damaged, of another backend or of other tables.
+    """
+    folder = pathlib.Path(path).resolve()
+    if not (folder / FILE).is_file():
+        is_reverbs = (folder / "tables.tfrecord").exists()
+        other = messages.other_backend("on Reverb", "reverb") if is_reverbs else ""
+        raise base.ReplayError(messages.unfinished_checkpoint(folder, FILE) + other)
+    try:
+        with open(folder / FILE, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        described = json.loads(str(arrays.pop("described")))
+        version = described["format"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise base.ReplayError(
+            f"The checkpoint '{folder}' is damaged: {error}. Restore an older one."
+        ) from error
+    if version != _FORMAT:
+        raise base.ReplayError(
+            f"The checkpoint '{folder}' must have format {_FORMAT}, got {version}. Restore it with the "
+            "version of this library that wrote it."
+        )
+    found = [_description(table["description"]) for table in described["tables"].values()]
+    messages.check_checkpoint(folder, found, [messages.describe(config) for config in tables])
+    if sorted(described["stores"]) != sorted(_store_name(key) for key in state.stores):
+        raise base.ReplayError(
+            f"The checkpoint '{folder}' must hold rows of the columns "
+            f"{sorted(_store_name(key) for key in state.stores)}, but holds {sorted(described['stores'])}."
+        )
+
+    def part(prefix: str) -> dict[str, np.ndarray]:
+        return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+
+    for key, store in state.stores.items():
+        store.restore(part(f"rows/{_store_name(key)}/"))
+    for name, table in state.tables.items():
+        table.restore(described["tables"][name]["numbers"], part(f"items/{name}/"))
+    for store in state.stores.values():
+        store.free_unheld()
+
+
+def _dump(state: State) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+    described: dict[str, Any] = {"format": _FORMAT, "tables": {}, "stores": []}
+    for key, store in state.stores.items():
+        described["stores"].append(_store_name(key))
+        for name, array in store.save().items():
+            arrays[f"rows/{_store_name(key)}/{name}"] = array
+    for name, table in state.tables.items():
+        numbers, items = table.save()
+        described["tables"][name] = {"description": _json(table.description()), "numbers": numbers}
+        for field, array in items.items():
+            arrays[f"items/{name}/{field}"] = array
+    arrays["described"] = np.array(json.dumps(described))
+    return arrays
+
+
+def _store_name(key: tuple[str, tuple[int, ...], np.dtype]) -> str:
+    name, shape, dtype = key
+    return f"{name} {list(shape)} {dtype.name}"
+
+
+def _json(description: messages.TableDescription) -> dict[str, Any]:
+    fields = {name: [list(spec.shape), spec.dtype.name] for name, spec in description.fields.items()}
+    return description._asdict() | {"fields": fields}
+
+
+def _description(stored: dict[str, Any]) -> messages.TableDescription:
+    fields = {
+        name: base.ColumnSpec(tuple(shape), np.dtype(dtype))
+        for name, (shape, dtype) in stored["fields"].items()
+    }
+    return messages.TableDescription(**(stored | {"fields": fields}))

@@ -1,0 +1,5 @@
+"""Replay on Reverb. Nothing here imports Reverb before a server or a client is made."""
+
+from minerva_acme.replay.reverb.store import ReverbClient, ReverbServer
+
+__all__ = ["ReverbClient", "ReverbServer"]

@@ -1,0 +1,110 @@
+"""A connection to a Reverb server on which nothing waits for ever.
+
+Reverb's own calls ignore Ctrl-C while they wait and most of them wait without limit: for a server that
+is gone as for one that is busy. Here every wait is cut into slices and has an end.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from minerva_acme.replay import base, messages
+from minerva_acme.replay.reverb import loader, wire_format
+
+T = TypeVar("T")
+
+SLICE_SECONDS = 0.5  # how long Ctrl-C may go unheard
+
+_PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+_BYPASS_VARIABLE = "no_grpc_proxy"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class ReverbConnection:
+    """Reverb's own client of one server, with limits to its waits."""
+
+    def __init__(self, address: str, answer_seconds: float) -> None:
+        """Args: address: `host:port`. answer_seconds: how long the server may be silent."""
+        if answer_seconds <= 0:
+            raise ValueError(f"`answer_seconds` must be > 0, got {answer_seconds}.")
+        _bypass_proxy(address)
+        self.address = address
+        self.answer_seconds = answer_seconds
+        self.pybind = loader.load()
+        self.client: Any = self.pybind.Client(address)
+
+    def tables(self, timeout_seconds: float | None = None) -> dict[str, messages.TableDescription]:
+        """Asks the server for its tables.
+
+        Raises:
+            ReplayTimeout: it did not answer in time.
+        """
+        deadline = time.monotonic() + (timeout_seconds or self.answer_seconds)
+        while True:
+            try:
+                # Whole seconds; 0 would be no limit.
+                encoded = self.client.ServerInfo(1)
+            except RuntimeError as error:
+                if time.monotonic() >= deadline:
+                    raise base.ReplayTimeout(self._silence()) from error
+                time.sleep(0.05)  # The error may have come at once.
+                continue
+            descriptions = map(wire_format.decode_table_info, encoded)
+            return {description.name: description for description in descriptions}
+
+    def table(self, name: str, timeout_seconds: float | None = None) -> messages.TableDescription:
+        """Asks the server for one table.
+
+        Raises:
+            ReplayTimeout: it did not answer in time.
+            ReplayError: there is no such table.
+        """
+        tables = self.tables(timeout_seconds)
+        if name not in tables:
+            raise base.ReplayError(messages.unknown_table(name, f"at {self.address}", tables))
+        return tables[name]
+
+    def call(self, function: Callable[[], T], timeout_seconds: float | None = None) -> T:
+        """Calls what blocks in C++ so that Ctrl-C is heard and, with a limit, the wait ends.
+
+        Raises:
+            ReplayTimeout: it took longer; the call itself stays behind in a daemon thread.
+        """
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def target() -> None:
+            try:
+                results.append(function())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=target, name="reverb-call", daemon=True)
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        thread.start()
+        while thread.is_alive():
+            thread.join(SLICE_SECONDS)
+            if deadline is not None and time.monotonic() >= deadline and thread.is_alive():
+                raise base.ReplayTimeout(self._silence())
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def _silence(self) -> str:
+        proxies = [name for name in _PROXY_VARIABLES if os.environ.get(name)]
+        hint = f", and that no_proxy covers it (${proxies[0]} is set)" if proxies else ""
+        return (
+            f"The replay server at {self.address} does not answer. "
+            f"Check that it runs and can be reached{hint}."
+        )
+
+
+def _bypass_proxy(address: str) -> None:
+    """Keeps connections to this machine away from a proxy, through which they would hang."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host in _LOOPBACK and any(os.environ.get(name) for name in _PROXY_VARIABLES):
+        bypassed = os.environ.get(_BYPASS_VARIABLE) or os.environ.get("no_proxy") or ""
+        hosts = [*filter(None, bypassed.split(",")), *(name for name in _LOOPBACK if name not in bypassed)]
+        os.environ[_BYPASS_VARIABLE] = ",".join(hosts)

@@ -1,0 +1,220 @@
+"""Replay on Reverb: the server that holds the tables and the client that reaches them."""
+
+import logging
+import pathlib
+import time
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from minerva_acme.replay import base, messages
+from minerva_acme.replay.memory import checkpoint
+from minerva_acme.replay.reverb import loader, log, ports, wire_format
+from minerva_acme.replay.reverb.connection import ReverbConnection
+from minerva_acme.replay.reverb.sampler import ReverbSampler
+from minerva_acme.replay.reverb.writer import ReverbWriter
+
+_logger = logging.getLogger(__name__)
+
+# Longer than gRPC waits before it tries an address again where an earlier server was.
+_START_SECONDS = 40.0
+
+_DONE_FILE = "DONE"  # Reverb writes it last
+
+
+class ReverbServer(base.ReplayServer):
+    """Holds tables in this process.
+
+    Reverb listens on every network interface, without authentication. Unless `public` is set, the
+    socket is bound to the loopback device right after the start, so that only this machine reaches it.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[base.TableConfig],
+        port: int | None = None,
+        checkpoint_directory: str | None = None,
+        restore_from: str | None = None,
+        public: bool = False,
+    ) -> None:
+        """Starts the server.
+
+        Args:
+            tables: the tables to hold.
+            port: where to listen; None for a free port.
+            checkpoint_directory: where `ReplayClient.checkpoint` writes, each server into a folder of
+                its own, of which it keeps the newest checkpoint; None for the folder that
+                `restore_from` lies in or, without one, for no checkpoints.
+            restore_from: a checkpoint to begin with, as `ReplayClient.checkpoint` returned it; None
+                to begin empty, whatever lies in `checkpoint_directory`.
+            public: whether other machines can connect.
+
+        Raises:
+            ReplayError: the port is in use, or the checkpoint is missing, unfinished or of other tables.
+        """
+        messages.check_names(tables)
+        if port is None:
+            port = ports.free_port()
+        else:
+            ports.check_free(port)
+        pybind = loader.load()
+        reverb_tables = [_make_table(pybind, table) for table in tables]
+        checkpoint = None
+        if restore_from is not None:
+            checkpoint = pathlib.Path(restore_from).resolve()
+            _check_checkpoint(
+                checkpoint, [wire_format.decode_table_info(table.info()) for table in reverb_tables]
+            )
+        # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
+        # one, and Reverb makes it when it writes the first checkpoint.
+        folder = checkpoint_directory or (checkpoint and checkpoint.parent)
+        with log.quiet():
+            checkpointer = folder and pybind.create_default_checkpointer(
+                str(pathlib.Path(folder).resolve() / f"server-{time.time_ns()}"),
+                "",
+                str(checkpoint) if checkpoint else None,
+            )
+            self._server: Any = pybind.Server(reverb_tables, port, checkpointer)
+        self._port = port
+        try:
+            if not public and not ports.keep_to_this_machine(port):
+                _logger.warning(
+                    "other machines can reach port %d, without authentication; close it by a firewall", port
+                )
+            with ReverbClient(self.address, answer_seconds=_START_SECONDS) as client:
+                for table in tables:
+                    info = client.table_info(table.name)
+                    if checkpoint is not None:
+                        _logger.info("restored table '%s' with %d items", table.name, info.size)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self._port}"
+
+    def client(self, timeout_seconds: float = base.TIMEOUT_SECONDS) -> "ReverbClient":
+        """Returns a client, see `ReplayServer.client`; it reads the tables without the network."""
+        return ReverbClient(self.address, timeout_seconds)
+
+    def close(self) -> None:
+        if self._server is not None:
+            with log.quiet():
+                self._server.Stop()
+                self._server = None
+
+
+class ReverbClient(base.ReplayClient):
+    """Reads and writes the tables of a `ReverbServer`, in this process or another."""
+
+    def __init__(
+        self, address: str, timeout_seconds: float = base.TIMEOUT_SECONDS, answer_seconds: float = 10.0
+    ) -> None:
+        """Makes a client; the server is first asked when something is needed of it.
+
+        Args:
+            address: `host:port`.
+            timeout_seconds: how long a rate limiter, or a server that is away, may hold a writer back.
+            answer_seconds: how long a server may be silent before it counts as gone.
+        """
+        base.check_timeout(timeout_seconds)
+        self._connection = ReverbConnection(address, answer_seconds)
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return self._connection.address
+
+    def writer(self, max_window: int) -> ReverbWriter:
+        return ReverbWriter(self._connection, max_window, self._timeout_seconds)
+
+    def sampler(self, table: str, exact: bool | None = None, report_seconds: float = 10.0) -> ReverbSampler:
+        """Returns a sampler of one table.
+
+        Args:
+            table: the table's name.
+            exact: whether to take no more items from the server than were asked for; otherwise some
+                are fetched ahead, which is faster. None: exact where it matters, that is where the
+                order is fixed or an item can be sampled a limited number of times only.
+            report_seconds: how often the log says what a wait is for.
+        """
+        return ReverbSampler(self._connection, table, exact, report_seconds)
+
+    def check_table(self, config: base.TableConfig) -> None:
+        table = _make_table(self._connection.pybind, config)
+        expected = wire_format.decode_table_info(table.info())
+        messages.check_same(f"at {self.address}", self._connection.table(config.name), expected)
+
+    def table_info(self, table: str) -> base.TableInfo:
+        return self._connection.table(table).info()
+
+    def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
+        messages.check_priorities(keys, priorities)
+        updates = list(zip(keys.tolist(), priorities.tolist(), strict=True))
+        connection = self._connection
+        try:
+            connection.call(
+                lambda: connection.client.MutatePriorities(table, updates, []), connection.answer_seconds
+            )
+        except (RuntimeError, ValueError) as error:
+            connection.table(table)  # Says itself that there is no such table, or no server.
+            raise base.ReplayError(f"Table '{table}' did not take the priorities: {error}") from error
+
+    def checkpoint(self) -> str:
+        self._connection.tables()
+        try:
+            with log.quiet():
+                return str(self._connection.call(self._connection.client.Checkpoint))
+        except (RuntimeError, ValueError) as error:
+            reason = messages.NO_DIRECTORY if "no Checkpointer" in str(error) else str(error)
+            raise base.ReplayError(messages.no_checkpoint(f"at {self.address}", reason)) from error
+
+    def close(self) -> None:
+        """Does nothing yet: writers and samplers hold what they need, and close by themselves."""
+
+
+def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:
+    return pybind.Table(
+        name=config.name,
+        sampler=_make_selector(pybind, config.sampler),
+        remover=_make_selector(pybind, config.remover),
+        max_size=config.max_size,
+        max_times_sampled=config.max_times_sampled,
+        rate_limiter=_make_rate_limiter(pybind, config.rate_limiter),
+        extensions=[],
+        signature=wire_format.encode_signature(config.signature),
+    )
+
+
+def _make_selector(pybind: ModuleType, selector: base.Selector) -> Any:
+    match selector:
+        case base.Uniform():
+            return pybind.UniformSelector()
+        case base.Fifo():
+            return pybind.FifoSelector()
+        case base.Lifo():
+            return pybind.LifoSelector()
+        case base.Prioritized(exponent):
+            return pybind.PrioritizedSelector(exponent)
+
+
+def _make_rate_limiter(pybind: ModuleType, limiter: base.RateLimiter) -> Any:
+    return pybind.RateLimiter(*messages.limits(limiter))
+
+
+def _check_checkpoint(path: pathlib.Path, expected: list[messages.TableDescription]) -> None:
+    """Reverb would begin empty, or with the checkpoint's own settings, without a word."""
+    if not (path / _DONE_FILE).is_file():
+        is_memorys = (path / checkpoint.FILE).exists()
+        other = messages.other_backend("in memory", "memory") if is_memorys else ""
+        raise base.ReplayError(messages.unfinished_checkpoint(path, _DONE_FILE) + other)
+    messages.check_checkpoint(path, wire_format.read_checkpoint(path), expected)

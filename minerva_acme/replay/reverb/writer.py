@@ -1,0 +1,261 @@
+"""Writing into Reverb, at the level of its C++ writer."""
+
+import collections
+import logging
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minerva_acme.replay import base, messages
+from minerva_acme.replay.reverb.connection import SLICE_SECONDS, ReverbConnection
+
+_logger = logging.getLogger(__name__)
+
+# Rows of a column travel and are stored in chunks, and an item is sent once its last chunk is full. A
+# whole window in a chunk is cheapest to sample; more than this would leave too many items waiting,
+# about which Reverb complains on stderr from 50 on.
+_MAX_CHUNK_ROWS = 16
+_CLOSE_SECONDS = 0.4
+
+
+class ReverbWriter(base.Writer):
+    """Appends rows and creates items; at most a few dozen of them are on their way at any time.
+
+    Reverb's writer gets them in bursts, a chunk's worth of rows at a time: no item can be sent before
+    its last chunk is full, and one call in a burst costs a third of one between other work.
+    """
+
+    def __init__(self, connection: ReverbConnection, max_window: int, timeout_seconds: float) -> None:
+        """See `ReverbClient`. Raises: ReplayTimeout: the server does not answer."""
+        if max_window < 1:
+            raise ValueError(f"`max_window` must be >= 1 row, got {max_window}.")
+        self._connection = connection
+        self._max_window = max_window
+        self._timeout_seconds = timeout_seconds
+        self._chunk_rows = min(max_window, _MAX_CHUNK_ROWS)
+        self._tables = connection.tables()  # Making a writer fetches them too, but waits for ever.
+        options = connection.pybind.ConstantChunkerOptions(self._chunk_rows, max_window)
+        writer = connection.call(
+            lambda: connection.client.NewTrajectoryWriter(options, True), connection.answer_seconds
+        )
+        self._staged = _Staged(writer, max_window)
+        self._columns: dict[str, _Column] = {}
+        self._fitting: set[tuple[object, ...]] = set()  # items that fit their tables: see `_check_item`
+        # Fewer would force chunks out before they are full.
+        self._max_pending = 2 * self._chunk_rows
+        # Left to itself, Reverb's writer waits for ever for its items to be taken, even when the
+        # interpreter exits: a writer that nobody closed is closed then.
+        self._finalizer = weakref.finalize(self, _close, self._staged)
+
+    def append(self, rows: Mapping[str, np.ndarray]) -> None:
+        staged = self._open()
+        columns = self._columns
+        for name, row in rows.items():
+            column = columns.get(name)
+            if column is not None and (row.shape != column.shape or row.dtype != column.dtype):
+                raise base.ReplayError(
+                    messages.changed_row(name, column.spec, base.ColumnSpec(tuple(row.shape), row.dtype))
+                )
+        for name, row in rows.items():
+            if name not in columns:
+                columns[name] = _Column(tuple(row.shape), row.dtype)
+            columns[name].num_rows += 1
+        # Copied: the caller may write into its arrays.
+        staged.add_row({name: row.copy() for name, row in rows.items()})
+        if staged.num_rows >= 2 * self._chunk_rows:
+            self._write()
+
+    def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
+        messages.check_priority(priority)
+        staged = self._open()
+        self._check_item(table, fields)
+        # Reverb knows an item's fields by their order alone: that of their sorted names.
+        staged.add_item(_Item(table, priority, [fields[name] for name in sorted(fields)]))
+        if staged.num_rows >= self._chunk_rows:
+            self._write()
+            self._wait_for_pending(self._max_pending)
+
+    def flush(self) -> None:
+        self._open()
+        self._write()
+        self._wait_for_pending(0)
+
+    def end_episode(self) -> None:
+        self.flush()
+        self._in_slices(lambda milliseconds: self._open().writer.EndEpisode(True, milliseconds))
+        self._staged.begin_episode()
+        for column in self._columns.values():
+            column.num_rows = 0
+
+    def close(self) -> None:
+        self._finalizer()
+
+    def _open(self) -> "_Staged":
+        if not self._finalizer.alive:
+            raise base.ReplayError(messages.WRITER_CLOSED)
+        return self._staged
+
+    def _write(self) -> None:
+        """Hands over what is staged."""
+        try:
+            self._staged.write()
+        except (ValueError, RuntimeError) as error:
+            raise base.ReplayError(
+                f"Reverb at {self._connection.address} did not take rows or an item: {error}"
+            ) from error
+
+    def _check_item(self, table: str, fields: Mapping[str, base.Window]) -> None:
+        """Raises: ReplayError: rows are out of reach, or the item does not fit the table."""
+        for name, window in fields.items():
+            column = self._columns.get(window.column)
+            if column is None:
+                raise base.ReplayError(messages.unknown_column(name, window.column, self._columns))
+            first = max(0, column.num_rows - self._max_window)
+            if window.start < first or window.length < 1 or window.start + window.length > column.num_rows:
+                raise base.ReplayError(messages.out_of_reach(name, window, first, column.num_rows))
+        # The rows of a column are all alike, so items of the same windows' lengths fit alike.
+        kind = (table, *((name, window.column, window.length) for name, window in fields.items()))
+        if kind in self._fitting:
+            return
+        found = {
+            name: base.ColumnSpec((window.length, *self._columns[window.column].shape), column.dtype)
+            for name, window in fields.items()
+            for column in [self._columns[window.column]]
+        }
+        known = self._tables.get(table)
+        if known is None or messages.misfit(table, known.fields, found) is not None:
+            # By what the server says now of its table.
+            self._tables[table] = self._connection.table(table)
+            reason = messages.misfit(table, self._tables[table].fields, found)
+            if reason is not None:
+                raise base.ReplayError(reason)
+        self._fitting.add(kind)
+
+    def _wait_for_pending(self, max_pending: int) -> None:
+        self._in_slices(lambda milliseconds: self._open().writer.Flush(max_pending, milliseconds))
+        self._staged.at_most_unsent(max_pending)
+
+    def _in_slices(self, call: Any) -> None:
+        """Repeats a call with a time limit until it succeeds or the writer's own limit is over."""
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            # A limit of 0 would be none.
+            left = max(0.001, min(SLICE_SECONDS, deadline - time.monotonic()))
+            try:
+                call(max(1, round(1000 * left)))
+                return
+            except RuntimeError as error:
+                if "Timeout exceeded" not in str(error):
+                    raise base.ReplayError(
+                        f"Writing to {self._connection.address} failed: {error}"
+                    ) from error
+                if time.monotonic() >= deadline:
+                    raise base.ReplayTimeout(self._explain_wait()) from None
+
+    def _explain_wait(self) -> str:
+        tables = self._connection.tables(timeout_seconds=1.0)  # Says itself that nobody answers.
+        for name in sorted(self._staged.unsent_tables & tables.keys()):
+            table = tables[name]
+            if not table.allows_inserting():
+                return messages.inserting_waits(table)
+        return (
+            f"The replay server at {self._connection.address} answers, but did not take "
+            f"up to {self._staged.num_unsent} items within {self._timeout_seconds:g} s. See what slows it "
+            "down."
+        )
+
+
+class _Column:
+    """What the rows of a column look like, and how many there are in this episode."""
+
+    __slots__ = ("dtype", "num_rows", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.num_rows = 0
+
+    @property
+    def spec(self) -> base.ColumnSpec:
+        return base.ColumnSpec(self.shape, self.dtype)
+
+
+class _Item(NamedTuple):
+    table: str
+    priority: float
+    windows: list[base.Window]  # in the order of the fields' names
+
+
+class _Staged:
+    """Rows and items in the order they came, on their way into Reverb's writer."""
+
+    def __init__(self, writer: Any, max_window: int) -> None:
+        self.writer = writer
+        self.num_rows = 0  # staged
+        self.num_unsent = 0  # items at most that the server has not got, staged ones included
+        self.unsent_tables: set[str] = set()
+        self._max_window = max_window
+        self._queue: collections.deque[dict[str, np.ndarray] | _Item] = collections.deque()
+        self._references: dict[str, collections.deque[Any]] = {}  # to a column's newest written rows
+        self._num_written: collections.Counter[str] = collections.Counter()
+
+    def add_row(self, row: dict[str, np.ndarray]) -> None:
+        self._queue.append(row)
+        self.num_rows += 1
+
+    def add_item(self, item: _Item) -> None:
+        self._queue.append(item)
+        self.num_unsent += 1
+        self.unsent_tables.add(item.table)
+
+    def write(self) -> None:
+        """Hands everything to Reverb's writer. What that refuses is dropped, with its error."""
+        queue = self._queue
+        while queue:
+            entry = queue.popleft()
+            if isinstance(entry, _Item):
+                windows = [self._window(window) for window in entry.windows]
+                self.writer.CreateItem(entry.table, entry.priority, windows, [False] * len(windows))
+            else:
+                self.num_rows -= 1
+                self._write_row(entry)
+
+    def at_most_unsent(self, num_items: int) -> None:
+        """Notes that the server has all but so many."""
+        self.num_unsent = min(self.num_unsent, num_items)
+        if not self.num_unsent:
+            self.unsent_tables.clear()
+
+    def begin_episode(self) -> None:
+        """Forgets the rows: windows count from 0 again."""
+        self._num_written.clear()
+        for references in self._references.values():
+            references.clear()
+
+    def _write_row(self, row: dict[str, np.ndarray]) -> None:
+        for name in row:
+            if name not in self._references:
+                self._references[name] = collections.deque(maxlen=self._max_window)
+        new = self.writer.Append([row.get(name) for name in self._references])
+        for (name, references), reference in zip(self._references.items(), new, strict=True):
+            if reference is not None:
+                references.append(reference)
+                self._num_written[name] += 1
+
+    def _window(self, window: base.Window) -> list[Any]:
+        references = self._references[window.column]
+        start = window.start - (self._num_written[window.column] - len(references))
+        return list(references)[start : start + window.length]
+
+
+def _close(staged: _Staged) -> None:
+    if staged.num_unsent:
+        try:
+            staged.write()
+            staged.writer.Flush(0, round(1000 * _CLOSE_SECONDS))
+        except (ValueError, RuntimeError):
+            _logger.warning("%s", messages.items_lost(staged.num_unsent, staged.unsent_tables))
+    staged.writer.Close()

@@ -1,0 +1,621 @@
+import dataclasses
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import tree
+
+from minerva_acme import counting, cuda_graphs, losses, specs, testing, types
+from minerva_acme.agents import mpo
+from minerva_acme.agents.mpo import learner as mpo_learner
+from minerva_acme.agents.mpo import targets
+
+SMALL = mpo.MPOConfig(
+    policy_layer_sizes=(16, 16), critic_layer_sizes=(16, 16), batch_size=4, num_samples=6, min_replay_size=1
+)
+
+
+class Sample(NamedTuple):
+    data: types.Trajectory
+
+
+def make_trajectory(batch_size=4, length=5, seed=0, **overrides):
+    """A batch of random sequences for `spec`."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(batch_size, *shape, generator=generator)
+
+    raw_action = normal(length, 2)
+    fields = {
+        "observation": normal(length + 1, 3),
+        "action": raw_action.clamp(-1.0, 1.0),
+        "reward": normal(length),
+        "discount": torch.ones(batch_size, length),
+        "mask": torch.ones(batch_size, length),
+        "extras": mpo.BehaviourExtras(log_prob=normal(length) - 2.0, raw_action=raw_action),
+    }
+    return types.Trajectory(**{**fields, **overrides})
+
+
+@pytest.fixture
+def trajectories():
+    """An endless iterator of different batches."""
+    return (Sample(make_trajectory(seed=seed)) for seed in itertools.count())
+
+
+class Rows:
+    """A logger that keeps what it is given."""
+
+    def __init__(self):
+        self.rows = []
+
+    def write(self, values):
+        self.rows.append(dict(values))
+
+
+def make_learner(spec, dataset, config=SMALL, critic_target=None, seed=0, **overrides):
+    rows = Rows()
+    generator = torch.Generator().manual_seed(seed)
+    learner = mpo.MPOLearner(
+        **{
+            "networks": mpo.make_networks(spec, config, generator),
+            "duals": losses.MPODuals(
+                num_dimensions=2 if config.per_dimension_constraint else 1,
+                init_log_temperature=config.init_log_temperature,
+                init_log_alpha_mean=config.init_log_alpha_mean,
+                init_log_alpha_stddev=config.init_log_alpha_stddev,
+                action_penalty=config.action_penalty,
+            ),
+            "dataset": dataset,
+            "critic_target": critic_target or targets.retrace(lambda_=0.95, num_actions=3),
+            "config": config,
+            "action_spec": spec.actions,
+            "counter": counting.Counter(),
+            "logger": rows,
+            "generator": generator,
+            "device": torch.device("cpu"),
+            **overrides,
+        }
+    )
+    return learner, rows
+
+
+def states_equal(one, other):
+    tree.assert_same_structure(one, other)
+    return all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+        for a, b in zip(tree.flatten(one), tree.flatten(other), strict=True)
+    )
+
+
+def repeat(trajectory):
+    while True:
+        yield Sample(data=trajectory)
+
+
+def test_a_step_reports_every_diagnostic(spec, trajectories):
+    learner, rows = make_learner(spec, trajectories)
+    learner.step()
+    assert set(rows.rows[0]) == {
+        "steps",
+        "walltime",
+        "skipped_batches",
+        *(f"loss/{name}" for name in ("q", "policy", "temperature", "alpha_mean", "alpha_stddev")),
+        *(f"kl/{name}" for name in ("q_rel", "mean_rel", "stddev_rel")),
+        "temperature",
+        "alpha/mean",
+        "alpha/stddev",
+        "q/min",
+        "q/max",
+        "policy/stddev_min",
+        "policy/stddev_max",
+        "policy/entropy_weights",
+        "policy/clipped_actions",
+        "grad_norm/policy",
+        "grad_norm/critic",
+    }
+    assert all(np.isfinite(float(value)) for value in rows.rows[0].values())
+
+
+@pytest.mark.parametrize("name", ["retrace", "n_step", "one_step"])
+def test_the_critic_fits_each_kind_of_target(spec, name):
+    target = {
+        "retrace": targets.retrace(lambda_=0.95, num_actions=3),
+        "n_step": targets.n_step(num_actions=3),
+        "one_step": targets.one_step(num_actions=3),
+    }[name]
+    config = dataclasses.replace(SMALL, critic_learning_rate=1e-2, discount=0.0)
+    learner, rows = make_learner(spec, repeat(make_trajectory()), config, target)
+    for _ in range(200):
+        learner.step()
+    assert rows.rows[-1]["loss/q"] < 0.01 * rows.rows[0]["loss/q"]
+
+
+@pytest.mark.parametrize("loss_steps", ["first", "all"])
+@pytest.mark.parametrize("name", ["retrace", "n_step", "one_step"])
+def test_what_stands_in_padding_changes_nothing(spec, name, loss_steps):
+    target = {
+        "retrace": targets.retrace(lambda_=0.95, num_actions=3),
+        "n_step": targets.n_step(num_actions=3),
+        "one_step": targets.one_step(num_actions=3),
+    }[name]
+    clean = make_trajectory()
+    mask = torch.ones(4, 5)
+    mask[0, 2:] = 0.0
+    mask[1, 4:] = 0.0
+
+    def spoilt(leaf):
+        leaf = leaf.clone()
+        leaf[mask == 0] = 1e6
+        return leaf
+
+    clean = clean._replace(mask=mask)
+    dirty = clean._replace(
+        action=spoilt(clean.action),
+        reward=spoilt(clean.reward),
+        discount=spoilt(clean.discount),
+        extras=tree.map_structure(spoilt, clean.extras),
+    )
+    states = []
+    for trajectory in (clean, dirty):
+        config = dataclasses.replace(SMALL, critic_loss_steps=loss_steps)
+        learner, rows = make_learner(spec, repeat(trajectory), config, target)
+        for _ in range(3):
+            learner.step()
+        states.append(learner.save())
+        assert rows.rows[-1]["skipped_batches"] == 0
+    assert states_equal(*states)
+
+
+@pytest.mark.parametrize("name", ["retrace", "n_step", "one_step"])
+def test_a_time_limit_is_valued_as_if_the_episode_went_on(spec, name):
+    """One state, reward 1, cut after one step: worth r / (1 - gamma) = 2, not 1; a terminal is worth 1."""
+    target = {
+        "retrace": targets.retrace(lambda_=0.95, num_actions=3),
+        "n_step": targets.n_step(num_actions=3),
+        "one_step": targets.one_step(num_actions=3),
+    }[name]
+    config = dataclasses.replace(
+        SMALL,
+        discount=0.5,
+        critic_learning_rate=1e-2,
+        target_critic_update_period=10,
+        policy_learning_rate=1e-6,
+    )
+    values = []
+    for discount_at_the_end in (1.0, 0.0):
+        mask = torch.zeros(4, 5)
+        mask[:, 0] = 1.0
+        trajectory = make_trajectory(
+            observation=torch.ones(4, 6, 3),
+            reward=mask.clone(),
+            discount=mask * discount_at_the_end,
+            mask=mask,
+        )
+        learner, _ = make_learner(spec, repeat(trajectory), config, target)
+        for _ in range(400):
+            learner.step()
+        critic = learner._target.critic
+        values.append(critic(torch.ones(4, 3), trajectory.action[:, 0]).mean().item())
+    np.testing.assert_allclose(values, [2.0, 1.0], atol=0.1)
+
+
+def test_saving_and_restoring_continues_exactly(spec):
+    def batches(first):
+        for seed in range(first, 100):
+            yield Sample(data=make_trajectory(seed=seed))
+
+    config = dataclasses.replace(SMALL, target_policy_update_period=3, action_penalty=True)
+    straight, _ = make_learner(spec, batches(0), config)
+    for _ in range(10):
+        straight.step()
+
+    first, _ = make_learner(spec, batches(0), config)
+    for _ in range(5):
+        first.step()
+    state = first.save()
+    first.step()  # A saved state is a copy: later steps leave it as it is.
+    resumed, _ = make_learner(spec, batches(5), config, seed=99)
+    resumed.restore(state)
+    for _ in range(5):
+        resumed.step()
+    assert states_equal(resumed.save(), straight.save())
+
+
+def test_a_state_loads_without_executing_code(spec, trajectories, tmp_path):
+    learner, _ = make_learner(spec, trajectories)
+    learner.step()
+    torch.save(learner.save(), tmp_path / "state.pt")
+    loaded = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert states_equal(loaded, learner.save())
+
+
+def test_targets_are_copied_every_period(spec, trajectories):
+    config = dataclasses.replace(SMALL, target_policy_update_period=2, target_critic_update_period=3)
+    learner, _ = make_learner(spec, trajectories, config)
+    changed = {"target_policy": [], "target_critic": []}
+    for _ in range(7):
+        before = learner.get_variables(list(changed))
+        learner.step()
+        after = learner.get_variables(list(changed))
+        for name, old, new in zip(changed, before, after, strict=True):
+            changed[name].append(any((old[key] != new[key]).any() for key in old))
+    # The copy before the very first step is of equal networks.
+    assert changed["target_policy"] == [False, False, True, False, True, False, True]
+    assert changed["target_critic"] == [False, False, False, True, False, False, True]
+
+
+def test_unknown_variables_are_named(spec, trajectories):
+    learner, _ = make_learner(spec, trajectories)
+    with pytest.raises(KeyError, match=r"Unknown variables \['actor'\]; there are .*target_policy"):
+        learner.get_variables(["policy", "actor"])
+
+
+def test_variables_are_copies_with_a_growing_version(spec, trajectories):
+    learner, _ = make_learner(spec, trajectories)
+    first = learner.poll_variables(["policy"])
+    kept = tree.map_structure(np.copy, first.values)
+    assert learner.poll_variables(["policy"], newer_than=first.version) is None
+    learner.step()
+    second = learner.poll_variables(["policy"], newer_than=first.version)
+    assert second.version > first.version
+    tree.map_structure(np.testing.assert_array_equal, first.values, kept)
+    assert any((a != b).any() for a, b in zip(*map(tree.flatten, (first.values, second.values)), strict=True))
+
+
+def test_non_finite_batches_are_counted_skipped_and_finally_an_error(spec, caplog):
+    bad = make_trajectory(reward=torch.full((4, 5), float("nan")))
+    config = dataclasses.replace(SMALL, max_skipped_batches=2)
+    learner, rows = make_learner(spec, repeat(bad), config)
+    before = learner.save()["modules"]
+    learner.step()
+    learner.step()
+    assert [row["skipped_batches"] for row in rows.rows] == [1, 2]
+    assert "the critic targets are not finite" in caplog.text
+    assert states_equal(learner.save()["modules"], before)
+    with pytest.raises(FloatingPointError, match="3 learner steps in a row .*Training has diverged"):
+        learner.step()
+
+
+def test_a_finite_batch_ends_a_row_of_skipped_ones(spec):
+    bad = make_trajectory(reward=torch.full((4, 5), float("inf")))
+
+    def alternating():
+        while True:
+            yield Sample(data=bad)
+            yield Sample(data=make_trajectory())
+
+    learner, rows = make_learner(spec, alternating(), dataclasses.replace(SMALL, max_skipped_batches=1))
+    for _ in range(6):
+        learner.step()
+    assert rows.rows[-1]["skipped_batches"] == 3
+
+
+def test_m_steps_share_the_learning_rate(spec):
+    config = dataclasses.replace(SMALL, m_steps=4, policy_learning_rate=1e-3)
+    generator = torch.Generator().manual_seed(0)
+    networks = mpo.make_networks(spec, config, generator)
+    duals = losses.MPODuals(
+        num_dimensions=2,
+        init_log_temperature=1.0,
+        init_log_alpha_mean=1.0,
+        init_log_alpha_stddev=1.0,
+        action_penalty=False,
+    )
+    optimizers = mpo_learner.make_optimizers(networks, duals, config)
+    assert optimizers.policy.param_groups[0]["lr"] == pytest.approx(2.5e-4)
+    sgd = mpo_learner.make_optimizers(networks, duals, dataclasses.replace(config, optimizer="sgd"))
+    assert isinstance(sgd.policy, torch.optim.SGD)
+    assert sgd.policy.param_groups[0]["momentum"] == 0.9
+
+
+@pytest.mark.parametrize(
+    "overrides", [{"per_dimension_constraint": False}, {"action_penalty": True}, {"m_steps": 3}]
+)
+def test_options_of_the_policy_update_train(spec, overrides):
+    config = dataclasses.replace(SMALL, **overrides)
+    learner, rows = make_learner(spec, repeat(make_trajectory()), config)
+    for _ in range(5):
+        learner.step()
+    assert rows.rows[-1]["skipped_batches"] == 0
+    assert all(np.isfinite(float(value)) for value in rows.rows[-1].values())
+    assert ("penalty_temperature" in rows.rows[-1]) == config.action_penalty
+
+
+def test_the_policy_moves_towards_the_better_action(spec):
+    """Reward is the action's first dimension: its mean must rise, the KL staying near its bound."""
+
+    def batches():
+        seed = 0
+        while True:
+            trajectory = make_trajectory(batch_size=64, length=1, seed=seed)
+            reward = trajectory.action[:, :, 0]
+            yield Sample(data=trajectory._replace(reward=reward))
+            seed += 1
+
+    config = dataclasses.replace(
+        SMALL,
+        discount=0.0,
+        critic_learning_rate=3e-3,
+        policy_learning_rate=3e-3,
+        epsilon_mean=0.05,
+        init_log_temperature=0.0,
+        init_log_alpha_mean=0.0,
+        target_policy_update_period=10,
+        target_critic_update_period=10,
+    )
+    learner, rows = make_learner(spec, batches(), config, targets.one_step(num_actions=1))
+    observation = torch.randn(32, 3, generator=torch.Generator().manual_seed(5))
+    before = learner._online.policy(observation).mean.mean(dim=0)
+    for _ in range(400):
+        learner.step()
+    after = learner._online.policy(observation).mean.mean(dim=0)
+    assert after[0] > before[0] + 0.5
+    assert np.mean([float(row["kl/mean_rel"]) for row in rows.rows[200:]]) < 3.0
+
+
+def test_a_seed_reproduces_training(spec):
+    states = []
+    for _ in range(2):
+        learner, _ = make_learner(spec, repeat(make_trajectory()))
+        for _ in range(5):
+            learner.step()
+        states.append(learner.save())
+    assert states_equal(*states)
+
+
+@pytest.mark.parametrize("critic_loss_steps", ["first", "all"])
+@pytest.mark.usefixtures("threads_are_given_back")
+def test_more_threads_reproduce_training_and_change_it_by_rounding_alone(spec, critic_loss_steps):
+    config = dataclasses.replace(SMALL, critic_loss_steps=critic_loss_steps)
+    states = []
+    for num_threads in (1, 2, 2):
+        torch.set_num_threads(num_threads)
+        states.append(learned_state(spec, config)[0])
+        assert torch.get_num_threads() == num_threads
+    one, two, two_again = states
+    assert states_equal(two, two_again)
+    leaves = zip(tree.flatten(one["modules"]), tree.flatten(two["modules"]), strict=True)
+    for ours, theirs in leaves:
+        torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.usefixtures("threads_are_given_back")
+def test_networks_that_share_parameters_are_updated_one_after_the_other(spec, monkeypatch):
+    torch.set_num_threads(2)
+    together = []
+    monkeypatch.setattr(mpo_learner.parallel, "run_together", lambda *_: together.append(1) or ({}, {}))
+    learner, _ = make_learner(spec, repeat(make_trajectory()))
+    learner.step()
+    assert together == [1]
+    shared = mpo.make_networks(spec, SMALL, torch.Generator().manual_seed(0))
+    shared.critic.register_parameter("temperature", next(shared.policy.parameters()))
+    learner, _ = make_learner(spec, repeat(make_trajectory()), networks=shared)
+    learner.step()
+    assert together == [1]
+
+
+def test_a_branch_of_checks_fails_with_what_came_before_and_alone():
+    checks = mpo_learner.FiniteChecks(torch.device("cpu"))
+    checks.add("targets", torch.zeros(2))
+    one, other = checks.branch(), checks.branch()
+    one.add("gradients", torch.tensor(float("nan")))
+    other.add("losses", torch.tensor(1.0))
+    assert (checks.failed, one.failed, other.failed) == (0.0, 1.0, 0.0)
+    assert checks.names == ["targets", "gradients", "losses"]
+    assert checks.failures.tolist() == [0.0, 1.0, 0.0]
+    checks.add("more targets", torch.tensor(float("inf")))
+    assert checks.branch().failed == 1.0
+
+
+def test_discount_of_the_config_multiplies_the_environments(spec):
+    seen = []
+
+    def spy(trajectory, discount_t, policy, critic, generator):
+        seen.append(discount_t)
+        return torch.zeros_like(trajectory.reward)
+
+    discount = torch.tensor([[1.0, 1.0, 1.0, 1.0, 0.0]]).expand(4, 5)
+    learner, _ = make_learner(
+        spec, repeat(make_trajectory(discount=discount)), dataclasses.replace(SMALL, discount=0.9), spy
+    )
+    learner.step()
+    torch.testing.assert_close(seen[0], discount * 0.9)
+
+
+class TestContract(testing.LearnerConformance):
+    names = ("policy", "critic", "target_policy", "target_critic")
+
+    def make_learner(self):
+        environment_spec = specs.make_environment_spec(testing.FakeEnvironment())
+        learner, _ = make_learner(environment_spec, repeat(make_trajectory()))
+        return learner
+
+
+def learned_state(spec, config, num_steps=5):
+    batches = (Sample(make_trajectory(seed=seed)) for seed in itertools.count())
+    learner, rows = make_learner(spec, batches, config)
+    for _ in range(num_steps):
+        learner.step()
+    return learner.save(), rows.rows
+
+
+def test_bfloat16_targets_train_nearly_the_same_and_say_how_far_values_are_apart(spec):
+    config = dataclasses.replace(SMALL, target_critic_update_period=2, critic_learning_rate=1e-3)
+    exact, _ = learned_state(spec, config)
+    rounded, rows = learned_state(spec, dataclasses.replace(config, target_precision="bfloat16"))
+    differences = [
+        (exact["modules"]["critic"][name] - tensor).abs().max().item()
+        for name, tensor in rounded["modules"]["critic"].items()
+    ]
+    assert 0.0 < max(differences) < 1e-3  # five steps of 1e-3 each
+    assert all(0.0 < float(row["q/spread_rel"]) < 10.0 for row in rows)
+
+
+def test_bfloat16_targets_resume_exactly(spec):
+    config = dataclasses.replace(SMALL, target_precision="bfloat16", target_critic_update_period=100)
+    learner, _ = make_learner(spec, repeat(make_trajectory()), config)
+    other, _ = make_learner(spec, repeat(make_trajectory()), config, seed=9)
+    learner.step()
+    other.restore(learner.save())
+    learner.step()
+    other.step()
+    assert states_equal(learner.save(), other.save())
+
+
+def test_values_too_close_for_bfloat16_are_warned_of(spec, caplog):
+    config = dataclasses.replace(SMALL, target_precision="bfloat16")
+    networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(0))
+    torch.nn.init.constant_(networks.critic.head.bias, 1e4)
+    learner, _ = make_learner(spec, repeat(make_trajectory()), config, networks=networks)
+    learner.step()
+    learner.step()
+    assert caplog.text.count("too little for bfloat16") == 1
+    assert "Set `target_precision` to float32." in caplog.text
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_skipped_batch_leaves_no_trace_in_the_optimisers(spec, optimizer):
+    config = dataclasses.replace(SMALL, optimizer=optimizer)
+    good = [make_trajectory(seed=seed) for seed in range(3)]
+    bad = make_trajectory(reward=torch.full((4, 5), float("nan")))
+    states = []
+    for batches in ([bad, *good], [bad._replace(reward=torch.zeros(4, 5)), *good]):
+        learner, _ = make_learner(spec, iter([Sample(batch) for batch in batches]), config)
+        before = learner.save()
+        learner.step()
+        states.append((before, learner.save()))
+        for _ in good:
+            learner.step()
+        assert all(
+            bool(torch.isfinite(tensor).all())
+            for tensor in tree.flatten(learner.save()["modules"])
+            if isinstance(tensor, torch.Tensor)
+        )
+    (before, after_bad), (_, after_good) = states
+    assert states_equal(before["modules"], after_bad["modules"])
+    assert not states_equal(before["modules"], after_good["modules"])
+    for state in after_bad["optimizers"]:
+        tensors = [leaf for leaf in tree.flatten(state["state"]) if isinstance(leaf, torch.Tensor)]
+        assert all((tensor == 0.0).all() for tensor in tensors)
+
+
+def test_nothing_before_the_last_look_makes_the_host_wait_for_the_device(spec):
+    """No value is read until all is computed: what a CUDA graph, and a GPU's queue, need."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    events = []
+
+    class Spy(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if "_local_scalar_dense" in str(function) or "nonzero" in str(function):
+                events.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    learner, _ = make_learner(spec, repeat(make_trajectory()))
+    trajectory = make_trajectory()
+    with Spy():
+        metrics, _ = learner._compute(trajectory)
+        assert events == []
+        float(metrics["loss/q"])
+        assert events != []
+
+
+class Recalled(cuda_graphs.Captured):
+    """What a graph does to tensors, without a GPU: outputs are overwritten, inputs copied."""
+
+    def _warm_up(self, inputs):
+        return self._function(inputs)
+
+    def _record(self):
+        def replay():
+            outputs = self._function(self._inputs)
+            self._outputs = self._outputs or outputs
+            for ours, new in zip(tree.flatten(self._outputs), tree.flatten(outputs), strict=True):
+                ours.copy_(new.clone())
+
+        return replay
+
+
+def test_a_recorded_step_learns_skips_and_logs_as_an_eager_one(spec, caplog):
+    trajectories = [make_trajectory(seed=seed) for seed in range(25)]
+    bad = trajectories[12] = trajectories[12]._replace(reward=torch.full((4, 5), float("nan")))
+    eager, eager_rows = make_learner(spec, iter([Sample(batch) for batch in trajectories]))
+    graph, graph_rows = make_learner(spec, iter([Sample(batch) for batch in trajectories]))
+    graph._compute = Recalled(graph._compute, device=torch.device("cpu"), generators=[])
+    graph._read_period = 10
+    for _ in trajectories:
+        eager.step()
+        graph.step()
+    assert bad.reward.isnan().all()
+    assert states_equal(eager.save(), graph.save())
+    assert graph.save()["skipped"] == {"total": 1, "in_a_row": 0}
+    assert caplog.text.count("learner step 12 skipped: the critic targets are not finite") == 2
+    assert [row["steps"] for row in graph_rows.rows] == [10, 20]
+    for row in graph_rows.rows:
+        expected = eager_rows.rows[row["steps"] - 1]
+        assert row.keys() == expected.keys()
+        assert all(row[key] == expected[key] for key in row if key != "walltime")
+
+
+@pytest.mark.parametrize("last", [9, 19])
+def test_a_recorded_step_that_was_skipped_last_logs_no_numbers_of_others(spec, last):
+    trajectories = [make_trajectory(seed=seed) for seed in range(20)]
+    trajectories[last] = trajectories[last]._replace(reward=torch.full((4, 5), float("nan")))
+    learner, rows = make_learner(spec, iter([Sample(batch) for batch in trajectories]))
+    learner._compute = Recalled(learner._compute, device=torch.device("cpu"), generators=[])
+    learner._read_period = 10
+    for _ in trajectories:
+        learner.step()
+    assert ["loss/q" in row for row in rows.rows] == [last != 9, last != 19]
+
+
+def test_a_restored_learner_records_anew(spec):
+    learner, _ = make_learner(spec, repeat(make_trajectory()))
+    learner._compute = recorded = Recalled(learner._compute, device=torch.device("cpu"), generators=[])
+    for _ in range(5):
+        learner.step()
+    learner.restore(learner.save())
+    assert learner._compute is not recorded
+
+
+def test_a_graph_refuses_batches_of_another_size(spec):
+    learner, _ = make_learner(spec, repeat(make_trajectory()))
+    captured = Recalled(learner._compute, device=torch.device("cpu"), generators=[])
+    for _ in range(4):
+        captured(make_trajectory())
+    with pytest.raises(
+        ValueError, match=r"must keep the shapes.*\(4, 6, 3\).*got.*\(5, 6, 3\).*`cuda_graph`"
+    ):
+        captured(make_trajectory(batch_size=5))
+
+
+def test_a_graph_is_refused_on_a_cpu(spec):
+    with pytest.raises(ValueError, match="`cuda_graph` needs a CUDA device, got cpu. Leave it False."):
+        make_learner(spec, repeat(make_trajectory()), dataclasses.replace(SMALL, cuda_graph=True))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_cuda_graph_learns_what_eager_steps_learn(spec, precision):
+    device = torch.device("cuda")
+    states = []
+    for cuda_graph in (False, True):
+        config = dataclasses.replace(SMALL, cuda_graph=cuda_graph, target_precision=precision)
+        batches = [
+            Sample(tree.map_structure(lambda leaf: leaf.to(device), make_trajectory(seed=seed)))
+            for seed in range(20)
+        ]
+        generator = torch.Generator(device).manual_seed(0)
+        networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(0))
+        learner, _ = make_learner(
+            spec, iter(batches), config, networks=networks, generator=generator, device=device
+        )
+        for _ in batches:
+            learner.step()
+        states.append(learner.save()["modules"])
+    for ours, theirs in zip(*map(tree.flatten, states), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

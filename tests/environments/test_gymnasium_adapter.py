@@ -1,0 +1,230 @@
+import dm_env
+import gymnasium
+import numpy as np
+import pytest
+import tree
+from dm_env import specs
+from gymnasium import spaces
+
+from minerva_acme.environments import GymnasiumEnvironment
+
+
+class Tape(gymnasium.Env):
+    """Plays (observation, reward, terminated, truncated) from a list and remembers the actions."""
+
+    def __init__(self, tape=(), observation_space=None, action_space=None):
+        self.observation_space = observation_space or spaces.Box(-9, 9, (1,), np.float32)
+        self.action_space = action_space or spaces.Box(-1, 1, (1,), np.float32)
+        self.tape = list(tape)
+        self.actions = []
+        self.seeds = []
+        self.first = np.zeros(1, np.float32)
+        self.closed = False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        return self.first, {"episode": len(self.seeds)}
+
+    def step(self, action):
+        self.actions.append(action)
+        observation, reward, terminated, truncated = self.tape.pop(0)
+        return observation, reward, terminated, truncated, {"left": len(self.tape)}
+
+    def close(self):
+        self.closed = True
+
+
+def ends_with(terminated, truncated):
+    environment = GymnasiumEnvironment(
+        Tape([(np.float32([1]), 1, False, False), (np.float32([2]), 2, terminated, truncated)])
+    )
+    environment.reset()
+    return environment.step(np.zeros(1, np.float32)), environment.step(np.zeros(1, np.float32))
+
+
+def test_a_terminated_episode_ends_with_discount_zero():
+    middle, last = ends_with(terminated=True, truncated=False)
+    assert middle.mid() and (middle.reward, middle.discount) == (1.0, 1.0)
+    assert last.last() and (last.reward, last.discount) == (2.0, 0.0)
+
+
+def test_a_truncated_episode_ends_with_discount_one_and_its_true_last_observation():
+    _, last = ends_with(terminated=False, truncated=True)
+    assert last.last() and (last.reward, last.discount) == (2.0, 1.0)
+    np.testing.assert_array_equal(last.observation, [2])
+
+
+def test_terminated_outweighs_truncated_in_the_same_step():
+    _, last = ends_with(terminated=True, truncated=True)
+    assert last.last() and last.discount == 0.0
+
+
+def test_a_time_limit_of_gymnasium_is_no_terminal():
+    environment = GymnasiumEnvironment("Pendulum-v1", seed=0, max_episode_steps=3)
+    environment.reset()
+    timesteps = [environment.step(np.zeros(1, np.float32)) for _ in range(4)]
+    assert [timestep.step_type for timestep in timesteps] == [
+        dm_env.StepType.MID, dm_env.StepType.MID, dm_env.StepType.LAST, dm_env.StepType.FIRST,
+    ]  # fmt: skip
+    assert timesteps[2].discount == 1.0
+
+
+def test_a_step_before_reset_and_after_the_end_resets_and_ignores_its_action():
+    inner = Tape([(np.float32([1]), 1.0, True, False)])
+    environment = GymnasiumEnvironment(inner)
+    assert environment.step(np.ones(1)).first()
+    assert inner.actions == []
+    assert environment.step(np.ones(1)).last()
+    first = environment.step(np.ones(1))
+    assert first.first() and first.reward is None and first.discount is None
+    assert len(inner.actions) == 1 and len(inner.seeds) == 2
+
+
+def test_the_seed_is_for_the_first_reset_only():
+    inner = Tape()
+    environment = GymnasiumEnvironment(inner, seed=5)
+    environment.reset()
+    environment.reset()
+    assert inner.seeds == [5, None]
+
+
+def test_the_first_episode_is_that_of_gymnasium_with_the_same_seed():
+    expected, _ = gymnasium.make("Pendulum-v1").reset(seed=11)
+    np.testing.assert_array_equal(GymnasiumEnvironment("Pendulum-v1", seed=11).reset().observation, expected)
+
+
+def test_info_close_and_the_environment_are_reachable():
+    inner = Tape([(np.float32([1]), 1.0, False, False)])
+    environment = GymnasiumEnvironment(inner)
+    assert environment.get_info() == {}
+    environment.reset()
+    assert environment.get_info() == {"episode": 1}
+    environment.step(np.zeros(1))
+    assert environment.get_info() == {"left": 0}
+    assert environment.environment is inner
+    environment.close()
+    assert inner.closed
+
+
+def test_render_returns_what_gymnasium_renders():
+    class Rendered(Tape):
+        render_mode = "rgb_array"
+
+        def render(self):
+            return np.full((2, 2, 3), 9, np.uint8)
+
+    assert GymnasiumEnvironment(Rendered()).render().shape == (2, 2, 3)
+
+
+def test_render_without_a_render_mode_says_how_to_get_one():
+    with pytest.raises(ValueError, match="`render_mode` must be set .*got None. Make the environment with"):
+        GymnasiumEnvironment("Pendulum-v1").render()
+
+
+def test_rewards_are_float64_scalars_whatever_the_environment_returns():
+    for reward in (1, np.float32(1), np.array(1.0)):
+        environment = GymnasiumEnvironment(Tape([(np.float32([1]), reward, False, False)]))
+        environment.reset()
+        environment.reward_spec().validate(environment.step(np.zeros(1)).reward)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_observations_get_the_dtype_of_their_space_and_memory_of_their_own(dtype):
+    inner = Tape()
+    inner.first = np.zeros(1, dtype)
+    environment = GymnasiumEnvironment(inner)
+    observation = environment.reset().observation
+    environment.observation_spec().validate(observation)
+    inner.first[:] = 1
+    np.testing.assert_array_equal(observation, [0])
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (spaces.Box(-1, 2, (3,), np.float32), specs.BoundedArray((3,), np.float32, -1, 2)),
+        (spaces.Box(-np.inf, np.inf, (3,), np.float64), specs.Array((3,), np.float64)),
+        (spaces.Box(0, 255, (4, 4, 3), np.uint8), specs.BoundedArray((4, 4, 3), np.uint8, 0, 255)),
+        (spaces.Discrete(5, start=2), specs.DiscreteArray(5, dtype=np.int64)),
+        (spaces.MultiDiscrete([2, 3], start=[1, 0]), specs.BoundedArray((2,), np.int64, [1, 0], [2, 2])),
+        (spaces.MultiBinary(3), specs.BoundedArray((3,), np.int8, 0, 1)),
+        (
+            spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple((spaces.MultiBinary(1), spaces.Discrete(3)))),
+            {
+                "b": specs.DiscreteArray(2, dtype=np.int64),
+                "a": (specs.BoundedArray((1,), np.int8, 0, 1), specs.DiscreteArray(3, dtype=np.int64)),
+            },
+        ),
+    ],
+)
+def test_a_space_becomes_the_spec_that_its_samples_conform_to(space, expected):
+    environment = GymnasiumEnvironment(Tape(observation_space=space, action_space=space))
+    for found in (environment.observation_spec(), environment.action_spec()):
+        tree.assert_same_structure(found, expected)
+        for found_leaf, expected_leaf in zip(tree.flatten(found), tree.flatten(expected), strict=True):
+            assert type(found_leaf) is type(expected_leaf)
+            assert found_leaf == expected_leaf
+    space.seed(0)
+    for _ in range(10):
+        environment.environment.first = space.sample()
+        observation = environment.reset().observation
+        tree.map_structure(
+            lambda spec, leaf: spec.validate(leaf), environment.observation_spec(), observation
+        )
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, 2, (3,), np.float32),
+        spaces.Discrete(5, start=2),
+        spaces.MultiDiscrete([2, 3], start=[1, 0]),
+        spaces.Dict(b=spaces.Discrete(2, start=-1), a=spaces.Tuple((spaces.MultiBinary(1),))),
+    ],
+)
+def test_an_action_that_conforms_to_its_spec_lies_in_the_space(space):
+    inner = Tape([(np.float32([0]), 0.0, False, False)] * 2, action_space=space)
+    environment = GymnasiumEnvironment(inner)
+    environment.reset()
+    spec = environment.action_spec()
+    for action in (
+        tree.map_structure(lambda leaf: np.full(leaf.shape, leaf.minimum, leaf.dtype), spec),
+        tree.map_structure(lambda leaf: np.full(leaf.shape, leaf.maximum, leaf.dtype), spec),
+    ):
+        environment.step(action)
+        assert space.contains(inner.actions[-1])
+
+
+def test_a_discrete_action_is_counted_from_the_start_of_its_space():
+    inner = Tape([(np.float32([0]), 0.0, False, False)], action_space=spaces.Discrete(5, start=2))
+    environment = GymnasiumEnvironment(inner)
+    environment.reset()
+    environment.step(np.int32(3))
+    assert inner.actions == [5]
+
+
+def test_a_space_without_a_spec_is_refused_at_construction():
+    with pytest.raises(ValueError, match=r"`observation/words` space must be made of .*got Text.*wrapper"):
+        GymnasiumEnvironment(Tape(observation_space=spaces.Dict(words=spaces.Text(5))))
+
+
+def test_settings_for_make_are_refused_with_a_made_environment():
+    with pytest.raises(ValueError, match=r"`make_kwargs` must be empty .*\['max_episode_steps'\]"):
+        GymnasiumEnvironment(Tape(), max_episode_steps=3)
+
+
+@pytest.mark.parametrize(("metadata", "seconds"), [({"render_fps": 50}, 0.02), ({}, 1 / 30)])
+def test_the_control_timestep_is_that_of_the_frames(metadata, seconds):
+    inner = Tape()
+    inner.metadata = metadata
+    assert GymnasiumEnvironment(inner).control_timestep() == pytest.approx(seconds)
+
+
+def test_a_seed_given_later_is_for_the_next_episode_which_comes_at_once():
+    inner = Tape([(np.float32([0]), 0.0, False, False)])
+    environment = GymnasiumEnvironment(inner, seed=5)
+    environment.reset()
+    environment.seed(6)
+    assert environment.step(np.zeros(1)).first()
+    assert inner.seeds == [5, 6] and inner.actions == []

@@ -1,0 +1,111 @@
+import collections
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tree
+from dm_env import specs
+from gymnasium import spaces
+
+from minerva_acme.environments import gymnasium_spaces
+
+SPACES = [
+    spaces.Box(-1, 2, (3,), np.float32),
+    spaces.Box(np.float64([-1, -np.inf]), np.float64([np.inf, 1]), dtype=np.float64),
+    spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
+    spaces.Box(-1, 1, (), np.float32),
+    spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    spaces.Box(-5, 5, (2,), np.int32),
+    spaces.Discrete(4),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [-3, 2]]),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary([2, 2]),
+    spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple((spaces.MultiBinary(1), spaces.Box(-1, 1, (2,))))),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_the_space_of_a_spaces_spec_holds_the_same_values(space):
+    spec = gymnasium_spaces.to_spec(space, "action")
+    back = gymnasium_spaces.to_space(spec, "action")
+    for one, other in ((space, back), (back, space)):
+        one.seed(0)
+        for _ in range(20):
+            assert other.contains(one.sample())
+
+
+@pytest.mark.parametrize("space", [space for space in SPACES if "int32" not in str(space)], ids=str)
+def test_a_space_comes_back_as_it_was(space):
+    assert gymnasium_spaces.to_space(gymnasium_spaces.to_spec(space, "action"), "action") == space
+
+
+@pytest.mark.parametrize(
+    "space", [*SPACES, spaces.Discrete(3, start=-1), spaces.Discrete(4, dtype=np.int32)], ids=str
+)
+def test_a_value_goes_to_its_spec_and_back_and_shares_no_memory(space):
+    spec = gymnasium_spaces.to_spec(space, "action")
+    space.seed(0)
+    for _ in range(5):
+        value = space.sample()
+        conforming = gymnasium_spaces.from_gymnasium(space, value)
+        tree.map_structure(lambda leaf_spec, leaf: leaf_spec.validate(leaf), spec, conforming)
+        back = gymnasium_spaces.to_gymnasium(space, conforming)
+        assert space.contains(back)
+        tree.map_structure(np.testing.assert_array_equal, back, value)
+        for first, second in ((value, conforming), (conforming, back)):
+            for one, other in zip(tree.flatten(first), tree.flatten(second), strict=True):
+                assert not np.shares_memory(one, other)
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+UNIT = specs.BoundedArray((2,), np.float32, -1, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (specs.Array((2,), np.float64), spaces.Box(-np.inf, np.inf, (2,), np.float64)),
+        (specs.Array((2,), np.int16), spaces.Box(-(2**15), 2**15 - 1, (2,), np.int16)),
+        (specs.Array((), bool), spaces.Box(0, 1, (), np.bool_)),
+        (specs.BoundedArray((2,), np.float32, -1, [1, np.inf]), spaces.Box(-1, np.float32([1, np.inf]))),
+        (specs.BoundedArray((), np.int32, 2, 4), spaces.Box(2, 4, (), np.int32)),
+        (
+            specs.BoundedArray((2,), np.int32, 2, [4, 5]),
+            spaces.MultiDiscrete([3, 4], np.int32, start=[2, 2]),
+        ),
+        (
+            # One value more than int8 can count.
+            specs.BoundedArray((2,), np.int8, -128, 127),
+            spaces.Box(-128, 127, (2,), np.int8),
+        ),
+        (specs.BoundedArray((2,), np.uint8, 0, 1), spaces.Box(0, 1, (2,), np.uint8)),
+        (specs.DiscreteArray(3, dtype=np.int32), spaces.Discrete(3)),
+        (collections.OrderedDict(b=UNIT, a=[UNIT]), None),
+        (Pair(UNIT, (UNIT, UNIT)), None),
+    ],
+    ids=str,
+)
+def test_a_spec_becomes_the_space_of_its_values(spec, expected):
+    if expected is None:
+        box = spaces.Box(-1, 1, (2,), np.float32)
+        nested = isinstance(spec, dict)
+        expected = spaces.Dict(b=box, a=spaces.Tuple([box])) if nested else spaces.Tuple(
+            [box, spaces.Tuple([box, box])]
+        )  # fmt: skip
+    assert gymnasium_spaces.to_space(spec, "observation") == expected
+
+
+def test_a_spec_without_a_space_is_refused_by_name():
+    spec = {"a": (UNIT, specs.StringArray(()))}
+    with pytest.raises(ValueError, match=r"`observation/a/1` spec must be .* got StringArray.*Leave it out"):
+        gymnasium_spaces.to_space(spec, "observation")
+
+
+def test_a_space_without_a_spec_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"`action/0` space must be made of .*got Text"):
+        gymnasium_spaces.to_spec(spaces.Tuple([spaces.Text(5)]), "action")

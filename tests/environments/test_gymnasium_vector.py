@@ -1,0 +1,477 @@
+import functools
+import itertools
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import dm_env
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces, vector
+
+from minerva_acme import environments, specs, testing
+from minerva_acme.environments import EnvironmentWorkerError, GymnasiumEnvironment, GymnasiumVectorEnvironment
+
+MODES = list(vector.AutoresetMode)
+NUM_STEPS = 45
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fork_server():
+    """Processes start in a tenth of the time from a server that has imported what they need."""
+    multiprocessing.set_forkserver_preload(
+        [
+            "gymnasium.envs.classic_control",
+            "minerva_acme.testing",
+            "minerva_acme.environments.gymnasium_vector",
+        ]
+    )
+    yield
+    multiprocessing.forkserver._forkserver._stop()  # it would live as long as the test process
+
+
+def cart_pole():
+    # Random actions end about half of these episodes, the time limit the others.
+    return gymnasium.make("CartPole-v1", max_episode_steps=16, disable_env_checker=True)
+
+
+def make_sync(mode, make=cart_pole, number=2, **settings):
+    return GymnasiumVectorEnvironment(
+        vector.SyncVectorEnv([make] * number, autoreset_mode=mode, **settings), seed=7
+    )
+
+
+def make_async(mode, make=cart_pole, number=2, **settings):
+    workers = vector.AsyncVectorEnv([make] * number, autoreset_mode=mode, context="forkserver", **settings)
+    return GymnasiumVectorEnvironment(workers, seed=7)
+
+
+def play(environment, num_steps=NUM_STEPS):
+    """Plays with actions that depend on environment and time; returns each environment's steps.
+
+    A step is (observation, action, timestep); what arrived has to be as `VectorEnvironment` says.
+    """
+    randoms = [np.random.default_rng(index) for index in range(environment.num_environments)]
+    newest = environment.reset()
+    steps = [[] for _ in newest]
+    for _ in range(num_steps):
+        actions = [None] * len(newest)
+        for index, random in enumerate(randoms):
+            # An environment that only resets gets an action that must not be used.
+            actions[index] = np.int64(0) if newest[index].last() else random.integers(2)
+        arrived = environment.step(actions)
+        testing.vector_conformance.assert_step_types(environment, newest, arrived)
+        for index, timesteps in enumerate(arrived):
+            if not timesteps[0].first():
+                steps[index].append((newest[index].observation, actions[index], timesteps[0]))
+            newest[index] = timesteps[-1]
+    return steps
+
+
+def play_alone(index, number):
+    environment = GymnasiumEnvironment(cart_pole(), seed=7 + index)
+    random = np.random.default_rng(index)
+    timestep, steps = environment.reset(), []
+    while len(steps) < number:
+        action = random.integers(2)
+        following = environment.step(action)
+        steps.append((timestep.observation, action, following))
+        timestep = environment.reset() if following.last() else following
+    return steps
+
+
+def assert_plays_as_alone(environment, num_steps=NUM_STEPS):
+    ends = set()
+    for index, steps in enumerate(play(environment, num_steps)):
+        testing.assert_nests_equal(steps, play_alone(index, len(steps)))
+        ends |= {(step[2].discount, step[2].reward) for step in steps if step[2].last()}
+    assert ends == {(0.0, 1.0), (1.0, 1.0)}, "the test should see terminations and truncations"
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_transitions_are_those_of_single_environments_in_every_mode(mode, copy):
+    with make_sync(mode, number=4, copy=copy) as environment:
+        assert_plays_as_alone(environment)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_transitions_are_those_of_single_environments_in_processes_too(mode):
+    # Without copies the observations are those of the shared memory, which the next step writes into.
+    with make_async(mode, copy=mode == vector.AutoresetMode.SAME_STEP) as environment:
+        assert_plays_as_alone(environment)
+    assert not multiprocessing.active_children()
+
+
+def test_a_vector_environment_with_a_batch_of_its_own_is_played_too():
+    native = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
+    with GymnasiumVectorEnvironment(native, seed=0) as environment:
+        steps = play(environment)
+    for own in steps:
+        assert sum(step[2].last() for step in own) >= 1
+        for before, after in itertools.pairwise(own):
+            if not before[2].last():
+                np.testing.assert_array_equal(before[2].observation, after[0])
+
+
+def test_a_wrapped_vector_environment_is_played_as_it_is():
+    inner = vector.SyncVectorEnv([cart_pole] * 2, autoreset_mode=vector.AutoresetMode.SAME_STEP)
+    with GymnasiumVectorEnvironment(vector.VectorWrapper(inner), seed=7) as environment:
+        assert_plays_as_alone(environment)
+    assert inner.closed
+
+
+class TestNextStep(testing.VectorEnvironmentConformance):
+    def make_environment(self):
+        return make_sync(vector.AutoresetMode.NEXT_STEP)
+
+
+class TestSameStep(testing.VectorEnvironmentConformance):
+    def make_environment(self):
+        return make_sync(vector.AutoresetMode.SAME_STEP, copy=False)
+
+
+class TestDisabled(testing.VectorEnvironmentConformance):
+    def make_environment(self):
+        return make_sync(vector.AutoresetMode.DISABLED)
+
+
+class Nested(gymnasium.Env):
+    """Episodes of three steps, whose observations tell what was done; it reuses its arrays."""
+
+    observation_space = spaces.Dict(
+        {
+            "speed": spaces.Box(-1, 1, (2,), np.float32),
+            "gear": spaces.Discrete(5, start=-2),
+            "lights": spaces.Tuple([spaces.MultiBinary(3), spaces.Box(0, 9, (), np.float64)]),
+        }
+    )
+    action_space = spaces.Dict(
+        {"turn": spaces.Box(-1, 1, (2,), np.float32), "gear": spaces.Discrete(5, start=-2)}
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_number = 0
+        self.speed = np.zeros(2, np.float32)
+        return self.observe(-2), {"resets": 1}
+
+    def step(self, action):
+        assert action in self.action_space
+        self.step_number += 1
+        self.speed[:] = action["turn"]
+        return self.observe(action["gear"]), 0.5, self.step_number == 3, False, {"step": self.step_number}
+
+    def observe(self, gear):
+        lights = (np.eye(3, dtype=np.int8)[self.step_number % 3], np.float64(self.step_number))
+        return {"speed": self.speed, "gear": gear, "lights": lights}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nests_come_and_go_in_the_structure_and_dtype_of_their_specs(mode):
+    environment = make_sync(mode, make=Nested)
+    single = GymnasiumEnvironment(Nested())
+    assert environment.observation_spec() == single.observation_spec()
+    assert environment.action_spec() == single.action_spec()
+    actions = [{"turn": np.full(2, sign * 0.5, np.float32), "gear": np.int64(3)} for sign in (1, -1)]
+    streams = [[timestep] for timestep in environment.reset()]
+    for _ in range(5):
+        for stream, timesteps in zip(streams, environment.step(actions), strict=True):
+            stream += timesteps
+    for stream, action in zip(streams, actions, strict=True):
+        expected = [single.reset()]
+        while len(expected) < len(stream):
+            expected.append(single.reset() if expected[-1].last() else single.step(action))
+        testing.assert_nests_equal(stream, expected)
+        dtypes = [leaf.dtype for leaf in (stream[1].observation["gear"], *stream[1].observation["lights"])]
+        assert dtypes == [np.int64, np.int8, np.float64]
+        assert stream[1].observation["gear"] == 3
+    environment.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_are_those_of_the_timesteps(mode):
+    environment = make_sync(mode, make=Nested)
+    environment.reset()
+    actions = [environment_action() for _ in range(2)]
+    assert environment.get_infos(1) == ({"resets": 1},)
+    infos = [environment.step(actions) and environment.get_infos(1) for _ in range(4)]
+    if mode == vector.AutoresetMode.NEXT_STEP:
+        ends = [({"step": 3},), ({"resets": 1},)]
+    else:
+        ends = [({"step": 3}, {"resets": 1}), ({"step": 1},)]
+    assert infos == [({"step": 1},), ({"step": 2},), *ends]
+
+
+def environment_action():
+    return {"turn": np.zeros(2, np.float32), "gear": np.int64(0)}
+
+
+def test_a_vector_environment_that_does_not_say_when_it_resets_is_refused():
+    inner = vector.SyncVectorEnv([cart_pole])
+    inner.metadata = {}
+    with pytest.raises(
+        ValueError, match=r"must say in `metadata\['autoreset_mode'\]` when it resets, got none"
+    ):
+        GymnasiumVectorEnvironment(inner)
+
+
+def test_processes_that_would_reset_twice_are_refused():
+    workers = vector.AsyncVectorEnv([cart_pole], context="forkserver", shared_memory=False)
+    with pytest.raises(ValueError, match="must share memory in the mode NEXT_STEP, got shared_memory=False"):
+        GymnasiumVectorEnvironment(workers)
+    workers.close()
+
+
+def test_after_an_exception_the_next_step_begins_every_episode_anew():
+    environment = make_sync(vector.AutoresetMode.NEXT_STEP)
+    environment.reset()
+    with pytest.raises(AssertionError):
+        environment.step([np.int64(0), np.int64(9)])
+    assert all(timestep.first() for (timestep,) in environment.step([np.int64(0)] * 2))
+    environment.close()
+
+
+def make_processes(*factories):
+    return environments.make_vector(factories, processes=True)
+
+
+def test_dm_env_environments_in_processes_are_played_as_in_this_one():
+    factories = [
+        functools.partial(testing.FakeEnvironment.nested, episode_length=n, seed=n, truncates=n == 2)
+        for n in (2, 3)
+    ]
+    expected = environments.make_vector(factories, processes=False)
+    action = {"arm": np.array([0.5, -0.25], np.float32), "grip": np.int32(2)}
+    with make_processes(*factories) as environment:
+        assert specs.make_environment_spec(environment) == specs.make_environment_spec(expected)
+        assert_same(environment.reset(), expected.reset())
+        for _ in range(7):
+            assert_same(environment.step([action] * 2), expected.step([action] * 2))
+    assert not multiprocessing.active_children()
+
+
+def assert_same(found, expected):
+    testing.assert_nests_equal(found, expected)
+    for timestep, wanted in zip(flat(found), flat(expected), strict=True):
+        if not timestep.first():
+            assert timestep.reward.dtype == wanted.reward.dtype
+            assert timestep.discount.dtype == wanted.discount.dtype
+        assert timestep.observation["gear"].dtype == wanted.observation["gear"].dtype
+
+
+def flat(timesteps):
+    return [t for part in timesteps for t in ([part] if isinstance(part, dm_env.TimeStep) else part)]
+
+
+def test_discounts_between_0_and_1_are_kept():
+    def make():
+        class Discounting(testing.FakeEnvironment):
+            def step(self, action):
+                timestep = super().step(action)
+                return timestep._replace(discount=np.float32(timestep.reward / 4))
+
+        return Discounting(episode_length=3)
+
+    with make_processes(make) as environment:
+        environment.reset()
+        timesteps = [environment.step([np.zeros(2, np.float32)])[0][0] for _ in range(3)]
+    assert [(t.step_type.name, t.discount) for t in timesteps] == [
+        ("MID", 0.25),
+        ("MID", 0.5),
+        ("LAST", 0.75),
+    ]
+
+
+@pytest.mark.parametrize("environment_id", ["Pendulum-v1", "dm_control/cartpole/swingup"])
+def test_wrapped_environments_by_id_play_and_go_on_from_a_saved_state_in_processes(environment_id):
+    factories = [
+        functools.partial(environments.make_training_environment, environment_id, seed) for seed in (1, 2)
+    ]
+    here = environments.make_vector(factories, processes=False)
+    actions = [np.full(1, number, np.float32) for number in (0.5, -0.25)]
+    with make_processes(*factories) as environment:
+        testing.assert_nests_equal(environment.reset(), here.reset())
+        state = testing.through_a_file(environment.save())
+        assert state == here.save()
+        for _ in range(3):
+            testing.assert_nests_equal(environment.step(actions), here.step(actions))
+        expected = [(timestep,) for timestep in here.reset()]
+        testing.assert_nests_equal([(timestep,) for timestep in environment.reset()], expected)
+        environment.restore(state)
+        testing.assert_nests_equal(environment.step(actions), expected)
+        with pytest.raises(ValueError, match="`state` must be that of 2 environments, got one of 1"):
+            environment.restore(state[:1])
+
+
+def failing_in_step(how):
+    """A factory; its class is local, so that the processes get it by value."""
+
+    def make():
+        class Failing(testing.FakeEnvironment):
+            def step(self, action):
+                if len(self.timesteps) == 3:
+                    how()
+                return super().step(action)
+
+        return Failing()
+
+    return make
+
+
+def raise_error():
+    raise OverflowError("the arm flew away")
+
+
+ACTIONS = [np.zeros(2, np.float32)] * 2
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            raise_error,
+            r"Environment 1 failed in its process: OverflowError: the arm flew away\.\nTraceback(?s:.)*"
+            "in raise_error(?s:.)*All processes have ended; make them anew",
+        ),
+        (
+            functools.partial(os._exit, 5),
+            "A process ended: that of environment 1 with exit code 5. All processes",
+        ),
+    ],
+)
+def test_a_failure_in_a_process_is_told_and_ends_all_of_them(how, message):
+    environment = make_processes(testing.FakeEnvironment, failing_in_step(how))
+    environment.reset()
+    for _ in range(2):
+        environment.step(ACTIONS)
+    with pytest.raises(EnvironmentWorkerError, match=message):
+        environment.step(ACTIONS)
+    assert not multiprocessing.active_children()
+    with pytest.raises(EnvironmentWorkerError, match=r"after a call to `close\(\)`"):
+        environment.step(ACTIONS)
+    environment.close()
+
+
+def test_an_error_that_cannot_be_pickled_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("minerva_acme.environments.gymnasium_vector._GRACE_SECONDS", 0.5)
+
+    def make():
+        class Unpicklable(Exception):
+            def __reduce__(self):
+                raise TypeError("no")
+
+        class Failing(gymnasium.Env):
+            observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+            def reset(self, **arguments):
+                raise Unpicklable
+
+        return Failing()
+
+    environment = make_async(vector.AutoresetMode.SAME_STEP, make=make, number=1)
+    with pytest.raises(EnvironmentWorkerError, match="with an error that cannot be sent to this one"):
+        environment.reset()
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR:UserWarning")  # Gymnasium says it with a warning too
+def test_an_error_of_gymnasiums_own_workers_is_told_and_ends_all_of_them():
+    environment = make_async(vector.AutoresetMode.DISABLED)
+    environment.reset()
+    with pytest.raises(EnvironmentWorkerError, match="An environment failed in its process: AssertionError"):
+        environment.step([np.int64(0), np.int64(9)])
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_cannot_be_started_leaves_none_behind():
+    def make():
+        if multiprocessing.parent_process() is not None:
+            sys.exit(4)
+        return testing.FakeEnvironment()
+
+    with pytest.raises(
+        EnvironmentWorkerError, match="A process ended: that of environment 1 with exit code 4"
+    ):
+        make_processes(testing.FakeEnvironment, make)
+    assert not multiprocessing.active_children()
+
+
+def test_specs_that_differ_are_refused_and_leave_no_process_behind():
+    precise = functools.partial(testing.FakeEnvironment, reward_spec=specs.Array((), np.float64))
+    message = r"same reward_spec, got .*float64.* of environment 1 and .*float32"
+    with pytest.raises(ValueError, match=message) as raised:
+        make_processes(testing.FakeEnvironment, precise)
+    # Nothing is left to the garbage collector: the error still holds all that was made.
+    assert raised.traceback and not multiprocessing.active_children()
+    with pytest.raises(ValueError, match="`environments` must hold at least one environment, got none"):
+        make_processes()
+    assert not multiprocessing.active_children()
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import functools, signal, sys
+    import numpy as np
+    from minerva_acme import environments, vector_environments
+
+    if __name__ == "__main__":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's children ignore it
+        make = functools.partial(environments.make, "Pendulum-v1")
+        with vector_environments.make_vector([make] * 2, processes=True) as environment:
+            environment.reset()
+            try:
+                print("playing", flush=True)
+                while True:
+                    environment.step([np.zeros(1, np.float32)] * 2)
+            except KeyboardInterrupt:
+                environment.close()
+                sys.exit(3)
+    """
+)
+
+
+def group_members(group):
+    """The processes of a group that have not ended."""
+    members = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of_group = path.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # ended meanwhile
+            continue
+        if int(of_group) == group and state != "Z":
+            members.append(path.parent.name)
+    return members
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_processes_end_with_their_parent(tmp_path, ending):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    parent = subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout.readline() == "playing\n", parent.communicate()[1]
+    if ending == signal.SIGINT:
+        os.killpg(parent.pid, ending)  # as a terminal does
+    else:
+        parent.kill()
+    _, errors = parent.communicate(timeout=20)
+    if ending == signal.SIGINT:
+        assert (parent.returncode, errors) == (3, "")
+    deadline = time.monotonic() + 10
+    while group_members(parent.pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert group_members(parent.pid) == []

@@ -1,0 +1,168 @@
+import re
+
+import matplotlib.colors
+import numpy as np
+import pytest
+from PIL import Image
+
+from minerva_acme import plotting
+from minerva_acme.plotting import figure
+
+
+def group(label="PPO", num_seeds=3, steps=(0, 50_000, 100_000), tasks=1):
+    generator = np.random.default_rng(num_seeds)
+    curves = [
+        [
+            plotting.Curve(np.array(steps, float), generator.uniform(0, 500, len(steps)))
+            for _ in range(num_seeds)
+        ]
+        for _ in range(tasks)
+    ]
+    return plotting.make_group(label, curves, generator)
+
+
+def published(*steps):
+    return ("MPO, published", plotting.Curve(np.array(steps, float), np.linspace(0, 900, len(steps))))
+
+
+def legend_of(drawn):
+    return [text.get_text() for text in drawn.legends[0].get_texts()]
+
+
+def test_a_group_is_the_interquartile_mean_and_the_interval_over_its_seeds():
+    curves = [plotting.Curve(np.array([0.0, 1.0]), np.array([0.0, value])) for value in (1.0, 2.0, 3.0, 50.0)]
+    made = plotting.make_group("MPO", [curves], np.random.default_rng(0))
+    np.testing.assert_array_equal(made.mean.values, [0.0, 2.5])
+    assert made.interval is not None and made.interval.low[1] < 2.5 < made.interval.high[1]
+    assert made.seeds_by_task == [4]
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ([group(num_seeds=1)], "1 seed, no interval"),
+        ([group(num_seeds=2)], "2 seeds, band is their range (covers 50%)"),
+        ([group(num_seeds=3)], "3 seeds, band is their range (covers 75%)"),
+        ([group(num_seeds=2), group(num_seeds=3)], "2-3 seeds, band is their range (covers 50% to 75%)"),
+        ([group(num_seeds=1), group(num_seeds=5)], "1-5 seeds (no interval for 1)"),
+        ([group(num_seeds=10)], "10 seeds"),
+        ([group(num_seeds=1, tasks=4)], "1 seed of 4 tasks, no interval"),
+        ([group(num_seeds=3, tasks=4)], "3 seeds of 4 tasks"),
+    ],
+)
+def test_the_legend_says_how_many_seeds_and_what_few_are_worth(groups, words):
+    assert plotting.describe_seeds(groups) == words
+    panels = [plotting.Panel("CartPole-v1", [group]) for group in groups]
+    assert legend_of(figure.draw(panels, y_label="Return")) == [f"PPO: {words}"]
+
+
+def test_one_seed_has_a_line_and_no_band():
+    drawn = figure.draw([plotting.Panel("CartPole-v1", [group(num_seeds=1)])], y_label="Return")
+    assert not drawn.axes[0].collections and len(drawn.axes[0].lines) == 1
+
+
+def test_few_seeds_are_drawn_one_by_one_and_many_are_not():
+    for num_seeds, lines in ((3, 4), (8, 1)):
+        drawn = figure.draw([plotting.Panel("CartPole-v1", [group(num_seeds=num_seeds)])], y_label="Return")
+        assert len(drawn.axes[0].collections) == 1 and len(drawn.axes[0].lines) == lines
+
+
+def test_a_label_has_one_colour_in_all_panels_and_no_two_labels_share_one():
+    both = [group("PPO", 8), group("V-MPO", 8)]
+    panels = [plotting.Panel("A", both), plotting.Panel("B", both[::-1])]
+    drawn = figure.draw(panels, y_label="Return")
+    first, second = ([line.get_color() for line in ax.lines] for ax in drawn.axes)
+    assert first == second[::-1] and len(set(first)) == 2
+
+
+def test_the_colours_differ_in_lightness_for_those_who_see_no_hue():
+    luminance = [
+        float(np.dot(matplotlib.colors.to_rgb(colour), [0.2126, 0.7152, 0.0722]))
+        for colour in figure._COLOURS[:2]
+    ]
+    assert abs(luminance[0] - luminance[1]) > 0.03
+
+
+def test_the_axis_ends_with_the_runs_and_not_with_what_was_published():
+    panel = plotting.Panel("Walker walk", [group()], [published(20_000, 40_000, 60_000, 4_000_000)])
+    (ax,) = figure.draw([panel], y_label="Return").axes
+    assert ax.get_xlim() == (0.0, 100_000.0)
+
+
+def test_the_axis_goes_on_to_three_published_points_but_no_further_than_twice_as_far():
+    near, far = published(100_000, 150_000, 190_000, 500_000), published(300_000, 400_000, 500_000)
+    for points, end in ((near, 190_000.0), (far, 100_000.0)):
+        (ax,) = figure.draw([plotting.Panel("Walker walk", [group()], [points])], y_label="Return").axes
+        assert ax.get_xlim() == (0.0, end)
+
+
+def test_random_actions_are_a_dotted_line_with_its_words():
+    drawn = figure.draw([plotting.Panel("Walker walk", [group()], random=40.0)], y_label="Return")
+    (line,) = [line for line in drawn.axes[0].lines if line.get_linestyle() == ":"]
+    assert list(line.get_ydata()) == [40.0, 40.0]
+    assert legend_of(drawn)[-1] == "Random actions"
+
+
+@pytest.mark.parametrize("num_panels", [1, 2, 3, 4, 5, 7])
+def test_every_environment_has_a_panel_and_every_column_its_axis_labels(num_panels):
+    panels = [plotting.Panel(f"Environment {index}", [group()]) for index in range(num_panels)]
+    drawn = figure.draw(panels, y_label="Return")
+    axes = [ax for ax in drawn.axes if ax.get_visible()]
+    assert [ax.get_title() for ax in axes] == [panel.title for panel in panels]
+    columns = len({ax.get_subplotspec().colspan.start for ax in axes})
+    assert sum(bool(ax.get_xlabel()) for ax in axes) == columns
+    assert all(bool(ax.get_ylabel()) == (ax.get_subplotspec().colspan.start == 0) for ax in axes)
+
+
+def test_nothing_is_written_over_anything_else():
+    panels = [
+        plotting.Panel(name, [group("PPO"), group("V-MPO", 2)], [published(20_000, 40_000, 60_000)], 40.0)
+        for name in ("Walker walk", "Cartpole swingup sparse", "Hopper stand", "Finger spin")
+    ]
+    drawn = figure.draw(panels, y_label="Evaluation return")
+    drawn.draw_without_rendering()
+    legend = drawn.legends[0].get_window_extent()
+    assert legend.x0 >= 0 and legend.x1 <= drawn.bbox.width and legend.y0 >= 0
+    boxes = [ax.get_tightbbox() for ax in drawn.axes]
+    assert not any(legend.overlaps(box) for box in boxes)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_a_figure_is_written_as_png_and_svg_and_twice_the_same(tmp_path):
+    for name in ("one", "two"):
+        drawn = figure.draw([plotting.Panel("CartPole-v1", [group()])], y_label="Return")
+        files = figure.save(drawn, tmp_path / "new" / name)
+        assert [file.name for file in files] == [f"{name}.png", f"{name}.svg"]
+    with Image.open(tmp_path / "new" / "one.png") as picture:
+        assert picture.width == 1050  # 3.5 inches, a paper's column, at 300 dots
+    one, two = ((tmp_path / "new" / f"{name}.svg").read_text() for name in ("one", "two"))
+    assert one == two and re.search(r"<svg", one)
+
+
+def test_the_suffix_chooses_the_kind_of_file(tmp_path):
+    drawn = figure.draw([plotting.Panel("CartPole-v1", [group()])], y_label="Return")
+    assert figure.save(drawn, tmp_path / "curve.pdf") == [tmp_path / "curve.pdf"]
+    assert (tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
+    with pytest.raises(ValueError, match=r"`out` must end in .*png, .*svg.* got .*curve.jpgg"):
+        figure.save(drawn, tmp_path / "curve.jpgg")
+
+
+def test_a_figure_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="`panels` must hold at least one panel, got none"):
+        figure.draw([], y_label="Return")
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [(0, "0"), (500, "500"), (1000, "1k"), (2500, "2.5k"), (200_000, "200k"), (1_500_000, "1.5M")],
+)
+def test_steps_are_written_with_their_unit(steps, text):
+    assert figure.format_steps(steps) == text
+
+
+def test_a_long_legend_widens_the_figure():
+    label = "MPO, critic target retrace, policy layer sizes 256-256-256"
+    drawn = figure.draw([plotting.Panel("CartPole-v1", [group(label, num_seeds=3)])], y_label="Return")
+    legend = drawn.legends[0].get_window_extent()
+    assert legend.width > figure._INCHES[1][0] * drawn.dpi  # or nothing would be shown by this
+    assert legend.width < drawn.get_figwidth() * drawn.dpi

@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from minerva_acme import plotting
+
+
+@pytest.mark.parametrize("num_scores", [1, 2, 3, 4, 5, 7, 8, 30, 101])
+def test_the_interquartile_mean_is_scipys_mean_trimmed_by_a_quarter(num_scores):
+    scores = np.random.default_rng(num_scores).normal(size=(6, num_scores))
+    expected = stats.trim_mean(scores, 0.25, axis=1)
+    np.testing.assert_allclose(plotting.interquartile_mean(scores), expected, rtol=1e-12)
+
+
+def test_the_interquartile_mean_by_hand():
+    assert plotting.interquartile_mean([1000.0, 2.0, -50.0, 4.0]) == 3.0
+    # floor(5 / 4) = 1 is left out at either end.
+    assert plotting.interquartile_mean([0.0, 1.0, 2.0, 6.0, 900.0]) == 3.0
+    assert plotting.interquartile_mean([7.0]) == 7.0
+
+
+def test_an_outlier_among_four_seeds_does_not_move_the_interquartile_mean():
+    assert plotting.interquartile_mean([1.0, 2.0, 3.0, 4.0]) == plotting.interquartile_mean([1, 2, 3, 1e9])
+
+
+@pytest.mark.parametrize("scores", [[], np.zeros((3, 0)), 1.0])
+def test_no_scores_have_no_mean(scores):
+    with pytest.raises(ValueError, match=r"`scores` must have shape \[\.\.\., N\] with N >= 1"):
+        plotting.interquartile_mean(scores)
+
+
+def interval(*scores_by_task, seed=0, **settings):
+    return plotting.bootstrap_interval(scores_by_task, generator=np.random.default_rng(seed), **settings)
+
+
+def test_the_interval_of_three_seeds_is_their_range():
+    # 1 resample in 27 holds the lowest seed alone: more than the 1 in 40 that is cut off.
+    low, high = interval(np.array([[1.0, 30.0], [5.0, 20.0], [2.0, 10.0]]))
+    np.testing.assert_array_equal(low, [1.0, 10.0])
+    np.testing.assert_array_equal(high, [5.0, 30.0])
+
+
+def test_the_interval_of_many_scores_is_scipys():
+    scores = np.random.default_rng(1).normal(10.0, 2.0, size=(400, 1))
+    low, high = interval(scores)
+    resampled = stats.bootstrap(
+        (scores[:, 0],),
+        lambda x, axis: stats.trim_mean(x, 0.25, axis=axis),
+        method="percentile",
+        n_resamples=4000,
+        random_state=2,
+    ).confidence_interval
+    np.testing.assert_allclose([low[0], high[0]], resampled, atol=0.03)
+
+
+def test_one_seed_of_each_task_has_no_interval():
+    assert interval(np.ones((1, 3)), np.zeros((1, 3))) is None
+
+
+def test_seeds_are_drawn_within_their_task():
+    # Each task's seeds are equal: whatever is drawn, the mean over tasks stays. Drawn across tasks, some
+    # resamples would be all zeros.
+    low, high = interval(np.zeros((3, 1)), np.ones((3, 1)))
+    assert low[0] == high[0] == 0.5
+
+
+def test_the_interval_of_several_tasks_is_of_their_seeds_together():
+    # (3 seeds and 1): a task with a single seed gives that one to every resample.
+    low, high = interval(np.array([[0.0], [3.0], [6.0]]), np.array([[100.0]]))
+    # Of four scores the lowest and the highest are left out: the middle two are of the first task.
+    assert (low[0], high[0]) == (0.0, 6.0)
+
+
+def test_a_seed_is_drawn_as_a_whole_curve():
+    scores = np.random.default_rng(0).normal(size=(6, 1))
+    low, high = interval(np.repeat(scores, 5, axis=1))
+    assert len(set(low)) == len(set(high)) == 1
+
+
+def test_the_same_generator_gives_the_same_interval():
+    scores = np.random.default_rng(0).normal(size=(7, 4))
+    np.testing.assert_array_equal(interval(scores, seed=3), interval(scores, seed=3))
+    assert not np.array_equal(interval(scores, seed=3), interval(scores, seed=4))
+
+
+def coverage(num_seeds, num_tasks, num_trials=300):
+    generator = np.random.default_rng(num_seeds)
+    hits = 0
+    for _ in range(num_trials):
+        tasks = [generator.normal(size=(num_seeds, 1)) for _ in range(num_tasks)]
+        low, high = plotting.bootstrap_interval(tasks, generator=generator, num_resamples=400)
+        hits += low[0] <= 0.0 <= high[0]
+    return hits / num_trials
+
+
+def test_ten_seeds_intervals_hold_the_truth_about_as_often_as_they_say():
+    # The percentile bootstrap of ten scores is known to be a little too narrow.
+    assert 0.86 <= coverage(num_seeds=10, num_tasks=1) <= 0.98
+    assert 0.90 <= coverage(num_seeds=5, num_tasks=8) <= 0.99
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3])
+def test_the_coverage_that_is_told_of_few_seeds_is_what_comes_out(num_seeds):
+    assert coverage(num_seeds, 1) == pytest.approx(plotting.nominal_coverage(num_seeds), abs=0.07)
+
+
+def test_no_coverage_is_told_where_the_interval_is_not_the_range():
+    assert [plotting.nominal_coverage(count) for count in (1, 2, 3, 4, 10)] == [None, 0.5, 0.75, None, None]
+
+
+@pytest.mark.parametrize(
+    ("scores", "settings", "message"),
+    [
+        ([], {}, "`scores_by_task` must be arrays .seeds, steps. with the same steps, got shapes"),
+        ([np.zeros(3)], {}, "`scores_by_task` must be arrays"),
+        ([np.zeros((2, 3)), np.zeros((2, 4))], {}, "`scores_by_task` must be arrays"),
+        ([np.zeros((2, 3))], {"confidence": 1.0}, "`confidence` must be in .0, 1., got 1.0"),
+        ([np.zeros((2, 3))], {"num_resamples": 0}, "`num_resamples` must be >= 1, got 0"),
+    ],
+)
+def test_a_wrong_argument_of_the_bootstrap_is_told(scores, settings, message):
+    with pytest.raises(ValueError, match=message):
+        interval(*scores, **settings)

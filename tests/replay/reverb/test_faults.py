@@ -1,0 +1,297 @@
+"""Nothing waits for ever: servers that die, tables that block, Ctrl-C."""
+
+import contextlib
+import logging
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from minerva_acme import replay
+from minerva_acme.replay.reverb import ports
+
+pytestmark = pytest.mark.reverb
+
+CLOSE_SECONDS = 1.0
+INTERRUPT_SECONDS = 2.0
+EXIT_SECONDS = 10.0  # mostly torch's, on a busy machine
+
+
+@contextlib.contextmanager
+def within(seconds):
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < seconds
+
+
+def later(seconds, function):
+    timer = threading.Timer(seconds, function)
+    timer.start()
+    return timer
+
+
+def test_a_sampler_waits_for_the_tables_minimum_and_says_so(serve, table, write, caplog):
+    caplog.set_level(logging.INFO, "minerva_acme")
+    client = serve(table(rate_limiter=replay.MinSize(10))).client()
+    write(client, num_items=3)
+    with client.sampler("replay", report_seconds=0.0) as sampler:
+        with pytest.raises(replay.ReplayTimeout, match="Waiting for 10 items in table 'replay', has 3."):
+            sampler.sample_batch(2, timeout_seconds=0.2)
+        timer = later(2.2, lambda: write(client, first=3, num_items=7))
+        info, _ = sampler.sample_batch(2)
+        timer.join()
+    assert info.table_size.tolist() == [10, 10]
+    assert "Waiting for 10 items in table 'replay', has 3." in caplog.messages
+
+
+def test_a_sampler_held_back_by_the_ratio_says_so(serve, table, write):
+    limiter = replay.SampleToInsertRatio(samples_per_insert=2.0, min_size=2, error_buffer=4.0)
+    client = serve(table(rate_limiter=limiter)).client()
+    write(client, num_items=3)
+    with client.sampler("replay") as sampler:
+        sampler.sample_batch(6)
+        with pytest.raises(
+            replay.ReplayTimeout, match="Table 'replay' holds samples back: 3 inserted, 6 sampled"
+        ):
+            sampler.sample_batch(6, timeout_seconds=0.3)
+
+
+def test_a_writer_held_back_by_the_ratio_says_so_and_loses_nothing(serve, table, write_with):
+    limiter = replay.SampleToInsertRatio(samples_per_insert=1.0, min_size=2, error_buffer=4.0)
+    server = serve(table(rate_limiter=limiter))
+    client = replay.ReverbClient(server.address, timeout_seconds=0.3)
+    with client.writer(3) as writer:
+        with pytest.raises(
+            replay.ReplayTimeout, match="Table 'replay' holds inserts back: 6 inserted, 0 sampled"
+        ):
+            write_with(writer, num_items=100)
+        with client.sampler("replay", exact=True) as sampler:
+            sampler.sample_batch(8)
+            writer.flush()
+    assert client.table_info("replay").inserted > 6
+
+
+def test_a_full_queue_holds_its_writer_back(serve, table, write):
+    queue = table(rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
+    server = serve(queue)
+    client = replay.ReverbClient(server.address, timeout_seconds=0.2)
+    with pytest.raises(
+        replay.ReplayTimeout, match="Table 'replay' holds inserts back: 5 inserted, 0 sampled"
+    ):
+        write(client, num_items=20)
+
+
+def test_closing_a_sampler_ends_another_threads_wait(serve, table):
+    client = serve(table()).client()
+    sampler = client.sampler("replay")
+    timer = later(0.2, sampler.close)
+    with (
+        within(0.2 + CLOSE_SECONDS),
+        pytest.raises(replay.ReplayError, match="sampler of table 'replay' is closed"),
+    ):
+        sampler.sample_batch(1)
+    timer.join()
+
+
+def test_a_sampler_blocked_inside_reverb_closes_at_once(serve, table, write):
+    limiter = replay.SampleToInsertRatio(samples_per_insert=1.0, min_size=1, error_buffer=2.0)
+    client = serve(table(rate_limiter=limiter)).client()
+    write(client, num_items=2)
+    sampler = client.sampler("replay")
+    with pytest.raises(replay.ReplayTimeout):
+        sampler.sample_batch(50, timeout_seconds=0.3)
+    with within(CLOSE_SECONDS):
+        sampler.close()
+    with pytest.raises(replay.ReplayError, match="is closed"):
+        sampler.sample_batch(1)
+
+
+def test_a_sampler_that_is_blocked_fetching_ahead_stops_nobody_when_it_closes(serve, table, write):
+    limiter = replay.SampleToInsertRatio(samples_per_insert=1.0, min_size=1, error_buffer=20.0)
+    client = serve(table(rate_limiter=limiter)).client()
+    write(client, num_items=5)
+    sampler = client.sampler("replay")
+    sampler.sample_batch(4)
+    with within(CLOSE_SECONDS):
+        sampler.close()
+        time.sleep(0.1)
+    assert client.table_info("replay").size == 5  # Others are answered.
+
+
+def test_a_blocked_writer_closes_at_once_and_says_what_is_lost(serve, table, write_with, caplog):
+    queue = table(rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
+    client = replay.ReverbClient(serve(queue).address, timeout_seconds=0.2)
+    writer = client.writer(3)
+    with pytest.raises(replay.ReplayTimeout):
+        write_with(writer, num_items=20)
+    with within(CLOSE_SECONDS):
+        writer.close()
+        writer.close()
+    assert "items that table 'replay' did not take: they are lost" in caplog.text
+    with pytest.raises(replay.ReplayError, match="The writer is closed"):
+        writer.append({"float32": np.zeros(2, np.float32)})
+
+
+def test_a_server_closes_at_once_under_blocked_users(table, write_with):
+    queue = table(rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
+    server = replay.ReverbServer([table(name="empty"), queue])
+    client = replay.ReverbClient(server.address, timeout_seconds=0.2, answer_seconds=0.5)
+    sampler, writer = client.sampler("empty"), client.writer(3)
+    for blocked in (lambda: sampler.sample_batch(1, 0.1), lambda: write_with(writer, num_items=20)):
+        with pytest.raises(replay.ReplayTimeout):
+            blocked()
+    with within(CLOSE_SECONDS):
+        server.close()
+        server.close()
+    with within(2 * CLOSE_SECONDS):
+        writer.close()
+        sampler.close()
+
+
+@pytest.mark.parametrize("user", ["sampler", "writer", "table_info", "priorities", "checkpoint", "new"])
+def test_a_killed_server_is_an_error_and_no_hang(server_process, write, write_with, user):
+    client = replay.ReverbClient(server_process.address, timeout_seconds=0.5, answer_seconds=0.5)
+    write(client, num_items=20)
+    sampler, writer = client.sampler("replay"), client.writer(3)
+    sampler.sample_batch(1)
+    server_process.kill()
+
+    def sample_all_that_is_left():
+        while True:
+            sampler.sample_batch(200)
+
+    use = {
+        "sampler": sample_all_that_is_left,
+        "writer": lambda: write_with(writer, num_items=100),
+        "table_info": lambda: client.table_info("replay"),
+        "priorities": lambda: client.update_priorities("replay", np.ones(1, np.uint64), np.ones(1)),
+        "checkpoint": client.checkpoint,
+        "new": lambda: client.writer(3),
+    }
+    with (
+        within(8.0),
+        pytest.raises(replay.ReplayError, match=f"server at {server_process.address} does not answer"),
+    ):
+        use[user]()
+    with within(2 * CLOSE_SECONDS):
+        sampler.close()
+        writer.close()
+
+
+_INTERRUPTED = """
+    import signal, sys
+    # A shell that runs the tests in the background has Ctrl-C ignored, which children inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.path.insert(0, {folder!r})
+    import conftest, dataclasses
+    from minerva_acme import replay
+    from minerva_acme.replay.dataset import Dataset
+    queue = dataclasses.replace(
+        conftest.TABLE, rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
+    server = replay.ReverbServer([queue])
+    client = server.client()
+    writer, sampler = client.writer(3), client.sampler("replay")
+    def wait_for_reader(): conftest.write_items(writer, num_items=20)
+    def wait_for_items(): sampler.sample_batch(1)
+    def wait_for_batch(): next(Dataset(sampler, lambda fields: fields, 1, prefetch={prefetch}))
+    print("waiting", flush=True)
+    try:
+        {wait}()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("wait", "prefetch"),
+    [("wait_for_reader", 0), ("wait_for_items", 0), ("wait_for_batch", 0), ("wait_for_batch", 2)],
+)
+def test_ctrl_c_ends_a_wait(request, wait, prefetch):
+    script = textwrap.dedent(_INTERRUPTED).format(
+        folder=str(request.path.parent), wait=wait, prefetch=prefetch
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        # A process that hears nothing is killed, so that reading from it ends.
+        killer = later(60.0, process.kill)
+        try:
+            assert process.stdout.readline() == "waiting\n"
+            time.sleep(0.3)
+            with within(INTERRUPT_SECONDS):
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline() == "interrupted\n"
+            # Nothing was closed: the interpreter ends all the same.
+            assert process.wait(timeout=EXIT_SECONDS) == 0
+        finally:
+            killer.cancel()
+            process.kill()
+
+
+def test_no_port_is_chosen_twice_in_a_process(monkeypatch):
+    first = ports.free_port()
+    offered = iter([first, first, 1])
+
+    class Socket:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *unused):
+            pass
+
+        def getsockname(self):
+            return "", next(offered)
+
+    monkeypatch.setattr(socket, "create_server", lambda *unused, **unused_too: Socket())
+    assert ports.free_port() == 1
+    ports._handed_out.discard(1)
+
+
+def test_a_port_in_use_is_refused(serve, table):
+    server = serve(table())
+    with pytest.raises(replay.ReplayError, match=f"`port` must be a free one, got {server.port}.*pass None"):
+        replay.ReverbServer([table()], port=server.port)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_port_in_use_on_one_address_alone_is_refused(table, address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(replay.ReplayError, match="`port` must be a free one"):
+            replay.ReverbServer([table()], port=port)
+
+
+def test_a_port_can_be_used_again_at_once(serve, table, write):
+    first = serve(table())
+    write(first.client(), num_items=3)
+    first.close()
+    second = serve(table(), port=first.port)
+    assert second.client().table_info("replay").size == 0
+
+
+def test_other_machines_are_kept_out_unless_invited(serve, table):
+    def devices(port):
+        found = set()
+        for descriptor in pathlib.Path("/proc/self/fd").iterdir():
+            try:
+                candidate = socket.socket(fileno=int(descriptor.name))
+            except OSError:
+                continue
+            try:
+                if candidate.family == socket.AF_INET6 and candidate.getsockname()[1] == port:
+                    if candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        name = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16)
+                        found.add(name.rstrip(b"\0"))
+            finally:
+                candidate.detach()
+        return found
+
+    assert devices(serve(table()).port) == {b"lo"}
+    assert devices(serve(table(), public=True).port) == {b""}

@@ -1,0 +1,55 @@
+"""Thread settings are made before torch loads, and the user's own stay."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from minerva_acme import thread_settings
+
+VARIABLES = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+TELL = "import json, torch; print(json.dumps([threads.describe(), torch.get_num_threads()]))"
+
+
+def in_a_new_process(first: str, **environment: str) -> tuple[dict[str, thread_settings.Setting], int]:
+    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{first}; from minerva_acme import threads; {TELL}"],
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    settings, num_torch_threads = json.loads(done.stdout)
+    return {setting[0]: thread_settings.Setting(*setting) for setting in settings}, num_torch_threads
+
+
+def test_defaults_are_set_before_torch_is_imported():
+    settings, num_torch_threads = in_a_new_process("import minerva_acme")
+    assert tuple(settings) == VARIABLES
+    expected = min(thread_settings.num_cores(), 8)
+    assert settings["OMP_NUM_THREADS"] == ("OMP_NUM_THREADS", str(expected), True, False)
+    assert settings["OMP_WAIT_POLICY"] == ("OMP_WAIT_POLICY", "PASSIVE", True, False)
+    assert settings["OPENBLAS_NUM_THREADS"] == ("OPENBLAS_NUM_THREADS", "1", True, False)
+    assert num_torch_threads == expected
+
+
+def test_the_users_values_stay():
+    settings, _ = in_a_new_process("import minerva_acme", OMP_NUM_THREADS="3", OMP_WAIT_POLICY="ACTIVE")
+    assert settings["OMP_NUM_THREADS"] == ("OMP_NUM_THREADS", "3", False, False)
+    assert settings["OMP_WAIT_POLICY"] == ("OMP_WAIT_POLICY", "ACTIVE", False, False)
+    assert settings["OPENBLAS_NUM_THREADS"].is_default
+
+
+def test_a_setting_that_came_too_late_says_so():
+    settings, _ = in_a_new_process("import torch")
+    assert all(setting.is_default and setting.is_late for setting in settings.values())
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_what_is_no_longer_set_is_told(monkeypatch, name):
+    monkeypatch.delenv(name, raising=False)
+    (setting,) = [setting for setting in thread_settings.describe() if setting.name == name]
+    assert setting.value == "unset"

@@ -1,0 +1,147 @@
+import dataclasses
+import re
+import subprocess
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import environments, specs, testing, wrappers
+from minerva_acme.agents import ppo
+from minerva_acme.cli import runs, video
+from minerva_acme.experiments import checkpointing
+from minerva_acme.video import movie, recording
+
+pytestmark = pytest.mark.usefixtures("environment_variables_stay")
+
+
+def make_run(directory, environment_id, environment=None):
+    """Makes the folder of a run whose policy has learned nothing."""
+    config = ppo.PPOConfig(policy_layer_sizes=(8,), value_layer_sizes=(8,))
+    description = runs.RunDescription(
+        agent="ppo", environment=environment_id, seed=0, hyperparameters=dataclasses.asdict(config)
+    )
+    description.write(directory)
+    environment = environment or environments.make_training_environment(environment_id, seed=0)
+    spec = specs.make_environment_spec(environment)
+    environment.close()
+    network = description.make_builder().make_networks(spec, torch.Generator().manual_seed(0))
+    saver = checkpointing.Checkpointer(directory / "checkpoints")
+    saver.save(5000, {"policy_variables": [dict(network.state_dict())]})
+    return directory
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "cartpole", "CartPole-v1")
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The returns that were written on the pictures."""
+    written = []
+    monkeypatch.setattr(movie, "annotate", lambda frame, text: written.append(text) or frame)
+    return written
+
+
+def describe(path):
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "null", "-"]
+    return subprocess.run(command, capture_output=True, check=True).stderr.decode()
+
+
+def test_the_film_shows_the_best_episode_with_its_return_at_the_environments_rate(cartpole, drawn, capsys):
+    assert video.run(cartpole, episodes=4) == 0
+    out = capsys.readouterr().out
+    returns = [float(value) for value in re.findall(r"return +([0-9.]+)  best", out)]
+    assert len(returns) == 4 and len(set(returns)) > 1
+    # CartPole gives a reward of 1 for every step.
+    assert drawn == [f"return {step}.0" for step in range(int(max(returns)) + 1)]
+    files = sorted((cartpole / "videos").iterdir())
+    assert [file.name for file in files] == ["000005000.gif", "000005000.mp4"]
+    words = describe(files[1])
+    assert "50 fps" in words and re.search(rf"frame= *{len(drawn)}\b", words)
+    assert f"return {max(returns):.2f}, the best of 4" in out
+    assert "Played again" not in out
+
+
+def test_repeated_actions_are_filmed_at_the_rate_of_what_is_drawn(cartpole, drawn, tmp_path, monkeypatch):
+    make = environments.make_training_environment
+    monkeypatch.setattr(
+        environments,
+        "make_training_environment",
+        lambda *args, **more: wrappers.ActionRepeatWrapper(make(*args, **more), num_repeats=2),
+    )
+    video.run(cartpole, episodes=1, out=tmp_path / "film.mp4")
+    assert "25 fps" in describe(tmp_path / "film.mp4")
+
+
+def test_only_what_was_asked_for_is_written(cartpole, drawn, tmp_path):
+    video.run(cartpole, episodes=1, out=tmp_path / "film.gif")
+    video.run(cartpole, episodes=1, out=tmp_path / "other", formats=["mp4"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film.gif", "other.mp4"]
+
+
+def test_dm_control_is_drawn_in_the_size_and_by_the_camera_that_were_asked_for(tmp_path):
+    settings, render = recording.drawing("dm_control/walker/walk", "side", 24, 32)
+    environment = environments.make("dm_control/walker/walk", 0, **settings)
+    environment.reset()
+    frame = render(environment)
+    assert frame.shape == (24, 32, 3) and frame.max() > 0
+    _, back = recording.drawing("dm_control/walker/walk", "back", 24, 32)
+    assert not np.array_equal(back(environment), frame)
+
+
+def test_gymnasiums_mujoco_is_drawn_in_the_size_that_was_asked_for():
+    settings, render = recording.drawing("InvertedPendulum-v5", None, 24, 32)
+    environment = environments.make("InvertedPendulum-v5", 0, **settings)
+    environment.reset()
+    frame = render(environment)
+    environment.close()
+    assert frame.shape == (24, 32, 3) and frame.max() > 0
+
+
+def test_an_environment_that_draws_lots_elsewhere_is_told(tmp_path, monkeypatch, capsys):
+    class Unseeded(testing.FakeEnvironment):
+        length = 5
+
+        def __init__(self):
+            Unseeded.length += 1
+            super().__init__(episode_length=Unseeded.length)
+
+        def render(self):
+            return np.zeros((16, 16, 3), np.uint8)
+
+        def control_timestep(self):
+            return 0.1
+
+    monkeypatch.setattr(environments, "make_training_environment", lambda *args, **more: Unseeded())
+    directory = make_run(tmp_path / "run", "CartPole-v1", Unseeded())
+    video.run(directory, episodes=1, out=tmp_path / "film.mp4")
+    assert "return was 36.00: the environment draws from something else" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"episodes": 0}, "`episodes` must be >= 1, got 0"),
+        ({"formats": ["avi"]}, "`format` must be of mp4, gif, got avi"),
+        ({"formats": []}, "`format` must be of mp4, gif, got none"),
+        ({"height": 0}, "`height` must be >= 1 pixel, got 0"),
+        ({"width": 50}, "`camera`, `height` and `width` must not be given with CartPole-v1"),
+    ],
+)
+def test_a_mistake_is_told(cartpole, tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        video.run(cartpole, out=tmp_path / "film", **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_without_a_checkpoint_is_told(tmp_path):
+    with pytest.raises(ValueError, match="There is no run in"):
+        video.run(tmp_path)
+    run = make_run(tmp_path / "run", "CartPole-v1")
+    (run / "checkpoints" / "000005000" / "state.pt").unlink()
+    (run / "checkpoints" / "000005000").rmdir()
+    with pytest.raises(ValueError, match="holds no checkpoint yet. Train it first: minerva train"):
+        video.run(run)
