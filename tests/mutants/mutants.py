@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from .harness import Mutant
 
-MPO_LEARNER = ("tests/agents/mpo/test_learning.py",)
-VMPO_LEARNER = ("tests/agents/vmpo/test_learning.py", "tests/agents/on_policy/test_learners.py")
+MPO_LEARNER = ("tests/agents/mpo/test_learner.py",)
+VMPO_LEARNER = ("tests/agents/vmpo/test_learner.py", "tests/agents/on_policy/test_learners.py")
 PPO_LEARNER = (
-    "tests/agents/ppo/test_learning.py",
+    "tests/agents/ppo/test_learner.py",
     "tests/agents/ppo/test_minimising.py",
     "tests/agents/on_policy/test_learners.py",
 )
@@ -374,8 +374,8 @@ LOSSES = [
 
 NETWORKS = [
     *of(
-        "minerva_acme/networks/gaussian.py",
-        ("tests/networks/test_gaussian.py",),
+        "minerva_acme/distributions/gaussian.py",
+        ("tests/distributions/test_gaussian.py",),
         breakage("the Gaussian density lacks its constant", " - _LOG_SQRT_2PI).sum", ").sum"),
         breakage("the Gaussian density lacks log sigma", "z.square() - self.log_std -", "z.square() -"),
         breakage(
@@ -396,8 +396,8 @@ NETWORKS = [
         ),
     ),
     *of(
-        "minerva_acme/networks/categorical.py",
-        ("tests/networks/test_categorical.py",),
+        "minerva_acme/distributions/categorical.py",
+        ("tests/distributions/test_categorical.py",),
         breakage("the likeliest action is drawn least", "self.logits - noise", "self.logits + noise"),
         breakage(
             "a category's probability is not normalised",
@@ -416,8 +416,8 @@ NETWORKS = [
         ),
     ),
     *of(
-        "minerva_acme/networks/squashing.py",
-        ("tests/networks/test_squashing.py",),
+        "minerva_acme/distributions/squashed.py",
+        ("tests/distributions/test_squashed.py",),
         breakage(
             "the log-determinant lacks the scale",
             "(log_slope + torch.log(0.5 * (self.high - self.low)))",
@@ -488,8 +488,8 @@ NETWORKS = [
         ),
     ),
     *of(
-        "minerva_acme/networks/array_actor_critic.py",
-        ("tests/networks/test_array_actor_critic.py",),
+        "minerva_acme/acceleration/array_actor_critic.py",
+        ("tests/acceleration/test_array_actor_critic.py",),
         breakage("arrays lack the slope of tanh", "slope *= d_h", "slope[:] = d_h"),
         breakage("arrays lose the value's part of a shared torso", "d_features += d_value_features", "pass"),
         breakage("arrays train a clamped stddev", "d_log_std *= self._is_within", "pass"),
@@ -500,8 +500,8 @@ NETWORKS = [
         ),
     ),
     *of(
-        "minerva_acme/networks/inference.py",
-        ("tests/networks/test_inference.py",),
+        "minerva_acme/acceleration/acting.py",
+        ("tests/acceleration/test_acting.py",),
         breakage("acting by arrays records the wrong density", "z -= log_std", "z += log_std"),
         breakage("acting by arrays draws with log sigma", "raw *= stddev", "raw *= log_std"),
         breakage(
@@ -512,7 +512,7 @@ NETWORKS = [
 
 MPO = [
     *of(
-        "agents/mpo/learning.py",
+        "agents/mpo/learner.py",
         MPO_LEARNER,
         breakage(
             "MPO's targets are evaluated by the online policy",
@@ -700,10 +700,10 @@ MPO = [
         breakage("Retrace's values are one step early", "q_after_0, (1, 0)", "q_after_0, (0, 1)"),
     ),
     *of(
-        "agents/mpo/target_critic.py",
+        "minerva_acme/acceleration/target_critic.py",
         (
-            "tests/agents/mpo/test_target_critic.py::test_weights_are_those_of_the_last_copy",
-            "tests/agents/mpo/test_target_critic.py::test_float32_values_are_the_critics",
+            "tests/acceleration/test_target_critic.py::test_weights_are_those_of_the_last_copy",
+            "tests/acceleration/test_target_critic.py::test_float32_values_are_the_critics",
         ),
         breakage("bfloat16 copies are never refreshed", "copy.copy_(parameter)", "pass"),
         breakage(
@@ -888,7 +888,7 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "agents/ppo/learning.py",
+        "agents/ppo/learner.py",
         PPO_LEARNER,
         breakage("PPO lacks the log-determinant", "batch.log_prob + batch.log_det", "batch.log_prob"),
         breakage(
@@ -951,7 +951,7 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "PPO steps on gradients that are not finite",
-            'learning.check_finite("gradients", grad_norm)',
+            'learners.check_finite("gradients", grad_norm)',
             "pass",
         ),
         breakage(
@@ -971,7 +971,7 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "agents/vmpo/learning.py",
+        "agents/vmpo/learner.py",
         VMPO_LEARNER,
         breakage(
             "V-MPO has no KL penalty",
@@ -1050,8 +1050,8 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "minerva_acme/learning.py",
-        ("tests/test_learning.py",),
+        "minerva_acme/learners/learning.py",
+        ("tests/learners/test_learning.py",),
         breakage(
             "skipped batches add up over the run",
             'learned from."""\n        self._in_a_row = 0',
@@ -1321,16 +1321,16 @@ REPLAY = [
         ),
     ),
     *of(
-        "minerva_acme/replay/sum_tree.py",
-        ("tests/replay/test_sum_tree.py",),
+        "minerva_acme/replay/memory/sum_tree.py",
+        ("tests/replay/memory/test_sum_tree.py",),
         breakage("the sum tree goes left only", "nodes += is_right", "pass"),
         breakage("the sum tree keeps what lies to the left", "left_over -= left * is_right", "pass"),
         breakage("the sum tree's sums are old", "self._stale.extend(leaves.tolist())", "pass"),
         breakage("the sum tree draws what has no weight", "if lost.size:", "if False:"),
     ),
     *of(
-        "minerva_acme/replay/memory_table.py",
-        ("tests/replay/test_memory_store.py", "tests/replay/test_conformance.py"),
+        "minerva_acme/replay/memory/table.py",
+        ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
         breakage(
             "first in, first out gives the newest",
             "return np.full(count, self._first)",
@@ -1391,8 +1391,8 @@ REPLAY = [
         breakage("removed items can be drawn", "tree.set(place, 0.0)", "pass"),
     ),
     *of(
-        "minerva_acme/replay/memory_rows.py",
-        ("tests/replay/test_memory_store.py",),
+        "minerva_acme/replay/memory/rows.py",
+        ("tests/replay/memory/test_store.py",),
         breakage(
             "a window ends at its page",
             "places[crossing] += np.where(offsets >= hop << self.shift, jump[:, None], 0)",
@@ -1405,8 +1405,8 @@ REPLAY = [
         ),
     ),
     *of(
-        "minerva_acme/replay/memory_writer.py",
-        ("tests/replay/test_memory_store.py", "tests/replay/test_conformance.py"),
+        "minerva_acme/replay/memory/writer.py",
+        ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
         breakage("windows reach into the episode before", "self.origin = self.num_rows", "pass"),
         breakage("windows reach beyond what is kept", "or number < stream.num_rows - self._max_window", ""),
         breakage(
@@ -1417,7 +1417,7 @@ REPLAY = [
     ),
     *of(
         "minerva_acme/replay/messages.py",
-        ("tests/replay/test_memory_store.py", "tests/replay/test_conformance.py"),
+        ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
         breakage("the samples per insert count from zero", "start = ratio * min_size", "start = 0.0"),
         breakage(
             "a queue holds one item too many",
@@ -1426,8 +1426,8 @@ REPLAY = [
         ),
     ),
     *of(
-        "minerva_acme/replay/reverb_writer.py",
-        ("tests/replay/test_reverb_store.py", "tests/replay/test_conformance.py"),
+        "minerva_acme/replay/reverb/writer.py",
+        ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
         breakage(
             "Reverb gets an item's fields unsorted",
             "[fields[name] for name in sorted(fields)]",
@@ -1445,8 +1445,8 @@ REPLAY = [
         ),
     ),
     *of(
-        "minerva_acme/replay/reverb_store.py",
-        ("tests/replay/test_reverb_store.py", "tests/replay/test_conformance.py"),
+        "minerva_acme/replay/reverb/store.py",
+        ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
         breakage(
             "Reverb samples by the remover's rule",
             "sampler=_make_selector(pybind, config.sampler)",
@@ -1468,8 +1468,8 @@ REPLAY = [
 
 LOOPS = [
     *of(
-        "minerva_acme/actors.py",
-        ("tests/test_actors.py",),
+        "minerva_acme/actors/feed_forward.py",
+        ("tests/actors/test_feed_forward.py",),
         breakage(
             "an actor's extras are used twice",
             "extras, self._extras = self._extras, ()\n        if",
@@ -1488,14 +1488,18 @@ LOOPS = [
             "extras, self._extras[index] = self._extras[index], ()",
             "extras = self._extras[0]",
         ),
+    ),
+    *of(
+        "minerva_acme/actors/random.py",
+        ("tests/actors/test_feed_forward.py",),
         breakage("a random actor never takes the last action", "endpoint=True", "endpoint=False"),
         breakage(
             "a random actor restores nothing", 'self._random.bit_generator.state = state["random"]', "pass"
         ),
     ),
     *of(
-        "minerva_acme/variables.py",
-        ("tests/test_variables.py",),
+        "minerva_acme/actors/variable_client.py",
+        ("tests/actors/test_variable_client.py",),
         breakage("variables never arrive", "self._on_update(answer.values)", "pass"),
         breakage(
             "variables arrive one call late", "self._calls >= self._period", "self._calls > self._period"
@@ -1508,8 +1512,8 @@ LOOPS = [
         breakage("the same variables arrive again", "version != self._version)", "True)"),
     ),
     *of(
-        "minerva_acme/environment_loop.py",
-        ("tests/test_environment_loop.py",),
+        "minerva_acme/environments/loop.py",
+        ("tests/environments/test_loop.py",),
         breakage("a loop counts no steps but the last", 'self._counter.tick("steps")', "pass"),
         breakage("a loop's actor never updates", "self._actor.update()", "pass"),
         breakage(
@@ -1525,8 +1529,8 @@ LOOPS = [
         breakage("the actor sees where the episode began", "self.timestep = timestep", "pass"),
     ),
     *of(
-        "minerva_acme/vector_environment_loop.py",
-        ("tests/test_vector_environment_loop.py",),
+        "minerva_acme/environments/vector_loop.py",
+        ("tests/environments/test_vector_loop.py",),
         breakage(
             "a vector loop acts on the observations before",
             "self._observations = [timesteps[-1].observation for timesteps in arrived]",
@@ -1545,8 +1549,8 @@ LOOPS = [
         ),
     ),
     *of(
-        "minerva_acme/vector_environments.py",
-        ("tests/test_vector_environments.py",),
+        "minerva_acme/environments/vector.py",
+        ("tests/environments/test_vector.py",),
         breakage(
             "all environments get one action",
             "environment.step(actions[index])",
@@ -1599,8 +1603,8 @@ WRAPPERS = [
         breakage("canonical actions leave the bounds", "if self._clip:", "if False:"),
     ),
     *of(
-        "minerva_acme/wrappers/gymnasium_adapter.py",
-        ("tests/wrappers/test_gymnasium_adapter.py",),
+        "minerva_acme/environments/gymnasium_adapter.py",
+        ("tests/environments/test_gymnasium_adapter.py",),
         breakage(
             "a time limit is a terminal",
             "self._observation(observation), discount=1.0)\n        return",
@@ -1619,8 +1623,8 @@ WRAPPERS = [
         ),
     ),
     *of(
-        "minerva_acme/wrappers/gymnasium_from_dm_env.py",
-        ("tests/wrappers/test_gymnasium_from_dm_env.py",),
+        "minerva_acme/environments/gymnasium_from_dm_env.py",
+        ("tests/environments/test_gymnasium_from_dm_env.py",),
         breakage(
             "every end is a terminal to Gymnasium",
             "timestep.last() and timestep.discount == 0",
@@ -1629,8 +1633,8 @@ WRAPPERS = [
         breakage("no end is a time limit to Gymnasium", "timestep.last() and not terminated", "False"),
     ),
     *of(
-        "minerva_acme/wrappers/gymnasium_vector.py",
-        ("tests/wrappers/test_gymnasium_vector.py",),
+        "minerva_acme/environments/gymnasium_vector.py",
+        ("tests/environments/test_gymnasium_vector.py",),
         breakage("a vector's terminals go on", "0.0 if is_terminal else 1.0", "1.0"),
         breakage(
             "a vector's time limits are terminals",

@@ -12,6 +12,7 @@ import pathlib
 import signal
 import sys
 import time
+import traceback
 import warnings
 from typing import Any
 
@@ -50,6 +51,8 @@ def _run(copy: pathlib.Path, *, arguments: list[str], output: str, seconds: floa
                 os.dup2(file, descriptor)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             status = _test(copy, arguments)
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             os._exit(status)
