@@ -19,9 +19,9 @@ from typing import NamedTuple
 from . import server
 
 PACKAGES = ("minerva_acme", "adders", "agents")  # of the tree, as they lie there
-_RUN_SECONDS = 600.0
+RUN_SECONDS = 600.0
 _ALL_SECONDS = 3600.0
-_TEST_SECONDS = 60.0
+TEST_SECONDS = 60.0
 
 # A compiled file counts as fresh while its source has the same size and the same whole seconds: every
 # change of a source gets seconds of its own.
@@ -84,6 +84,8 @@ class Copy:
         package.mkdir(parents=True)
         for path in [*(self.root / PACKAGES[0]).iterdir(), *(self.root / name for name in PACKAGES[1:])]:
             (package / path.name).symlink_to(path)
+        # What a test hands to a process of its own is found there by the test's module.
+        (package.parent / "tests").symlink_to(self.root / "tests")
         self._server = subprocess.Popen(
             [sys.executable, "-P", server.__file__, str(self.root)],
             cwd=self.root,
@@ -112,14 +114,14 @@ class Copy:
         finally:
             _write(path, text)
 
-    def test(self, tests: Sequence[str], seconds: float = _RUN_SECONDS) -> Run:
+    def test(self, tests: Sequence[str], seconds: float) -> Run:
         """Runs tests in the copy until the first that fails."""
         arguments = ["-x", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not learning"]
         # Pytest would rewrite the assertions of plugins that the server has imported already.
         arguments += [
             "-W",
             "ignore::pytest.PytestAssertRewriteWarning",
-            f"--timeout={_TEST_SECONDS:g}",
+            f"--timeout={TEST_SECONDS:g}",
             *tests,
         ]
         request = {"arguments": arguments, "output": str(self._output), "seconds": seconds}
@@ -204,7 +206,7 @@ def judge(
             start = time.monotonic()
             try:
                 with copy.broken_by(mutant):
-                    run = copy.test(mutant.tests)
+                    run = copy.test(mutant.tests, RUN_SECONDS)
             finally:
                 copies.put(copy)
             result = Result(mutant, *_read(run), time.monotonic() - start)
@@ -224,20 +226,20 @@ def _check_unbroken(copy: Copy, mutants: Sequence[Mutant], show: Callable[[str],
     # A test of a file that is run whole would run twice.
     tests = [test for test in tests if "::" not in test or test.partition("::")[0] not in tests]
     show(f"The tests of {len(mutants)} mutants without any of them ...")
-    run = copy.test(tests, seconds=_ALL_SECONDS)
+    run = copy.test(tests, _ALL_SECONDS)
     if run.status != 0:
         raise Refused(f"{run.output}\nThe tests must pass without any mutant, got status {run.status}.")
 
 
 def _read(run: Run) -> tuple[str, str]:
     if run.status == server.TIMED_OUT:
-        return "killed", f"the limit of {_RUN_SECONDS:g} s"
+        return "killed", f"the limit of {RUN_SECONDS:g} s"
     if run.status == 0:
         return "SURVIVED", ""
     if run.status == 1 and run.failed:
         return "killed", run.failed
     if run.status == 1 and "+++ Timeout +++" in run.output:
-        return "killed", f"a test's limit of {_TEST_SECONDS:g} s"
+        return "killed", f"a test's limit of {TEST_SECONDS:g} s"
     last = (run.output.strip().splitlines() or ["no output"])[-1]
     return "ERROR", f"status {run.status}: {last}"
 

@@ -20,7 +20,7 @@ WRONG_TREE = 70  # no status of pytest's
 TIMED_OUT = 71  # likewise
 
 _PACKAGE = "minerva_acme"
-_UNCHANGED = ("torch", "numpy", "tree", "dm_env", "gymnasium", "hypothesis.strategies", "pytest")
+UNCHANGED = ("torch", "numpy", "tree", "dm_env", "gymnasium", "hypothesis.strategies", "pytest")
 _POLL_SECONDS = 0.02
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever an import prints is no answer
     importlib.import_module(_PACKAGE)  # sets the environment that torch reads when it loads
-    for name in _UNCHANGED:
+    for name in UNCHANGED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for name in _own_modules():  # to be imported anew, with a mistake in one
