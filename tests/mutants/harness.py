@@ -117,6 +117,8 @@ class Copy:
     def test(self, tests: Sequence[str], seconds: float) -> Run:
         """Runs tests in the copy until the first that fails."""
         arguments = ["-x", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not learning"]
+        # By a thread: a call blocked in C++ never lets a signal handler run.
+        limits = [f"--timeout={TEST_SECONDS:g}", "--timeout-method=thread"]
         # Pytest would rewrite the assertions of plugins that the server has imported already.
         arguments += [
             "-W",

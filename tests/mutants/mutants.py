@@ -78,8 +78,13 @@ LOSSES = [
     *of(
         "minerva_acme/losses/mpo.py",
         ("tests/losses/test_mpo.py",),
-        breakage("the temperature loss trains Q", "q_BN.detach() / temperature", "q_BN / temperature"),
-        breakage("Q is multiplied by the temperature", "q_BN.detach() / temp", "q_BN.detach() * temp"),
+        breakage("the temperature loss trains Q", "q_BN = q_BN.detach()", "pass"),
+        breakage(
+            "Q is multiplied by the temperature",
+            "(q_BN - max_q_B[:, None]) / temperature",
+            "(q_BN - max_q_B[:, None]) * temperature",
+        ),
+        breakage("the temperature loss lacks the maximum", " + max_q_B.mean()", ""),
         breakage("weights sum to 1 over states", ".log_softmax(dim=1)", ".log_softmax(dim=0)"),
         breakage("the E-step lacks log N", "logsumexp(dim=1) - log_num_actions", "logsumexp(dim=1)"),
         breakage(
@@ -173,8 +178,12 @@ LOSSES = [
     *of(
         "minerva_acme/losses/ppo.py",
         ("tests/losses/test_ppo.py",),
-        breakage("PPO takes the larger surrogate", "-torch.minimum(ratio", "-torch.maximum(ratio"),
-        breakage("PPO lowers the surrogate", "= -torch.minimum(ratio", "= torch.minimum(ratio"),
+        breakage(
+            "PPO takes the larger surrogate",
+            "is_clipped = ((ratio > clipped_ratio) & (advantages >= 0.0))",
+            "is_clipped = ((ratio > clipped_ratio) & (advantages < 0.0))",
+        ),
+        breakage("PPO lowers the surrogate", "policy_loss = -(torch.where", "policy_loss = (torch.where"),
         breakage(
             "PPO clips on one side",
             "ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio)",
@@ -182,15 +191,15 @@ LOSSES = [
         ),
         breakage(
             "PPO's ratio is upside down",
-            "log_ratio = log_prob - behaviour_log_prob\n    ratio = log_ratio.exp()",
-            "log_ratio = behaviour_log_prob - log_prob\n    ratio = log_ratio.exp()",
+            "log_ratio = log_prob - behaviour_log_prob\n    ratio = log_ratio.detach()",
+            "log_ratio = behaviour_log_prob - log_prob\n    ratio = log_ratio.detach()",
         ),
         breakage(
             "PPO takes the smaller value error",
-            "torch.maximum(squared_error, (clip",
-            "torch.minimum(squared_error, (clip",
+            "clipped_error.abs() > error.detach().abs()",
+            "clipped_error.abs() < error.detach().abs()",
         ),
-        breakage("PPO's value error is not halved", "0.5 * squared_error.mean()", "squared_error.mean()"),
+        breakage("PPO's value error is not halved", "0.5 * error.square().mean()", "error.square().mean()"),
         breakage(
             "PPO punishes entropy",
             "total=policy_loss + value_coef * value_loss -",
@@ -215,24 +224,20 @@ LOSSES = [
             "(ratio != clipped_ratio).float()",
             "(ratio == clipped_ratio).float()",
         ),
-        breakage("advantages keep their mean", "(advantages - mean) / (stddev", "advantages / (stddev"),
+        breakage("advantages keep their mean", "(exact - mean) / (stddev", "exact / (stddev"),
         breakage(
             "advantages are scaled by the population's deviation",
             "correction=int(unbiased))",
             "correction=0)",
         ),
+        breakage("PPO on arrays has gradients where it is clipped", "d_log_prob[is_clipped] = 0.0", "pass"),
+        breakage("PPO on arrays sums instead of means", "advantages * (-1.0 / n)", "-advantages"),
         breakage(
-            "PPO on arrays has gradients where it is clipped",
-            "surrogate * (surrogate <= clipped_surrogate)",
-            "surrogate.copy()",
-        ),
-        breakage("PPO on arrays sums instead of means", "d_log_prob *= -1.0 / n", "d_log_prob *= -1.0"),
-        breakage(
-            "PPO's value gradient on arrays has no weight", "d_value *= value_coef / n", "d_value *= 1.0 / n"
+            "PPO's value gradient on arrays has no weight", "error * (value_coef / n)", "error * (1.0 / n)"
         ),
         breakage(
             "PPO's value gradient on arrays goes on where it is clipped",
-            "d_value *= (change == clipped_change) | (squared_error >= clipped_error)",
+            "d_value[value_is_clipped] = 0.0",
             "pass",
         ),
         breakage("PPO on arrays punishes entropy", "entropy=-entropy_coef / n", "entropy=entropy_coef / n"),
@@ -302,7 +307,11 @@ LOSSES = [
         breakage(
             "V-MPO rounds the number of samples up", "math.floor(top_k_fraction", "math.ceil(top_k_fraction"
         ),
-        breakage("V-MPO's temperature loss lacks the maximum", "total.log() + max_s -", "total.log() -"),
+        breakage(
+            "V-MPO's temperature loss lacks the maximum",
+            "(m.sum() + _TINY).log()) + max_score",
+            "(m.sum() + _TINY).log())",
+        ),
         breakage("V-MPO's temperature loss lacks log k", " - (m.sum() + _TINY).log())", ")"),
         breakage(
             "V-MPO's bound has the wrong sign",
@@ -311,13 +320,13 @@ LOSSES = [
         ),
         breakage(
             "V-MPO's temperature loss trains the advantages",
-            "restart * advantages.detach() / temperature",
-            "restart * advantages / temperature",
+            "scores = restart * advantages.detach()",
+            "scores = restart * advantages",
         ),
         breakage(
             "V-MPO's weights have a gradient", "(unnormalized / total).detach()", "unnormalized / total"
         ),
-        breakage("V-MPO forgets importance weights", "m * importance * torch.exp", "m * torch.exp"),
+        breakage("V-MPO forgets importance weights", "m * importance * s_less_max", "m * s_less_max"),
         breakage("V-MPO forgets restarting weights", "m = selected * restart", "m = selected"),
         breakage(
             "V-MPO selects samples that may not count", "masked_fill(restart <= 0.0, -torch.inf)", "clone()"
@@ -469,8 +478,8 @@ NETWORKS = [
         ),
         breakage(
             "the policy starts with log sigma for sigma",
-            "self.log_std_head.bias, math.log(initial_stddev)",
-            "self.log_std_head.bias, initial_stddev",
+            "return math.log(initial_stddev)",
+            "return initial_stddev",
         ),
     ),
     *of(
@@ -693,9 +702,9 @@ MPO = [
         ),
         breakage("a value is that of the best action", ".mean(dim=0)", ".amax(dim=0)"),
         breakage(
-            "n-step targets bootstrap at the first state",
-            "sampled_values(trajectory.observation[:, -1]",
-            "sampled_values(trajectory.observation[:, 0]",
+            "n-step targets take all steps as made",
+            "discount_t, trajectory.mask)",
+            "discount_t, torch.ones_like(trajectory.mask))",
         ),
         breakage("Retrace's values are one step early", "q_after_0, (1, 0)", "q_after_0, (0, 1)"),
     ),
