@@ -87,7 +87,7 @@ class Copy:
         # What a test hands to a process of its own is found there by the test's module.
         (package.parent / "tests").symlink_to(self.root / "tests")
         self._server = subprocess.Popen(
-            [sys.executable, "-P", server.__file__, str(self.root)],
+            [sys.executable, "-P", server.__file__, str(self.root), *server.UNCHANGED],
             cwd=self.root,
             env={**os.environ, "PYTHONPATH": str(package.parent)},
             stdin=subprocess.PIPE,
@@ -123,7 +123,7 @@ class Copy:
         arguments += [
             "-W",
             "ignore::pytest.PytestAssertRewriteWarning",
-            f"--timeout={TEST_SECONDS:g}",
+            *limits,
             *tests,
         ]
         request = {"arguments": arguments, "output": str(self._output), "seconds": seconds}

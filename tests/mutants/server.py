@@ -1,7 +1,8 @@
 """Runs pytest on a copy of the tree, each time in a fork of a process that has imported torch already.
 
 Half of a short run would go into imports that no mutant changes. A process of this module is given a copy and
-reads requests from its input, one a line; it answers each with a line that holds pytest's status.
+the names of those modules, and reads requests from its input, one a line; it answers each with a line that
+holds pytest's status.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever an import prints is no answer
     importlib.import_module(_PACKAGE)  # sets the environment that torch reads when it loads
-    for name in UNCHANGED:
+    for name in sys.argv[2:]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for name in _own_modules():  # to be imported anew, with a mistake in one
