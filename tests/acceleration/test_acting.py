@@ -138,7 +138,7 @@ def test_both_densities_agree_at_the_smallest_deviation(torso, observation_scale
     network = actor_critic(torso=torso, action_size=21, layer_sizes=(256, 256), normalize_observations=False)
     network.requires_grad_(False).policy_head.log_std.fill_(-100.0)
     rows = observations(observation_scale, 2048)
-    choice = inference.make_acting_policy(network, seeded()).sample(rows)
+    choice = acting.make_acting_policy(network, seeded()).sample(rows)
     learners = network.policy(torch.from_numpy(rows)).log_prob(torch.from_numpy(choice.raw)).numpy()
     difference = choice.log_prob - learners
     assert np.isfinite(difference).all()
