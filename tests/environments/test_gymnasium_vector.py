@@ -420,12 +420,12 @@ SCRIPT = textwrap.dedent(
     """
     import functools, signal, sys
     import numpy as np
-    from minerva_acme import environments, vector_environments
+    from minerva_acme import environments
 
     if __name__ == "__main__":
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's children ignore it
         make = functools.partial(environments.make, "Pendulum-v1")
-        with vector_environments.make_vector([make] * 2, processes=True) as environment:
+        with environments.make_vector([make] * 2, processes=True) as environment:
             environment.reset()
             try:
                 print("playing", flush=True)

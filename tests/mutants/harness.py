@@ -21,6 +21,9 @@ from . import server
 PACKAGES = ("minerva_acme", "adders", "agents")  # of the tree, as they lie there
 RUN_SECONDS = 600.0
 _ALL_SECONDS = 3600.0
+_OPTIONS = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not learning"]
+# Pytest would rewrite the assertions of plugins that the server has imported already.
+_OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
 TEST_SECONDS = 60.0
 
 # A compiled file counts as fresh while its source has the same size and the same whole seconds: every
@@ -114,18 +117,10 @@ class Copy:
         finally:
             _write(path, text)
 
-    def test(self, tests: Sequence[str], seconds: float) -> Run:
-        """Runs tests in the copy until the first that fails."""
-        arguments = ["-x", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not learning"]
-        # By a thread: a call blocked in C++ never lets a signal handler run.
-        limits = [f"--timeout={TEST_SECONDS:g}", "--timeout-method=thread"]
-        # Pytest would rewrite the assertions of plugins that the server has imported already.
-        arguments += [
-            "-W",
-            "ignore::pytest.PytestAssertRewriteWarning",
-            *limits,
-            *tests,
-        ]
+    def test(self, tests: Sequence[str], seconds: float, *options: str) -> Run:
+        """Runs tests in the copy, with options of pytest's."""
+        # A limit by a thread: a call blocked in C++ never lets a signal handler run.
+        arguments = [*options, *_OPTIONS, f"--timeout={TEST_SECONDS:g}", "--timeout-method=thread", *tests]
         request = {"arguments": arguments, "output": str(self._output), "seconds": seconds}
         assert self._server.stdin is not None and self._server.stdout is not None
         print(json.dumps(request), file=self._server.stdin, flush=True)
@@ -208,7 +203,7 @@ def judge(
             start = time.monotonic()
             try:
                 with copy.broken_by(mutant):
-                    run = copy.test(mutant.tests, RUN_SECONDS)
+                    run = copy.test(mutant.tests, RUN_SECONDS, "-x")
             finally:
                 copies.put(copy)
             result = Result(mutant, *_read(run), time.monotonic() - start)
