@@ -5,8 +5,9 @@ import logging
 import dm_env
 import numpy as np
 import pytest
+import torch
 
-from minerva_acme import specs, testing
+from minerva_acme import replay, specs, testing
 
 GRIPPER = {"arm": specs.BoundedArray((2,), np.float32, -1.0, 1.0), "grip": specs.DiscreteArray(3)}
 
@@ -149,3 +150,22 @@ def test_steps_of_an_unfinished_rollout_are_no_secret(agent, run, caplog):
     caplog.set_level(logging.INFO)
     run(agent.builder(rollout_steps=16), lambda seed: testing.FakeEnvironment(), 20)
     assert "dropped 4 steps of an unfinished rollout of 16" in caplog.text
+
+
+def test_its_adder_sums_rewards_by_the_discount_and_not_by_lambda(agent, spec):
+    builder = agent.builder(rollout_steps=4, discount=0.5, gae_lambda=0.25)
+    with replay.MemoryServer(builder.make_replay_tables(spec), seed=0) as server:
+        client = server.client()
+        dataset = builder.make_dataset(client, spec, torch.device("cpu"))
+        environment = testing.FakeEnvironment(action_spec=spec.actions, episode_length=9)
+        network = builder.make_networks(spec, torch.Generator().manual_seed(0))
+        policy = builder.make_policy(network, spec, torch.Generator().manual_seed(0))
+        with builder.make_adder(client, spec) as adder:
+            adder.add_first(environment.reset())
+            for _ in range(4):
+                action, extras = policy(np.zeros(3, np.float32))
+                adder.add(action, environment.step(action), extras)
+            rollout = next(dataset).data
+        dataset.close()
+    assert rollout.reward.flatten().tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert rollout.return_so_far.flatten().tolist() == [1.0, 2.5, 4.25, 6.125]
