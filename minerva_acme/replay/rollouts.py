@@ -24,7 +24,8 @@ class RolloutLayout:
 
     Both observations are stored: where an episode ends the next row begins another one. `first` is 1
     where the step is the first of its episode; a row cannot know that it is the last, since `reset`
-    may end an episode later. A learner takes one item of each of E environments.
+    may end an episode later. A learner takes one item of each of E environments. Rewards and discounts are
+    stored as float32, whatever the environment's dtypes; all else keeps its own.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class RolloutLayout:
                 reward=environment_spec.rewards,
                 discount=environment_spec.discounts,
                 extras=extras_spec,
-            )
+            ),
+            single=("reward", "discount"),
         )
+        self._discount_bounds = packing.BoundsCheck(environment_spec.discounts, "discount")
         # In the order in which `transition` puts its parts together.
         self._row = packing.RowPacker(
             _Row(
@@ -77,7 +80,8 @@ class RolloutLayout:
                 reward=environment_spec.rewards,
                 discount=environment_spec.discounts,
                 extras=extras_spec,
-            )
+            ),
+            single=("reward", "discount"),
         )
         columns = self._observation.columns
         self._images = [name for name, column in columns.items() if len(column.shape) > 1]
@@ -107,10 +111,15 @@ class RolloutLayout:
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> packing.Rows:
-        """Returns what an action led to, packed, to be handed to `transition`."""
+        """Returns what an action led to, packed, to be handed to `transition`.
+
+        Raises:
+            ValueError: a field does not match its spec, or the discount is out of its bounds.
+        """
         step = self._step.pack(
             _Step(next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras)
         )
+        self._discount_bounds.check(next_timestep.discount)
         for name in self._images:
             step[f"next_{name}"] = step.pop(name)
         return step
@@ -161,10 +170,7 @@ class RolloutLayout:
         return item
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Rollout:
-        """Returns E items [E, T, *row shape] as contiguous tensors [T, E, ...].
-
-        Rewards and discounts are float32; observations, actions and extras keep their dtypes.
-        """
+        """Returns E items [E, T, *row shape] as contiguous tensors [T, E, ...]."""
         views = self._row.unpack({name: rows.transpose(0, 1) for name, rows in fields.items()})
         row: _Row = tree.map_structure(torch.Tensor.contiguous, views)
         last = torch.ones_like(row.first)
@@ -172,8 +178,8 @@ class RolloutLayout:
         return types.Rollout(
             observation=row.observation,
             action=row.action,
-            reward=row.reward.float(),
-            discount=row.discount.float(),
+            reward=row.reward,
+            discount=row.discount,
             next_observation=row.next_observation,
             last=last,
             return_so_far=row.return_so_far,
