@@ -4,9 +4,15 @@ from typing import NamedTuple
 
 from .harness import Mutant
 
-MPO_LEARNER = ("tests/agents/mpo/test_learner.py",)
-VMPO_LEARNER = ("tests/agents/vmpo/test_learner.py", "tests/agents/on_policy/test_learners.py")
+# Learner steps beside ones written out by hand come first: they notice most.
+MPO_LEARNER = ("tests/agents/mpo/test_reference_step.py", "tests/agents/mpo/test_learner.py")
+VMPO_LEARNER = (
+    "tests/agents/vmpo/test_reference_step.py",
+    "tests/agents/vmpo/test_learner.py",
+    "tests/agents/on_policy/test_learners.py",
+)
 PPO_LEARNER = (
+    "tests/agents/ppo/test_reference_step.py",
     "tests/agents/ppo/test_learner.py",
     "tests/agents/ppo/test_minimising.py",
     "tests/agents/on_policy/test_learners.py",
@@ -15,6 +21,8 @@ ON_POLICY = (
     "tests/agents/on_policy/test_statistics.py",
     "tests/agents/on_policy/test_first_ratio.py",
     "tests/agents/on_policy/test_learners.py",
+    "tests/agents/vmpo/test_reference_step.py",
+    "tests/agents/ppo/test_reference_step.py",
 )
 RUN = ("tests/experiments/test_run.py",)
 
@@ -802,7 +810,7 @@ ON_POLICY_AGENTS = [
     ),
     *of(
         "agents/on_policy/actions.py",
-        ("tests/agents/on_policy/test_acting.py", "tests/agents/on_policy/test_first_ratio.py"),
+        ("tests/agents/on_policy/test_reference_acting.py", "tests/agents/on_policy/test_acting.py"),
         breakage(
             "on arrays the log-determinant lacks the scale",
             "np.add.reduce(log_slope + self._log_half, -1)",
@@ -1121,12 +1129,12 @@ ADDERS = [
         ),
         breakage(
             "a sequence is shifted back too far",
-            "max(0, episode.num_steps - episode.sequence_length)",
-            "max(0, episode.num_steps - episode.sequence_length - 1)",
+            "return [episode.first_start]",
+            "return [max(0, episode.first_start - 1)]",
         ),
         breakage("sequences start side by side", "start + self._period", "start + 1"),
         breakage(
-            "an ended episode's sequences are lost", "for start in self._at_end(episode):", "for start in ():"
+            "an ended episode's sequences are lost", "self._ending = self._ask_at_end()", "self._ending = []"
         ),
         breakage(
             "an episode goes on in the next",
@@ -1644,7 +1652,9 @@ WRAPPERS = [
     *of(
         "minerva_acme/environments/gymnasium_vector.py",
         ("tests/environments/test_gymnasium_vector.py",),
-        breakage("a vector's terminals go on", "0.0 if is_terminal else 1.0", "1.0"),
+        breakage(
+            "a vector's terminals go on", "np.where(terminated, 0.0, 1.0)", "np.where(terminated, 1.0, 1.0)"
+        ),
         breakage(
             "a vector's time limits are terminals",
             "discounts = self._discounts(terminated)",
@@ -1718,8 +1728,8 @@ WRAPPERS = [
         ("tests/wrappers/test_single_precision.py",),
         breakage(
             "integers that do not fit wrap around",
-            "if dtype == np.int32 and not np.array_equal(narrow, wide):",
-            "if False:",
+            "dtype == np.int32 and not np.array_equal(narrow, wide)",
+            "False",
         ),
         breakage(
             "actions stay narrow",
