@@ -21,7 +21,7 @@ from . import server
 PACKAGES = ("minerva_acme", "adders", "agents")  # of the tree, as they lie there
 RUN_SECONDS = 600.0
 _ALL_SECONDS = 3600.0
-_OPTIONS = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not learning"]
+_OPTIONS = ["-q", "--tb=no", "-rfE", "-p", "timeout", "-p", "no:cacheprovider", "-m", "not learning"]
 # Pytest would rewrite the assertions of plugins that the server has imported already.
 _OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
 TEST_SECONDS = 60.0

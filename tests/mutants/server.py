@@ -15,7 +15,6 @@ import sys
 import time
 import traceback
 import warnings
-from typing import Any
 
 WRONG_TREE = 70  # no status of pytest's
 TIMED_OUT = 71  # likewise
@@ -35,6 +34,7 @@ def main() -> None:
             importlib.import_module(name)
     for name in _own_modules():  # to be imported anew, with a mistake in one
         del sys.modules[name]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # by way of `finally`, which ends what runs
     for line in sys.stdin:
         print(_run(copy, **json.loads(line)), file=answers, flush=True)
 
@@ -46,6 +46,7 @@ def _run(copy: pathlib.Path, *, arguments: list[str], output: str, seconds: floa
     if pid == 0:
         status = WRONG_TREE
         try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setsid()  # so that what a test starts can be ended too
             file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for descriptor in (1, 2):
@@ -57,21 +58,21 @@ def _run(copy: pathlib.Path, *, arguments: list[str], output: str, seconds: floa
         finally:
             sys.stdout.flush()
             os._exit(status)
-    deadline = time.monotonic() + seconds
-    status: Any = None
-    while status is None:
-        found, code = os.waitpid(pid, os.WNOHANG)
-        if found:
-            status = os.waitstatus_to_exitcode(code)
-        elif time.monotonic() > deadline:
-            status = TIMED_OUT
-        else:
+    status = TIMED_OUT
+    try:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found, code = os.waitpid(pid, os.WNOHANG)
+            if found:
+                status = os.waitstatus_to_exitcode(code)
+                break
             time.sleep(_POLL_SECONDS)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
     if status == TIMED_OUT:
         os.waitpid(pid, 0)
-    return int(status)
+    return status
 
 
 def _test(copy: pathlib.Path, arguments: list[str]) -> int:

@@ -42,7 +42,9 @@ NO_BETTER = mutant("the other way round", "a + b", "b + a")
 
 @pytest.fixture
 def tree(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    monkeypatch.setattr(server, "UNCHANGED", ())  # the process that runs tests of a few lines needs no torch
+    # Tests of a few lines need no torch, and no plugin but the one that limits their time.
+    monkeypatch.setattr(server, "UNCHANGED", ())
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name, text in FILES.items():
         path = tmp_path / "tree" / name
         path.parent.mkdir(parents=True, exist_ok=True)
