@@ -61,7 +61,10 @@ class Filmer:
     def __call__(self, actor: core.Actor, seed: int, should_stop: Callable[[], bool]) -> bytes | None:
         """Plays an episode and returns its film, or None if `should_stop` ended it."""
         movie = self._movie
-        with contextlib.closing(self._make_environment(seed)) as environment, tempfile.TemporaryDirectory() as folder:
+        with (
+            contextlib.closing(self._make_environment(seed)) as environment,
+            tempfile.TemporaryDirectory() as folder,
+        ):
             film, gif = pathlib.Path(folder, "film.mp4"), pathlib.Path(folder, "film.gif")
             steps_per_second = wrappers.frames_per_second(environment)
             every = movie.gif_period(steps_per_second)
