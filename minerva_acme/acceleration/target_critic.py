@@ -66,7 +66,8 @@ class TargetCritic:
         if precision == "bfloat16" and device.type == "cpu" and not cpu.multiplies_bfloat16():
             notes.warn(
                 "target critic",
-                "float32, as this CPU has no instructions for bfloat16 and would emulate it far more slowly",
+                "float32, as this CPU has no instructions for bfloat16 and would emulate it, several times "
+                "slower",
             )
             precision = "float32"
         if reason:
