@@ -1,5 +1,6 @@
 """What every test gets: one torch thread, the list of source files, a guard against what is left behind."""
 
+import logging
 import os
 import pathlib
 import sys
@@ -107,6 +108,18 @@ def threads_are_given_back() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Returns what `acceleration` has said within the test, as if nothing had been said before."""
+    from minerva_acme.acceleration import notes
+
+    monkeypatch.setattr(notes, "_said", set())
+    caplog.set_level(logging.INFO, logger="minerva_acme.acceleration")
+    return lambda: [
+        record.getMessage() for record in caplog.records if record.name == "minerva_acme.acceleration"
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)

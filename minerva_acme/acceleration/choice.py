@@ -73,13 +73,25 @@ class Acceleration:
             What they return, in order.
         """
         small = [self._is_on and _is_small(update) for update in updates]
-        if all(small) and not _share_parameters(updates):
+        reason = self._why_one_by_one(updates, all(small))
+        if not reason:
+            notes.say("updates", "side by side, by one thread each")
             return parallel.run_together(*(make for make, _, _ in updates))
+        notes.say("updates", f"one by one: {reason}")
         results = []
         for (make, _, _), is_small in zip(updates, small, strict=True):
             with parallel.one_thread() if is_small else contextlib.nullcontext():
                 results.append(make())
         return results
+
+    def _why_one_by_one(self, updates: Sequence[Update], are_small: bool) -> str:
+        if not self._is_on:
+            return "acceleration is off"
+        if not are_small:
+            return "they are large, or not on a CPU"
+        if _share_parameters(updates):
+            return "they share parameters"
+        return "torch has one thread" if torch.get_num_threads() == 1 else ""
 
     def ppo_step(
         self, plain: array_ppo.Step, network: nn.Module, optimizer: torch.optim.Optimizer, **settings: Any

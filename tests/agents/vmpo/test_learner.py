@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from minerva_acme import distributions, losses
-from minerva_acme.agents.vmpo import VMPODuals
 
 SHARED = {
     "steps",
@@ -56,12 +55,6 @@ def test_the_temperature_moves_once_a_rollout_and_the_rest_in_every_m_step(
         for name, optimizer in learner.save()["optimizers"].items()
     }
     assert steps == {"temperature": {3}, "alphas": {15}, "network": {15}}
-
-
-def test_duals_begin_at_the_configured_values():
-    duals = VMPODuals(init_temperature=0.7, init_alpha=5.0)
-    assert duals.temperature().item() == pytest.approx(0.7, rel=1e-5)
-    assert duals.alpha_mean().item() == duals.alpha_stddev().item() == pytest.approx(5.0, rel=1e-5)
 
 
 @pytest.mark.parametrize(("epsilon", "rises"), [(1e-8, True), (1e3, False)])
