@@ -47,9 +47,7 @@ class MonteCarloAdder(BaseAdder):
         next_timestep: dm_env.TimeStep,
         extras: types.NestedArray,
     ) -> None:
-        self._steps.append(
-            self._layout.step(action, next_timestep, extras)
-        )  # raises if a field breaks its spec
+        self._steps.append(self._layout.step(action, next_timestep, extras))  # checks every field
         self._observations.append(self._steps[-1].next_observation)
 
     def _write_end(self, writer: replay.Writer) -> None:
