@@ -64,6 +64,10 @@ bench: $(INSTALLED)  ## Measure speed beside plain references (ARGS="mpo_learner
 bench-check: $(INSTALLED)  ## Measure likewise, and fail where a ratio is well below the recorded one
 	python -m tests.benchmarks --check $(ARGS)
 
+.PHONY: mutants
+mutants: $(INSTALLED)  ## Break copies on purpose and see that tests notice (an hour; ARGS="retrace" chooses)
+	python -m tests.mutants --output runs/mutants.txt $(ARGS)
+
 .PHONY: docs
 docs: $(INSTALLED)  ## Build the pages, with the API reference, into build/docs; warnings are errors
 	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict

@@ -11,7 +11,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_lazy", "_version", "thread_settings"],
+            ["_lazy", "_version", "constraints", "thread_settings"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
             ["losses", "networks", "actors", "environments", "observers"],
@@ -25,6 +25,7 @@ LAYERS = {
     )
     for name in names
 }
+TORCH_FREE = ("minerva_acme._lazy", "minerva_acme.constraints")
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")
 # Where a library that is slow or hard to install may be named, be it lazily.
 ONLY_IN = {
@@ -80,7 +81,8 @@ def foreign_to_maths(module: str, source: str) -> list[str]:
     return [
         f"{module} imports {name}"
         for name in imports(source)
-        if name.split(".")[0] not in allowed and not any(belongs_to(name, package) for package in MATHS)
+        if name.split(".")[0] not in allowed
+        if not any(belongs_to(name, package) for package in (*MATHS, *TORCH_FREE))
     ]
 
 

@@ -18,9 +18,10 @@ from torch import nn
 
 from minerva_acme.acceleration import kernels, notes
 from minerva_acme.distributions import Categorical, DiagonalGaussian
+from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks import normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import MAX_LOG_STD, MIN_LOG_STD, GaussianPolicy
+from minerva_acme.networks.policy import GaussianPolicy
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays instead of tensors

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from minerva_acme.acceleration import kernels
+from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.torso import TanhMLP
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -44,7 +44,7 @@ class ArrayActorCritic:
         outputs = arrays.forward(observation, raw_action)
         arrays.backward(d_log_prob, d_entropy, d_value)   # of the latest `forward`, into `gradient`
 
-    The parameters are copies. `parameters` may be written into, and `copy_to` hands them back.
+    The parameters are copies, which may be written into.
     """
 
     parameters: Array  # [P] float32, in the order of the network's
@@ -58,16 +58,16 @@ class ArrayActorCritic:
         """
         _check(network, ActorCritic)
         assert isinstance(network, ActorCritic)
-        self._vectors = FlatParameters([*network.parameters()])
-        self.parameters = self._vectors.flatten([*network.parameters()])
+        parameters = [*network.parameters()]
+        if not all(map(_is_plain, parameters)):
+            raise UnknownNetwork("a parameter is not a plain one in float32 on the CPU")
+        self.parameters = np.concatenate([parameter.detach().numpy().ravel() for parameter in parameters])
         self.gradient = np.zeros_like(self.parameters)
+        ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
         self._views = {
-            id(parameter): views
-            for parameter, *views in zip(
-                network.parameters(),
-                self._vectors.split(self.parameters),
-                self._vectors.split(self.gradient),
-                strict=True,
+            id(parameter): [part.reshape(parameter.shape) for part in parts]
+            for parameter, *parts in zip(
+                parameters, np.split(self.parameters, ends), np.split(self.gradient, ends), strict=True
             )
         }
         self._policy_torso = self._torso(network.policy_torso)
@@ -139,45 +139,17 @@ class ArrayActorCritic:
         return self._views.pop(id(parameter))
 
 
-class FlatParameters:
-    """How parameters, or as many tensors of the same shapes, lie in one vector."""
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Notes the shapes.
-
-        Raises:
-            UnknownNetwork: a parameter is not a trained one in float32 on the CPU, or has hooks.
-        """
-        for parameter in parameters:
-            if (
-                parameter.device.type != "cpu"
-                or parameter.dtype != torch.float32
-                or not parameter.requires_grad
-                or parameter._backward_hooks
-                or parameter._post_accumulate_grad_hooks
-            ):
-                raise UnknownNetwork("a parameter is not a plain one in float32 on the CPU")
-        self._shapes = [tuple(parameter.shape) for parameter in parameters]
-        self._ends = np.cumsum([parameter.numel() for parameter in parameters])
-
-    def flatten(self, tensors: Sequence[torch.Tensor]) -> Array:
-        """Copies tensors into a new vector, float32 [P]."""
-        return np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors])
-
-    def split(self, vector: Array) -> list[Array]:
-        """Views of a vector [P] in the parameters' shapes."""
-        parts = np.split(vector, self._ends[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-
-    @torch.no_grad()
-    def copy_to(self, tensors: Sequence[torch.Tensor], vector: Array) -> None:
-        """Copies a vector [P] into tensors."""
-        for tensor, part in zip(tensors, self.split(vector), strict=True):
-            tensor.copy_(torch.from_numpy(part))
-
-
 class UnknownNetwork(Exception):
     """A network is not made of what is known here; autograd differentiates it."""
+
+
+def _is_plain(parameter: nn.Parameter) -> bool:
+    return (
+        parameter.device.type == "cpu"
+        and parameter.dtype == torch.float32
+        and parameter.requires_grad
+        and not (parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+    )
 
 
 def _check(module: nn.Module, kind: type[nn.Module]) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from minerva_acme.acceleration import notes
-from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic, FlatParameters, UnknownNetwork
+from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic, UnknownNetwork
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -66,9 +66,9 @@ def make_step(
         yield plain
         return
     notes.say("PPO's updates", "arrays, the gradient written down")
-    adam = _Adam(optimizer, [*network.parameters()])
+    gradient = arrays.gradient
+    updates = _Adam(optimizer, [*network.parameters()], arrays.parameters, gradient)
 
-    @np.errstate(over="ignore", invalid="ignore")  # A learner looks at the norms.
     def step(minibatch: Any) -> torch.Tensor:
         samples = type(minibatch)(*(column.numpy() for column in minibatch))
         advantages = samples.advantage
@@ -84,15 +84,15 @@ def make_step(
             **loss_settings,
         )
         arrays.backward(loss.log_prob, loss.entropy, loss.value)
-        gradient = arrays.gradient
         grad_norm = math.sqrt(gradient.dot(gradient))
         if grad_norm > max_grad_norm:
-            gradient *= max_grad_norm / (grad_norm + _TORCH_EPSILON)
-        adam.step(arrays.parameters, gradient)
+            np.multiply(gradient, max_grad_norm / (grad_norm + _TORCH_EPSILON), gradient)
+        updates.step()
         return torch.tensor([*loss.losses, grad_norm])
 
-    yield step
-    adam.finish(arrays.parameters)
+    with np.errstate(over="ignore", invalid="ignore"):  # A learner looks at the norms.
+        yield step
+    updates.finish()
 
 
 class Gradients(NamedTuple):
@@ -181,58 +181,55 @@ def _mean(x: Array) -> float:
 
 
 class _Adam:
-    """`torch.optim.Adam` on one vector; its state is taken from there, and handed back in the end."""
+    """A step of `torch.optim.Adam` on one vector, whose state is the optimiser's."""
 
-    def __init__(self, optimizer: torch.optim.Adam, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Adam, parameters: Sequence[nn.Parameter], vector: Array, gradient: Array
+    ) -> None:
+        """Copies the state of an optimiser of `parameters` in one group."""
         self._optimizer = optimizer
         self._parameters = parameters
-        self._vectors = FlatParameters(parameters)
-        states = [optimizer.state[parameter] for parameter in parameters if optimizer.state.get(parameter)]
-        if states:
-            self._num_steps = int(states[0]["step"])
-            self._mean, self._square = (
-                self._vectors.flatten([state[key] for state in states]) for key in ("exp_avg", "exp_avg_sq")
-            )
-        else:
-            self._num_steps = 0
-            self._mean = np.zeros(sum(parameter.numel() for parameter in parameters), np.float32)
-            self._square = np.zeros_like(self._mean)
+        self._vector, self._gradient = torch.from_numpy(vector), torch.from_numpy(gradient)
+        states = [optimizer.state.get(parameter) or _first_state(parameter) for parameter in parameters]
+        self._mean, self._square = (
+            torch.cat([state[name].flatten() for state in states]) for name in ("exp_avg", "exp_avg_sq")
+        )
+        self._num_steps = states[0]["step"].clone()
         (group,) = optimizer.param_groups
-        self._learning_rate, self._epsilon = group["lr"], group["eps"]
-        self._betas = group["betas"]
-        self._scratch = np.empty_like(self._mean)
+        self._settings = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
+        self._settings["beta1"], self._settings["beta2"] = group["betas"]
 
-    def step(self, parameters: np.ndarray, gradient: np.ndarray) -> None:
-        """Moves the parameters [P] in place; the gradient [P] is used up."""
-        self._num_steps += 1
-        beta_1, beta_2 = self._betas
-        mean, square, scratch = self._mean, self._square, self._scratch
-        np.multiply(gradient, 1.0 - beta_1, scratch)
-        mean *= beta_1
-        mean += scratch
-        gradient *= gradient
-        gradient *= 1.0 - beta_2
-        square *= beta_2
-        square += gradient
-        # mean / (1 - beta_1^t) over sqrt(square / (1 - beta_2^t)) + epsilon
-        np.sqrt(square, scratch)
-        scratch *= 1.0 / math.sqrt(1.0 - beta_2**self._num_steps)
-        scratch += self._epsilon
-        np.divide(mean, scratch, scratch)
-        scratch *= self._learning_rate / (1.0 - beta_1**self._num_steps)
-        parameters -= scratch
+    def step(self) -> None:
+        """Moves the vector by the gradient."""
+        self._num_steps += 1.0
+        # What `torch.optim.Adam(fused=True)` calls, without the 50 microseconds of its checks.
+        torch._fused_adam_(
+            [self._vector],
+            [self._gradient],
+            [self._mean],
+            [self._square],
+            [],
+            [self._num_steps],
+            **self._settings,
+        )
 
     @torch.no_grad()
-    def finish(self, parameters: np.ndarray) -> None:
-        self._vectors.copy_to(self._parameters, parameters)
-        if not self._num_steps:
-            return
-        for parameter in self._parameters:
-            state = self._optimizer.state[parameter]
-            if not state:
-                for key in ("exp_avg", "exp_avg_sq"):
-                    state[key] = torch.empty_like(parameter)
-            state["step"] = torch.tensor(float(self._num_steps))
-        states = [self._optimizer.state[parameter] for parameter in self._parameters]
-        self._vectors.copy_to([state["exp_avg"] for state in states], self._mean)
-        self._vectors.copy_to([state["exp_avg_sq"] for state in states], self._square)
+    def finish(self) -> None:
+        """Hands the vector and the state back."""
+        sizes = [parameter.numel() for parameter in self._parameters]
+        vectors = (self._vector, self._mean, self._square)
+        for parameter, *parts in zip(
+            self._parameters, *(vector.split(sizes) for vector in vectors), strict=True
+        ):
+            value, mean, square = (part.view_as(parameter) for part in parts)
+            parameter.copy_(value)
+            self._optimizer.state[parameter] = {
+                "step": self._num_steps.clone(),
+                "exp_avg": mean.clone(),
+                "exp_avg_sq": square.clone(),
+            }
+
+
+def _first_state(parameter: nn.Parameter) -> dict[str, torch.Tensor]:
+    zeros = torch.zeros_like(parameter)
+    return {"step": torch.tensor(0.0), "exp_avg": zeros, "exp_avg_sq": zeros}

@@ -21,6 +21,14 @@ def test_statistics_are_those_of_all_rows_however_they_came() -> None:
         torch.testing.assert_close(norm.count, torch.tensor(1000.0, dtype=torch.float64), rtol=0.0, atol=2e-4)
 
 
+def test_what_lies_between_the_means_of_batches_is_variance() -> None:
+    norm = networks.RunningNorm(1)
+    for value in (0.0, 4.0, 4.0, 0.0):
+        norm.update(torch.full((500, 1), value))
+    torch.testing.assert_close(norm.mean, torch.tensor([2.0]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(norm.var, torch.tensor([4.0]), rtol=1e-5, atol=1e-5)
+
+
 def test_forward_never_changes_the_statistics() -> None:
     norm = networks.RunningNorm(4).train()
     norm.update(random_rows(10))

@@ -53,7 +53,8 @@ def test_a_restored_learner_makes_the_same_next_steps_bit_for_bit(agent, make_le
 def test_the_learning_rate_falls_in_equal_steps_to_0_behind_the_last_update(
     agent, make_learner, continuous_spec, anneal
 ):
-    builder = agent.builder(anneal_learning_rate=anneal, learning_rate=1e-3)
+    # A rollout's steps are those of both environments together.
+    builder = agent.builder(anneal_learning_rate=anneal, learning_rate=1e-3, num_environments=2)
     learner, _, rows = make_learner(builder, continuous_spec, num_env_steps=16 * 4 + 3)
     learner.run(num_steps=4)
     expected = [1e-3, 0.75e-3, 0.5e-3, 0.25e-3] if anneal else [1e-3] * 4
