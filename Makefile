@@ -9,6 +9,8 @@ DEMO_COMMAND ?= minerva train mpo --env dm_control/cartpole/swingup --preset con
 LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 --capture no
 # More for pytest, such as: make test ARGS="-k retrace"
 ARGS ?=
+# As many processes as cores (tests/conftest.py), and a file's tests in one of them: they share its fixtures.
+PARALLEL ?= --numprocesses auto --dist loadfile
 
 VENV := $(or $(VIRTUAL_ENV),.venv)
 INSTALLED := $(VENV)/.minerva-acme
@@ -28,8 +30,8 @@ demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (
 	$(DEMO_COMMAND)
 
 .PHONY: test
-test: $(INSTALLED)  ## Run the tests, but for those that train for long
-	python -m pytest -m "not learning" $(ARGS)
+test: $(INSTALLED)  ## Run the tests on all cores, without those that train for long (6 minutes on 2 cores)
+	python -m pytest -m "not learning" $(PARALLEL) $(ARGS)
 
 .PHONY: check
 check: style types structure  ## Check style, types, layers, packaging and public names
