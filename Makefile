@@ -9,7 +9,8 @@ DEMO_COMMAND ?= minerva train mpo --env dm_control/cartpole/swingup --preset con
 LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 --capture no
 # More for pytest, such as: make test ARGS="-k retrace"
 ARGS ?=
-# As many processes as cores (tests/conftest.py), and a file's tests in one of them: they share its fixtures.
+# One process for each core (tests/conftest.py); the tests of a file stay together, for they share fixtures.
+# make test PARALLEL= runs a single process, as --pdb needs.
 PARALLEL ?= --numprocesses auto --dist loadfile
 
 VENV := $(or $(VIRTUAL_ENV),.venv)

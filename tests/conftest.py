@@ -22,7 +22,7 @@ from minerva_acme import thread_settings
 from minerva_acme.replay import backends
 
 _GRACE_SECONDS = 2.0
-_MAX_WORKERS = 8  # each needs up to 1 GB of memory
+_MAX_WORKERS = 8  # each needs up to 1.5 GB of memory
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
