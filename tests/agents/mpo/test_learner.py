@@ -135,7 +135,7 @@ def test_a_time_limit_is_valued_as_if_the_episode_went_on(spec, name):
             mask=mask,
         )
         learner, _ = make_learner(spec, repeat(trajectory), config, target)
-        for _ in range(400):
+        for _ in range(200):
             learner.step()
         critic = learner._target.critic
         values.append(critic(torch.ones(4, 3), trajectory.action[:, 0]).mean().item())
