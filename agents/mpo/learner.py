@@ -4,7 +4,6 @@ Shapes: B batch, T transitions of a sequence, N sampled actions, O observation s
 dimensions.
 """
 
-import logging
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,15 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from minerva_acme import acceleration, core, counting, distributions, learners, loggers, losses, specs, types
-from minerva_acme.agents.mpo import optimizers, targets
+from minerva_acme.agents.mpo import optimizers, precision, targets
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
-
-_logger = logging.getLogger(__name__)
-
-# What bfloat16 needs: below, rounding changes which of a state's sampled actions seem good.
-_MIN_Q_SPREAD = 0.002
-_SPREAD_PERIOD = 1000  # learner steps between looks at it
 
 
 class Estimates(NamedTuple):
@@ -64,8 +57,7 @@ class MPOLearner(learners.ModuleLearner):
         Args:
             networks: trained in place, moved to `device`; the targets start as copies of them.
             duals: the Lagrange multipliers, moved to `device`.
-            dataset: yields samples whose `data` is a `Trajectory` on `device`, extras being
-                `BehaviourExtras`.
+            dataset: yields samples whose `data` is a `Trajectory` on `device` with `BehaviourExtras`.
             critic_target: computes what the critic regresses to.
             config: hyperparameters.
             action_spec: bounds of the action.
@@ -77,6 +69,7 @@ class MPOLearner(learners.ModuleLearner):
         Raises:
             ValueError: the config asks for bfloat16 and the critic is not a `networks.Critic`.
         """
+        self._noise = generator
         self._acceleration = acceleration.Acceleration(config.acceleration)
         self._online = MPONetworks(
             policy=self._acceleration.network("policy", networks.policy.to(device)),
@@ -121,7 +114,7 @@ class MPOLearner(learners.ModuleLearner):
                 (lambda: self._improve_policy(batch, estimates), self._online.policy, num_states),
             )
             metrics |= critic | policy
-        self._warn_of_small_spread(metrics)
+        precision.warn_of_small_spread(metrics, self._num_steps)
         self._finish_step(metrics)
 
     def _sync_targets(self) -> None:
@@ -136,10 +129,10 @@ class MPOLearner(learners.ModuleLearner):
         """What the target networks say; raises NonFinite where that, or the batch, is not finite."""
         policy = self._target.policy(batch.observation)  # [B, T + 1, D]
         critic_targets = self._critic_target(
-            batch, batch.discount * self._config.discount, policy, self._target_critic, self._generator
+            batch, batch.discount * self._config.discount, policy, self._target_critic, self._noise
         )
         first = distributions.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
-        actions_NBD = first.sample(self._generator, self._config.num_samples)
+        actions_NBD = first.sample(self._noise, self._config.num_samples)
         observation = batch.observation[:, 0]
         q_NB = self._target_critic(observation.expand(len(actions_NBD), *observation.shape), actions_NBD)
         happened = batch.mask > 0  # What stands at masked steps is never used.
@@ -223,18 +216,6 @@ class MPOLearner(learners.ModuleLearner):
         if duals.penalty_temperature is not None:
             metrics["penalty_temperature"] = duals.penalty_temperature().detach()
         return metrics
-
-    def _warn_of_small_spread(self, metrics: learners.Metrics) -> None:
-        spread = metrics.get("q/spread_rel")
-        if spread is None or self._num_steps % _SPREAD_PERIOD or learners.read(spread) >= _MIN_Q_SPREAD:
-            return
-        _logger.warning(
-            "learner step %d: values within a state differ by %.2g of their size, too little for bfloat16, "
-            "which blurs them below %g. Set `target_precision` to float32.",
-            self._num_steps,
-            learners.read(spread),
-            _MIN_Q_SPREAD,
-        )
 
     def restore(self, state: core.State) -> None:
         super().restore(state)

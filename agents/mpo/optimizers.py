@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from torch import nn
 
@@ -17,28 +16,25 @@ def make_groups(
     """One optimiser each for policy, critic and duals; the duals' gradient is not clipped."""
 
     def group(max_norm: float, *parts: tuple[Iterable[nn.Parameter], float]) -> learners.Group:
-        groups: list[dict[str, Any]] = [{"params": [*parameters], "lr": rate} for parameters, rate in parts]
         optimizer = learners.make_optimizer(
-            groups,
+            *parts,
             kind=config.optimizer,
             adam_epsilon=config.adam_epsilon,
             sgd_momentum=config.sgd_momentum,
         )
         return learners.Group(optimizer, max_norm)
 
-    temperatures = [dual for dual in (duals.temperature, duals.penalty_temperature) if dual is not None]
+    temperatures = nn.ModuleList([duals.temperature])
+    if duals.penalty_temperature is not None:
+        temperatures.append(duals.penalty_temperature)
+    alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
+    policy_rate = config.policy_learning_rate / config.m_steps  # M-steps share one step's worth of it
     return {
-        # The M-steps share one step's worth of learning rate.
-        "policy": group(
-            config.max_grad_norm, (networks.policy.parameters(), config.policy_learning_rate / config.m_steps)
-        ),
+        "policy": group(config.max_grad_norm, (networks.policy.parameters(), policy_rate)),
         "critic": group(config.max_grad_norm, (networks.critic.parameters(), config.critic_learning_rate)),
         "duals": group(
             math.inf,
-            (nn.ModuleList(temperatures).parameters(), config.temperature_learning_rate),
-            (
-                nn.ModuleList([duals.alpha_mean, duals.alpha_stddev]).parameters(),
-                config.alpha_learning_rate,
-            ),
+            (temperatures.parameters(), config.temperature_learning_rate),
+            (alphas.parameters(), config.alpha_learning_rate),
         ),
     }

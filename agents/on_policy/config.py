@@ -18,11 +18,11 @@ class OnPolicyConfig:
     """Units of each layer of the value's torso; the policy's where the torso is shared."""
     torso: Literal["tanh", "layer_norm"]
     """`tanh`: orthogonal tanh layers; `layer_norm`: Linear, LayerNorm, tanh, then ELU layers."""
-    shared_torso: bool
+    shared_torso: bool = False
     """Whether policy and value are heads of one torso."""
     state_dependent_stddev: bool
     """Whether the Gaussian's log-std is a head of the torso or a parameter by itself."""
-    init_stddev: Stddev
+    init_stddev: Stddev = 1.0
     """Standard deviation of the untrained Gaussian, in units of the raw action, in [0.00092, 7.38]:
     log-std is clamped to [-7, 2], see `networks.GaussianPolicy`."""
     squash_actions: bool
@@ -30,27 +30,27 @@ class OnPolicyConfig:
     a squashed policy is that of the raw Gaussian."""
 
     # Rollouts.
-    num_environments: constraints.Count
+    num_environments: constraints.Count = 8
     """Environments that are played at once, with one batched call of the policy."""
-    rollout_steps: constraints.Count
+    rollout_steps: constraints.Count = 2048
     """Environment steps between two updates, of all environments together."""
     discount: constraints.Share
     """Gamma, multiplied with the environment's own discount."""
-    advantage_estimator: Literal["gae", "dae", "returns"]
+    advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
     """`gae`: generalised advantages; `dae`: one-step; `returns`: discounted returns less the value."""
-    gae_lambda: constraints.Share
+    gae_lambda: constraints.Share = 0.95
     """Lambda of the generalised advantages: 0 is one-step, 1 the whole return."""
-    normalize_advantages: bool
+    normalize_advantages: bool = True
     """Whether advantages are brought to mean 0 and standard deviation 1 before the policy's loss."""
-    normalize_observations: bool
+    normalize_observations: bool = True
     """Whether observations are normalised by their running mean and variance."""
-    scale_rewards: bool
+    scale_rewards: bool = True
     """Whether the learner divides rewards by the running standard deviation of the discounted return."""
 
     # Optimisation.
     learning_rate: constraints.Positive
     """Learning rate of policy and value."""
-    anneal_learning_rate: bool
+    anneal_learning_rate: bool = True
     """Whether the learning rate falls linearly to 0 at the end of the run."""
     adam_epsilon: constraints.Positive
     """Adam's epsilon."""
@@ -59,7 +59,7 @@ class OnPolicyConfig:
     acceleration: Literal["auto", "off"] = "auto"
     """Whether acting and updates may be computed in faster ways than by plain torch; the log says which are
     taken. Numbers differ by float32 rounding."""
-    max_skipped_batches: constraints.Natural
+    max_skipped_batches: constraints.Natural = 10
     """Rollouts in a row that may be skipped for non-finite values; one more is an error."""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from minerva_acme import constraints
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.constraints import Constraint
-from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,19 +22,10 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     policy_layer_sizes: constraints.Sizes = (64, 64)
     value_layer_sizes: constraints.Sizes = (64, 64)
     torso: Literal["tanh", "layer_norm"] = "tanh"
-    shared_torso: bool = False
     state_dependent_stddev: bool = False
-    init_stddev: Stddev = 1.0
     squash_actions: bool = False
 
-    num_environments: constraints.Count = 8
-    rollout_steps: constraints.Count = 2048
     discount: constraints.Share = 0.99
-    advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
-    gae_lambda: constraints.Share = 0.95
-    normalize_advantages: bool = True
-    normalize_observations: bool = True
-    scale_rewards: bool = True
 
     num_epochs: constraints.Count = 10
     """Passes over a rollout."""
@@ -55,10 +45,8 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     """An epoch that ends above this approximate KL, nats, is the last; 0 or None: all are made."""
 
     learning_rate: constraints.Positive = 3e-4
-    anneal_learning_rate: bool = True
     adam_epsilon: constraints.Positive = 1e-5
     max_grad_norm: constraints.Positive = 0.5
-    max_skipped_batches: constraints.Natural = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()

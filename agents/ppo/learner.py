@@ -64,7 +64,7 @@ class PPOLearner(learners.ModuleLearner):
         self._acceleration = acceleration.Acceleration(config.acceleration)
         self._network = self._acceleration.network("network", network)
         self._optimizer = learners.make_optimizer(
-            network.parameters(), learning_rate=config.learning_rate, adam_epsilon=config.adam_epsilon
+            (network.parameters(), config.learning_rate), adam_epsilon=config.adam_epsilon
         )
         self._dataset = dataset
         self._preparer = preparer

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from minerva_acme import constraints
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.constraints import Constraint
-from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,19 +21,10 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     policy_layer_sizes: constraints.Sizes = (512, 256)
     value_layer_sizes: constraints.Sizes = (512, 256)
     torso: Literal["tanh", "layer_norm"] = "layer_norm"
-    shared_torso: bool = False
     state_dependent_stddev: bool = True
-    init_stddev: Stddev = 1.0
     squash_actions: bool = True
 
-    num_environments: constraints.Count = 8
-    rollout_steps: constraints.Count = 2048
     discount: constraints.Share = 0.98
-    advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
-    gae_lambda: constraints.Share = 0.95
-    normalize_advantages: bool = True
-    normalize_observations: bool = True
-    scale_rewards: bool = True
 
     m_steps: constraints.Count = 16
     """Passes over a rollout, each a step of the multipliers and one of policy and value."""
@@ -56,10 +46,8 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     """Learning rate of the KLs' multipliers."""
 
     learning_rate: constraints.Positive = 5e-4
-    anneal_learning_rate: bool = True
     adam_epsilon: constraints.Positive = 1e-8
     max_grad_norm: constraints.Positive = 2.0
-    max_skipped_batches: constraints.Natural = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -67,7 +67,7 @@ class VMPOLearner(learners.ModuleLearner):
 
         def group(module: nn.Module, learning_rate: float, max_norm: float = math.inf) -> learners.Group:
             adam = learners.make_optimizer(
-                module.parameters(), learning_rate=learning_rate, adam_epsilon=config.adam_epsilon
+                (module.parameters(), learning_rate), adam_epsilon=config.adam_epsilon
             )
             return learners.Group(adam, max_norm)
 

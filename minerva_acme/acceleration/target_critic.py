@@ -74,35 +74,40 @@ class TargetCritic:
             notes.say("target critic", f"plain torch, float32: {reason}")
             return
         self._num_threads = None
-        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        assert isinstance(critic, networks.Critic)
+        fuses = device.type == "cpu" and fused.pays(getattr(torch, precision))
+        notes.say(
+            "target critic",
+            f"{precision}, {'fused by oneDNN' if fuses else 'layer by layer'}, rows shared between threads",
+        )
+        self._evaluate = self._by_weights(critic, getattr(torch, precision), fuses)
+
+    def _by_weights(self, critic: networks.Critic, dtype: torch.dtype, fuses: bool) -> Critic:
+        """Evaluates a known critic by its weights, those of hidden layers copied where they are rounded."""
         # Weight and bias of each layer, in the order of `_evaluate`.
         weights = [parameter.detach() for parameter in critic.parameters()]
         for index, weight in enumerate(weights[4:-2], start=4):
-            weights[index] = weight.detach().to(dtype)
+            weights[index] = weight.to(dtype)
             if dtype != weight.dtype:
                 self._copies.append((weights[index], weight))
-        norm: nn.LayerNorm = critic.torso[1]  # type: ignore[index, assignment]
+        low, high, norm = critic.low, critic.high, critic.torso[1]
+        assert isinstance(norm, nn.LayerNorm)
         evaluate = functools.partial(
             _evaluate, dtype=dtype, shape=tuple(norm.normalized_shape), epsilon=norm.eps
         )
-        fuses = device.type == "cpu" and fused.pays(dtype)
-        how = "fused by oneDNN" if fuses else "layer by layer"
-        notes.say("target critic", f"{precision}, {how}, rows shared between threads")
         graph = fused.Fused(evaluate)
-        min_rows = (
-            math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights)) if fuses else math.inf
-        )
+        min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
 
         def evaluate_rows(observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-            fused_or_plain = graph if len(action) >= min_rows else evaluate
-            if fused_or_plain is evaluate and dtype == torch.float32:
+            is_worth_it = fuses and len(action) >= min_rows
+            if dtype == torch.float32 and not is_worth_it:
                 q: torch.Tensor = critic(observation, action)
                 return q
             # Clipped here: bounds are tensors, which stops the fusing.
-            pairs = torch.cat([observation, torch.clamp(action, critic.low, critic.high)], dim=-1)
-            return fused_or_plain(pairs, *weights).squeeze(-1)
+            pairs = torch.cat([observation, torch.clamp(action, low, high)], dim=-1)
+            return (graph if is_worth_it else evaluate)(pairs, *weights).squeeze(-1)
 
-        self._evaluate = evaluate_rows
+        return evaluate_rows
 
     @torch.no_grad()
     def refresh(self) -> None:

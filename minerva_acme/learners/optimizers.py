@@ -1,6 +1,6 @@
 """Optimisers of the parameter groups that each loss trains."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
@@ -8,9 +8,7 @@ from torch import nn
 
 
 def make_optimizer(
-    groups: Sequence[Mapping[str, Any]] | Iterable[nn.Parameter],
-    *,
-    learning_rate: float = 0.0,
+    *groups: tuple[Iterable[nn.Parameter], float],
     kind: Literal["adam", "sgd"] = "adam",
     adam_epsilon: float = 1e-8,
     sgd_momentum: float = 0.0,
@@ -18,15 +16,13 @@ def make_optimizer(
     """Makes Adam or SGD, by torch's fused kernels where the parameters' device has them.
 
     Args:
-        groups: parameters, or groups of them with learning rates of their own (`lr`).
-        learning_rate: of the groups that have none.
+        *groups: parameters and their learning rate, each.
         kind: which optimiser.
         adam_epsilon: Adam's epsilon.
         sgd_momentum: SGD's momentum.
     """
-    groups = [dict(group) if isinstance(group, Mapping) else group for group in groups]
-    first = groups[0]["params"][0] if isinstance(groups[0], dict) else groups[0]
-    fused = first.device.type in ("cpu", "cuda")
+    parts: list[dict[str, Any]] = [{"params": [*parameters], "lr": rate} for parameters, rate in groups]
+    fused = parts[0]["params"][0].device.type in ("cpu", "cuda")
     if kind == "adam":
-        return torch.optim.Adam(groups, lr=learning_rate, eps=adam_epsilon, fused=fused)
-    return torch.optim.SGD(groups, lr=learning_rate, momentum=sgd_momentum, fused=fused)
+        return torch.optim.Adam(parts, eps=adam_epsilon, fused=fused)
+    return torch.optim.SGD(parts, momentum=sgd_momentum, fused=fused)
