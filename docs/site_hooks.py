@@ -36,6 +36,10 @@ _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _NOT_PUBLIC = ("minerva_acme.cli",)
 # Modules that users import from by name, in addition to their packages.
 _MODULES_OF_PACKAGES = (
+    "minerva_acme.acceleration.parallel",
+    "minerva_acme.agents.acting",
+    "minerva_acme.agents.actions",
+    "minerva_acme.agents.mpo.targets",
     "minerva_acme.agents.registry",
     "minerva_acme.experiments.checkpointing",
     "minerva_acme.experiments.tasks",
