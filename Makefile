@@ -9,6 +9,9 @@ DEMO_COMMAND ?= minerva train mpo --env dm_control/cartpole/swingup --preset con
 LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 --capture no
 # Additional arguments for pytest, for example: make test ARGS="-k retrace"
 ARGS ?=
+# One process for each core (tests/conftest.py); the tests of a file stay together, for they share fixtures.
+# make test PARALLEL= runs a single process, as --pdb needs.
+PARALLEL ?= --numprocesses auto --dist loadfile
 
 VENV := $(or $(VIRTUAL_ENV),.venv)
 INSTALLED := $(VENV)/.minerva-acme
@@ -28,8 +31,8 @@ demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (
 	$(DEMO_COMMAND)
 
 .PHONY: test
-test: $(INSTALLED)  ## Run the tests, except the long trainings
-	python -m pytest -m "not learning" $(ARGS)
+test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings
+	python -m pytest -m "not learning" $(PARALLEL) $(ARGS)
 
 .PHONY: check
 check: style types structure  ## Check style, types, layers, packaging and public names

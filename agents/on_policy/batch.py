@@ -153,15 +153,14 @@ class RolloutPreparer:
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
         """V of what each step led to: that of the next row, but where the episode or the rollout ends."""
-        v_tp1 = torch.empty_like(v_t)
-        v_tp1[:-1] = v_t[1:]
-        ends = rollout.last > 0
-        v_tp1[ends] = self._network.value(rollout.next_observation[ends])
+        # The ends by their numbers: the host must know how many there are.
+        is_end = learners.read(rollout.last.flatten() > 0)
+        rows = [row for row, ends in enumerate(is_end) if ends]
+        ends = torch.tensor(rows, dtype=torch.int64, device=v_t.device)
+        v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
+        v_tp1.view(-1)[ends] = self._network.value(rollout.next_observation.flatten(0, 1)[ends])
         return v_tp1
 
 
 def _update(norm: networks.RunningNorm, name: str, rows: torch.Tensor) -> None:
-    try:
-        norm.update(rows)
-    except ValueError as error:
-        raise learners.NonFinite(f"statistics of the {name} are not finite: {error}") from error
+    learners.require_finite({f"variances of the {name}": norm.update(rows)})

@@ -50,7 +50,7 @@ class Updates(core.Saveable):
         self._max_skipped = max_skipped_batches
         self._num_skipped = 0
         self._num_skipped_in_a_row = 0
-        self._norms: dict[str, list[torch.Tensor]] = {}
+        self._norms: list[tuple[str, torch.Tensor]] = []  # of the gradients in a block, in their order
 
     def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
         """One gradient step of a group, clipped by global norm.
@@ -63,7 +63,7 @@ class Updates(core.Saveable):
         loss.backward()
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-        self._norms.setdefault(f"gradients of the {name}", []).append(norm)
+        self._norms.append((name, norm))
         optimizer.step()
         return norm
 
@@ -86,13 +86,21 @@ class Updates(core.Saveable):
         restore = _snapshot(self._modules, [group.optimizer for group in self._groups.values()])
         try:
             yield metrics
-            finite.require_finite({name: torch.stack(norms) for name, norms in self._norms.items()})
+            self._require_finite_gradients()
             self._num_skipped_in_a_row = 0
         except finite.NonFinite as error:
             restore()
             metrics.clear()
             self._skip(learner_step, error)
         metrics["skipped_batches"] = self._num_skipped
+
+    def _require_finite_gradients(self) -> None:
+        if not self._norms:
+            return
+        are_finite = finite.read(torch.isfinite(torch.stack([norm for _, norm in self._norms])))
+        for (name, _), is_finite in zip(self._norms, are_finite, strict=True):
+            if not is_finite:
+                raise finite.NonFinite(f"the gradients of the {name} are not finite")
 
     def _skip(self, learner_step: int, reason: finite.NonFinite) -> None:
         self._num_skipped += 1

@@ -3,7 +3,6 @@
 import csv
 import difflib
 import functools
-import math
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -53,14 +52,15 @@ def read_curve(directory: pathlib.Path, metric: str) -> Curve:
     # A killed run, or one that is writing now, leaves half a row at the end.
     text = path.read_text(encoding="utf-8").rpartition("\n")[0] if path.exists() else ""
     rows = list(csv.DictReader(text.splitlines()))
-    if metric not in _metrics(directory) and (rows or not path.exists()):
-        raise ValueError(_missing(directory, metric))
+    metrics = _metrics(directory)
+    if metric not in metrics and (rows or not path.exists()):
+        raise ValueError(_missing(directory, metric, metrics))
     points: list[tuple[float, float]] = []
     for row in rows:
         step, value = _number(row.get(STEPS)), _number(row.get(column))
         if points and step < points[-1][0]:  # resumed from a checkpoint
             points = [point for point in points if point[0] < step]
-        if math.isfinite(step) and math.isfinite(value):
+        if np.isfinite(step) and np.isfinite(value):
             points.append((step, value))
     all_steps, values = np.reshape(points, (-1, 2)).T
     # Episodes of several environments may end at the same step.
@@ -97,8 +97,7 @@ def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> C
         spans = ", ".join(f"{curve.env_steps[0]:.0f}-{curve.env_steps[-1]:.0f}" for curve in curves)
         raise ValueError(f"`curves` must have steps in common, got {spans}. Train the short ones on.")
     finest = max(curves, key=lambda curve: len(curve.env_steps)).env_steps
-    inside = finest[(finest > first) & (finest < last)]
-    steps = np.unique([first, *inside, last])
+    steps = np.unique(np.clip(finest, first, last))
     return Curve(steps, np.stack([np.interp(steps, curve.env_steps, curve.values) for curve in curves]))
 
 
@@ -107,9 +106,7 @@ def thin(curve: Curve, max_points: int = _MAX_POINTS) -> Curve:
     if len(curve.env_steps) <= max_points:
         return curve
     ends = np.linspace(0, len(curve.env_steps), max_points + 1).astype(int)
-    sizes = np.diff(ends)
-    steps, values = (np.add.reduceat(array, ends[:-1]) / sizes for array in curve)
-    return Curve(steps, values)
+    return Curve(*(np.add.reduceat(array, ends[:-1]) / np.diff(ends) for array in curve))
 
 
 def published_curves(environment_id: str, algorithms: Sequence[str] | None = None) -> list[PublishedCurve]:
@@ -150,7 +147,7 @@ def _number(text: str | None) -> float:
     try:
         return float(text or "nan")
     except ValueError:
-        return math.nan
+        return np.nan
 
 
 def _metrics(directory: pathlib.Path) -> list[str]:
@@ -161,8 +158,7 @@ def _metrics(directory: pathlib.Path) -> list[str]:
     return metrics
 
 
-def _missing(directory: pathlib.Path, metric: str) -> str:
-    metrics = _metrics(directory)
+def _missing(directory: pathlib.Path, metric: str, metrics: Sequence[str]) -> str:
     if not metrics:
         return f"{directory} has logged nothing yet. Wait for its first evaluation, or train it."
     near = difflib.get_close_matches(metric, metrics, n=3, cutoff=0.4)

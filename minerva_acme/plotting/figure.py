@@ -174,7 +174,7 @@ def _legend_handles(
         groups = [group for panel in panels for group in panel.groups if group.label == label]
         text = f"{label}: {describe_seeds(groups)}"
         handles.append(Line2D([], [], color=colour, linewidth=1.5, label=text))
-    lines = [(label, style, 1.0) for label, style in dashes.items()]
+    lines: list[tuple[str, Any, float]] = [(label, style, 1.0) for label, style in dashes.items()]
     if any(panel.random is not None for panel in panels):
         lines.append(("Random actions", ":", 0.8))
     for label, style, linewidth in lines:

@@ -1,6 +1,7 @@
 """Films of evaluations: short and small. Training waits while they are encoded."""
 
 import contextlib
+import functools
 import pathlib
 import tempfile
 from collections.abc import Callable
@@ -28,7 +29,7 @@ class Filmer:
         self,
         make_environment: Callable[[int], dm_env.Environment],
         *,
-        render: Callable[[dm_env.Environment], np.ndarray] = wrappers.render_frame,
+        render: recording.Render = wrappers.render_frame,
     ) -> None:
         """Draws one frame, so that a machine that cannot draw says so before training starts.
 
@@ -50,27 +51,29 @@ class Filmer:
             ) from error
         self._movie = movie
         self._make_environment = make_environment
-        self._render = render
+        self._draw = functools.partial(recording.DrawingWrapper, render=render)
         with contextlib.closing(make_environment(0)) as environment:
             try:
                 wrappers.frames_per_second(environment)
-                self._draw(environment, lambda frame, so_far: None).reset()
+                self._draw(environment, on_frame=lambda frame, so_far: None).reset()
             except ValueError as error:
                 raise ValueError(f"{error} Or train without `evaluation_video`.") from error
 
     def __call__(self, actor: core.Actor, seed: int, should_stop: Callable[[], bool]) -> bytes | None:
         """Plays an episode and returns its film, or None if `should_stop` ended it."""
         movie = self._movie
-        with (
-            contextlib.closing(self._make_environment(seed)) as environment,
-            tempfile.TemporaryDirectory() as folder,
-        ):
+        closing = contextlib.closing(self._make_environment(seed))
+        with closing as environment, tempfile.TemporaryDirectory() as folder:
             film, gif = pathlib.Path(folder, "film.mp4"), pathlib.Path(folder, "film.gif")
             steps_per_second = wrappers.frames_per_second(environment)
             every = movie.gif_period(steps_per_second)
             rate = steps_per_second / every
             with movie.MovieWriter(film, frames_per_second=rate) as writer:
-                drawn = self._draw(environment, writer.write_with_return, every)
+
+                def write(frame: np.ndarray, so_far: float) -> None:
+                    writer.write(movie.annotate(frame, f"return {so_far:.1f}"))
+
+                drawn = self._draw(environment, on_frame=write, every=every)
                 loop = environments.EnvironmentLoop(environment=drawn, actor=actor, should_update=False)
                 for _ in range(max(1, int(_MAX_SECONDS * steps_per_second) - 1)):
                     if loop.step() is not None or should_stop():
@@ -82,7 +85,7 @@ class Filmer:
 
 
 def make_filmer(environment_id: str) -> Filmer:
-    """Makes what films a training environment by id; call it before anything imports MuJoCo.
+    """Makes a `Filmer` of a training environment by id. Call it before anything imports MuJoCo.
 
     Raises:
         ValueError: as `environments.make` and `Filmer`.

@@ -13,10 +13,13 @@ import numpy as np
 
 from minerva_acme import types, wrappers
 
+Render = Callable[[dm_env.Environment], np.ndarray]
+"""Draws an environment: uint8 [height, width, 3]."""
+
 _BACKENDS = ("egl", "osmesa")  # that need no display
 _PROBE = "import mujoco; context = mujoco.GLContext(8, 8); context.make_current(); context.free()"
 _PROBE_SECONDS = 60.0
-_DM_CONTROL_SIZE = 480, 640  # height, width
+_DM_CONTROL_SIZE: dict[str, Any] = {"height": 480, "width": 640}
 
 
 class Episode(NamedTuple):
@@ -34,7 +37,7 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
         self,
         environment: dm_env.Environment,
         *,
-        render: Callable[[dm_env.Environment], np.ndarray],
+        render: Render,
         on_frame: Callable[[np.ndarray, float], None],
         every: int = 1,
     ) -> None:
@@ -60,10 +63,8 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
         return self._draw(self._environment.step(action))
 
     def _draw(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        if timestep.first():
-            self._return, self._steps = 0.0, 0
-        else:
-            self._return, self._steps = self._return + float(timestep.reward), self._steps + 1
+        self._steps = 0 if timestep.first() else self._steps + 1
+        self._return = 0.0 if timestep.first() else self._return + float(timestep.reward)
         if self._steps % self._every == 0:
             self._on_frame(_try_to_render(self._render, self._environment), self._return)
         return timestep
@@ -101,7 +102,7 @@ def find_best(
 
 def drawing(
     environment_id: str, camera: int | str | None, height: int | None, width: int | None
-) -> tuple[dict[str, Any], Callable[[dm_env.Environment], np.ndarray]]:
+) -> tuple[dict[str, Any], Render]:
     """Returns the settings to make an environment with so that it can be drawn, and what draws it.
 
     Args:
@@ -113,16 +114,17 @@ def drawing(
     Raises:
         ValueError: a size is below 1.
     """
-    for name, pixels in (("height", height), ("width", width)):
-        if pixels is not None and pixels < 1:
+    size = {name: pixels for name, pixels in (("height", height), ("width", width)) if pixels is not None}
+    for name, pixels in size.items():
+        if pixels < 1:
             raise ValueError(f"`{name}` must be >= 1 pixel, got {pixels}.")
     if environment_id.startswith("dm_control/"):
-        size = {"height": height or _DM_CONTROL_SIZE[0], "width": width or _DM_CONTROL_SIZE[1]}
-        return {}, functools.partial(wrappers.render_frame, camera_id=camera or 0, **size)
-    camera_name = "camera_id" if isinstance(camera, int) else "camera_name"
-    chosen = {"height": height, "width": width, camera_name: camera}
-    settings = {name: value for name, value in chosen.items() if value is not None}
-    return {"render_mode": "rgb_array", **settings}, wrappers.render_frame
+        camera_id = 0 if camera is None else camera
+        return {}, functools.partial(wrappers.render_frame, camera_id=camera_id, **_DM_CONTROL_SIZE | size)
+    settings: dict[str, Any] = {"render_mode": "rgb_array", **size}
+    if camera is not None:
+        settings["camera_id" if isinstance(camera, int) else "camera_name"] = camera
+    return settings, wrappers.render_frame
 
 
 def choose_renderer() -> None:
@@ -150,16 +152,14 @@ def _works(backend: str) -> bool:
     return True
 
 
-def _try_to_render(
-    render: Callable[[dm_env.Environment], np.ndarray], environment: dm_env.Environment
-) -> np.ndarray:
+def _try_to_render(render: Render, environment: dm_env.Environment) -> np.ndarray:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # third parties', about what they import
+            warnings.simplefilter("ignore")  # third parties' warnings about their imports
             return render(environment)
     except (ValueError, MemoryError):
         raise  # says what is wrong with the size or the camera
-    except Exception as error:  # libraries for drawing fail in many ways
+    except Exception as error:  # drawing libraries fail in many ways
         backend = os.environ.get("MUJOCO_GL")
         raise ValueError(
             f"`environment` must be one that can be drawn on this machine, but that failed: {error} "

@@ -90,6 +90,15 @@ def test_what_is_found_before_the_first_step_is_skipped_alike(caplog):
     testing.assert_nests_equal(scene.state(), before, "A skipped batch must leave no trace.")
 
 
+def test_the_first_gradient_that_is_not_finite_is_named(caplog):
+    scene = Scene()
+    with scene.updates.whole_or_nothing(0):
+        scene.updates.minimise("critic", scene.loss("critic", batch(0)))
+        for name in ("policy", "critic"):
+            scene.updates.minimise(name, scene.loss(name, torch.full((8, 3), NAN)))
+    assert "the gradients of the policy are not finite" in caplog.text
+
+
 def test_each_of_several_steps_of_a_group_is_looked_at():
     scene = Scene()
     before = scene.state()
