@@ -1,7 +1,7 @@
 """Hooks that mkdocs runs. Nothing that they generate is committed, and nothing is downloaded.
 
-- In a page, `<!-- include: README.md -->` is replaced by that file, `<!-- defaults: mpo -->` by a table of the
-  agent's config, and `<!-- results -->` by tables of results.
+- In a page, `<!-- include: README.md -->` is replaced by that file, `<!-- defaults: mpo -->` by a table of
+  the agent's config, and `<!-- results -->` by tables of results.
 - Links may point to any file of the repository, so they also work in a clone. Links to files that are not
   pages become plain text.
 - Matplotlib renders equations as SVG, so the pages need no scripts to show them.
@@ -49,7 +49,7 @@ _MODULES_OF_PACKAGES = (
 
 
 def on_startup(**_: Any) -> None:
-    """Links the folders as they are installed, since tools cannot follow the mapping of an editable install."""
+    """Links the folders as they are installed: tools cannot follow the mapping of an editable install."""
     package = _SOURCES / "minerva_acme"
     package.mkdir(parents=True, exist_ok=True)
     for path in [*(ROOT / "minerva_acme").iterdir(), ROOT / "adders", ROOT / "agents"]:
