@@ -1455,9 +1455,9 @@ REPLAY = [
             "[fields[name] for name in fields]",
         ),
         breakage(
-            "Reverb's windows are off by what left",
-            "window.start - (self._num_written[window.column] - len(references))",
-            "window.start",
+            "Reverb's windows are always the newest rows",
+            "list(references)[start : start + window.length]",
+            "list(references)[-window.length :]",
         ),
         breakage(
             "Reverb's rows are the caller's memory",
