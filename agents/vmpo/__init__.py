@@ -1,7 +1,14 @@
 """On-policy maximum a posteriori policy optimisation (V-MPO)."""
 
-from minerva_acme.agents.vmpo.builder import VMPOBuilder
-from minerva_acme.agents.vmpo.config import PRESETS, VMPOConfig
-from minerva_acme.agents.vmpo.learner import VMPODuals, VMPOLearner
+from typing import TYPE_CHECKING
 
-__all__ = ["PRESETS", "VMPOBuilder", "VMPOConfig", "VMPODuals", "VMPOLearner"]
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.agents.vmpo.builder import VMPOBuilder
+    from minerva_acme.agents.vmpo.config import PRESETS, VMPOConfig
+    from minerva_acme.agents.vmpo.learner import VMPOLearner
+
+__all__ = ["PRESETS", "VMPOBuilder", "VMPOConfig", "VMPOLearner"]
+
+__getattr__ = _lazy.attach(__name__, __file__)

@@ -6,19 +6,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.acceleration.linear import Linear
 from minerva_acme.distributions import DiagonalGaussian
+from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_STD, MIN_STDDEV, STDDEV_RANGE
+from minerva_acme.networks.linear import uniform_linear
 from minerva_acme.networks.torso import LayerNormMLP
-
-# Every policy clamps its log-std to this range, on tensors and on arrays. An actor's means and a learner's
-# differ by float32 rounding, some 3e-7, which the log-density of an action sees divided by the standard
-# deviation. At exp(-7) = 0.0009 densities differ by 0.001 nats (root mean square, 21 dimensions), at exp(-10)
-# by 0.02 and at exp(-15) by 4: ratios of the two would mean nothing.
-MIN_LOG_STD = -7.0
-MAX_LOG_STD = 2.0
-MIN_STDDEV = math.exp(MIN_LOG_STD)
-MAX_STDDEV = math.exp(MAX_LOG_STD)
-STDDEV_RANGE = f"in [{MIN_STDDEV:.3g}, {MAX_STDDEV:.3g}], to which policies clamp theirs"  # in messages
 
 # Log-std starts almost the same in every state: the KL bound on it is so tight that differences
 # drawn by chance would stay for long.
@@ -69,10 +60,10 @@ class GaussianPolicy(nn.Module):
         super().__init__()
         initial_log_std = log_of_initial_stddev(initial_stddev)
         self.torso = LayerNormMLP(observation_size, layer_sizes, generator=generator)
-        self.mean_head = Linear(self.torso.output_size, action_size, generator=generator)
+        self.mean_head = uniform_linear(self.torso.output_size, action_size, generator)
         nn.init.kaiming_normal_(self.mean_head.weight, generator=generator)
         nn.init.zeros_(self.mean_head.bias)
-        self.log_std_head = Linear(self.torso.output_size, action_size, generator=generator)
+        self.log_std_head = uniform_linear(self.torso.output_size, action_size, generator)
         head_std = LOG_STD_HEAD_GAIN / math.sqrt(self.torso.output_size)
         nn.init.normal_(self.log_std_head.weight, std=head_std, generator=generator)
         nn.init.constant_(self.log_std_head.bias, initial_log_std)

@@ -221,11 +221,10 @@ def _variables(learner):
 
 def _numbers(learner):
     """All that a learner step moves, by name, in double precision."""
-    state = learner.save()
-    numbers = {**_variables(learner), **state.get("duals", {})}
-    statistics = state["evaluator"]["return_norm"]
-    if statistics is not None:
-        numbers |= {f"return_norm.{name}": value for name, value in statistics.items()}
+    modules = learner.save()["modules"]
+    numbers = {**_variables(learner), **modules.get("duals", {})}
+    statistics = modules.get("return_norm", {})
+    numbers |= {f"return_norm.{name}": value for name, value in statistics.items()}
     return {name: torch.as_tensor(value).double().clone() for name, value in numbers.items()}
 
 
