@@ -503,7 +503,7 @@ def a_port_in_use(s):
 @mistake(
     ValueError,
     "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's "
-    "('modules' is missing). Use the builder that it was trained with, or another folder.",
+    "('policy' is missing). Use the builder that it was trained with, or another folder.",
 )
 def a_folder_with_the_run_of_another_agent(s):
     experiments.run_experiment(make_config(mpo.MPOBuilder(TINY_MPO), s.run, num_env_steps=20))
@@ -774,7 +774,17 @@ def a_closed_dataset(s):
     "Unknown variables ['actor']; there are ['policy'].",
 )
 def variables_that_there_are_not(s):
-    learners.variables_of({"policy": torch.nn.Linear(1, 1)}, ["actor"])
+    class Learner(learners.ModuleLearner):
+        def step(self):
+            raise NotImplementedError
+
+    Learner(
+        modules={"policy": torch.nn.Linear(1, 1)},
+        variables=["policy"],
+        updates=learners.Updates({}, modules=[], max_skipped_batches=0),
+        counter=counting.Counter(),
+        logger=testing.FakeLogger(),
+    ).get_variables(["actor"])
 
 
 @mistake(

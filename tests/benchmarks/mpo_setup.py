@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import tree
 
 from minerva_acme import counting, specs, types
 from minerva_acme.agents import mpo
@@ -15,7 +14,6 @@ from minerva_acme.agents import mpo
 from . import plain_mpo
 
 SEED = 1
-CPU = torch.device("cpu")
 
 
 class Sample(NamedTuple):
@@ -44,9 +42,7 @@ def make_spec(observation_size: int = 17, action_size: int = 6) -> specs.Environ
     )
 
 
-def make_batch(
-    spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int, device: torch.device = CPU
-) -> types.Trajectory:
+def make_batch(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int) -> types.Trajectory:
     """Sequences of noise: off-policy log-densities, some true ends, no padding."""
     generator = torch.Generator().manual_seed(seed)
     sizes = config.batch_size, config.sequence_length
@@ -55,7 +51,7 @@ def make_batch(
         return torch.randn(*shape, generator=generator)
 
     raw_action = normal(*sizes, spec.actions.shape[0])
-    trajectory = types.Trajectory(
+    return types.Trajectory(
         observation=normal(sizes[0], sizes[1] + 1, spec.observations.shape[0]),
         action=raw_action.clamp(-1.0, 1.0),
         reward=normal(*sizes),
@@ -66,15 +62,10 @@ def make_batch(
             raw_action=raw_action,
         ),
     )
-    moved: types.Trajectory = tree.map_structure(lambda leaf: leaf.to(device), trajectory)
-    return moved
 
 
 def make_learner(
-    spec: specs.EnvironmentSpec,
-    config: mpo.MPOConfig,
-    batches: list[types.Trajectory],
-    device: torch.device = CPU,
+    spec: specs.EnvironmentSpec, config: mpo.MPOConfig, batches: list[types.Trajectory]
 ) -> mpo.MPOLearner:
     """The project's learner on these batches, over and over."""
     dataset: Iterator[Sample] = itertools.cycle([Sample(batch) for batch in batches])
@@ -85,16 +76,14 @@ def make_learner(
         spec=spec,
         counter=counting.Counter(),
         logger=Silent(),
-        generator=torch.Generator(device).manual_seed(SEED),
-        device=device,
+        generator=torch.Generator().manual_seed(SEED),
+        device=torch.device("cpu"),
     )
     assert isinstance(learner, mpo.MPOLearner)
     return learner
 
 
-def make_plain(
-    spec: specs.EnvironmentSpec, config: mpo.MPOConfig, device: torch.device = CPU
-) -> plain_mpo.PlainMPO:
+def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig) -> plain_mpo.PlainMPO:
     """The plain update, from the weights that `make_learner` starts with."""
     networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(SEED))
     observation_size, action_size = spec.observations.shape[0], spec.actions.shape[0]
@@ -112,17 +101,16 @@ def make_plain(
         if field != "target_update_period"
     }
     plain_config = plain_mpo.PlainConfig(target_update_period=config.target_policy_update_period, **settings)
-    modules = [module.to(device) for module in (policy, critic, duals)]
-    return plain_mpo.PlainMPO(*modules, plain_config, torch.Generator(device).manual_seed(SEED))
+    return plain_mpo.PlainMPO(policy, critic, duals, plain_config, torch.Generator().manual_seed(SEED))
 
 
-def make_step(settings: Mapping[str, Any] | None, device: torch.device = CPU) -> Callable[[], object]:
+def make_step(settings: Mapping[str, Any] | None) -> Callable[[], object]:
     """A learner step at the sizes of the benchmarks: ours with these settings, or the plain one for None."""
     spec, config = make_spec(), mpo.MPOConfig()
-    batches = [make_batch(spec, config, seed, device) for seed in range(4)]
+    batches = [make_batch(spec, config, seed) for seed in range(4)]
     if settings is not None:
-        return make_learner(spec, dataclasses.replace(config, **settings), batches, device).step
-    plain = make_plain(spec, config, device)
+        return make_learner(spec, dataclasses.replace(config, **settings), batches).step
+    plain = make_plain(spec, config)
     plain_batches = itertools.cycle([plain_batch(batch) for batch in batches])
     return lambda: plain.update(next(plain_batches))
 

@@ -120,6 +120,6 @@ def assert_same_parameters_after_5_steps(
         for name in ours:
             torch.testing.assert_close(ours[name], theirs[name], rtol=0.0, atol=1e-6)
     assert (plain.policy.state_dict()["mean_head.weight"] - before).abs().max() > 1e-4
-    row = learner._log._logger.row
+    row = learner._logger.row
     for name, value in diagnostics.items():
         assert float(row[name]) == pytest.approx(value, rel=1e-3, abs=1e-4), name
