@@ -60,6 +60,15 @@ def test_each_stream_is_that_of_its_environment_alone():
         testing.assert_nests_equal(inner.actions, actions)
 
 
+def test_each_environment_gets_its_own_action():
+    inner = make()
+    environment = environments.InProcessVectorEnvironment(inner)
+    environment.reset()
+    actions = [np.full(2, 0.1 * k, np.float32) for k in range(3)]
+    environment.step(actions)
+    testing.assert_nests_equal([one.actions for one in inner], [[action] for action in actions])
+
+
 def test_last_and_the_first_after_it_come_in_one_call():
     environment = environments.InProcessVectorEnvironment(make())
     environment.reset()
