@@ -28,7 +28,8 @@ from minerva_acme.replay.base import (
     Window,
     Writer,
 )
-from minerva_acme.replay.memory.store import MemoryClient, MemoryServer
+from minerva_acme.replay.memory.client import MemoryClient
+from minerva_acme.replay.memory.store import MemoryServer
 from minerva_acme.replay.reverb.store import ReverbClient, ReverbServer
 
 __all__ = [

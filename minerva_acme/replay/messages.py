@@ -1,8 +1,9 @@
-"""What stores say of their tables, and why they wait or refuse: the same words whatever holds the rows."""
+"""Descriptions of tables, and the checks and messages that all stores share."""
 
+import pathlib
 import sys
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,7 +20,11 @@ DTYPES = tuple(
         *("int64", "bool", "uint16", "float16", "uint32", "uint64"),
     )
 )
-"""Of the rows that can be stored, in native byte order."""
+"""The dtypes that can be stored, in native byte order."""
+
+MEMORY_FILE = "memory.npz"
+# Of each backend: where its replay is, and the file that its checkpoints end with.
+_BACKENDS = {"memory": (IN_MEMORY, MEMORY_FILE), "reverb": ("on Reverb", "DONE")}
 
 _UNLIMITED = sys.float_info.max
 
@@ -28,13 +33,23 @@ class Limits(NamedTuple):
     """A rate limiter as numbers. With d = inserted * samples_per_insert - sampled:"""
 
     samples_per_insert: float
-    min_size: int  # sampling waits for so many items; inserting is free up to there
+    min_size: int  # sampling waits for this many items; below it inserting is never held back
     min_diff: float  # a sample must leave d at or above
     max_diff: float  # an insert must leave d at or below
 
+    def allow_insert(self, size: int, inserted: int, sampled: int) -> bool:
+        """Whether one more item may be inserted."""
+        return size < self.min_size or (inserted + 1) * self.samples_per_insert - sampled <= self.max_diff
+
+    def samples_allowed(self, size: int, inserted: int, sampled: int) -> int:
+        """How many samples may be taken before the next insert, if no item leaves the table."""
+        if size < self.min_size:
+            return 0
+        return max(0, int(inserted * self.samples_per_insert - sampled - self.min_diff))
+
 
 def limits(limiter: base.RateLimiter) -> Limits:
-    """Returns what a rate limiter comes to."""
+    """Returns a rate limiter as numbers."""
     match limiter:
         case base.MinSize(min_size):
             return Limits(1.0, min_size, -_UNLIMITED, _UNLIMITED)
@@ -47,59 +62,54 @@ def limits(limiter: base.RateLimiter) -> Limits:
 
 
 class TableDescription(NamedTuple):
-    """A table as a server, or a checkpoint, describes it."""
+    """A table as a server or a checkpoint describes it."""
 
     name: str
     max_size: int
     max_times_sampled: int
     sampler: str
     remover: str
-    samples_per_insert: float  # this and the next three: see `Limits`
-    min_diff: float
-    max_diff: float
-    min_size: int
+    limits: Limits
     fields: Mapping[str, base.ColumnSpec]  # of whole fields, see `field_specs`
     size: int
     inserted: int
     sampled: int
 
     def info(self) -> base.TableInfo:
-        return base.TableInfo(self.name, self.size, self.max_size, self.inserted, self.sampled, self.min_size)
+        return base.TableInfo(
+            self.name, self.size, self.max_size, self.inserted, self.sampled, self.limits.min_size
+        )
 
     def samples_allowed(self) -> int:
         """How many samples can be taken without waiting for an insert."""
-        if self.size < self.min_size:
-            return 0
-        allowed = int(self.inserted * self.samples_per_insert - self.sampled - self.min_diff)
-        if self.max_times_sampled:  # The items that are sampled may leave the table.
-            allowed = min(allowed, self.size - self.min_size + 1)
-        return max(0, allowed)
+        allowed = self.limits.samples_allowed(self.size, self.inserted, self.sampled)
+        if allowed and self.max_times_sampled:  # The items that are sampled may leave the table.
+            allowed = min(allowed, self.size - self.limits.min_size + 1)
+        return allowed
 
-    def allows_inserting(self) -> bool:
-        """Whether the rate limiter would let one more item in."""
-        difference = (self.inserted + 1) * self.samples_per_insert - self.sampled
-        return self.size < self.min_size or difference <= self.max_diff
-
-    def differences(self, other: "TableDescription") -> list[str]:
-        """What is set otherwise in another description, as `max_size` 10 against 20."""
-        settings = self._fields[: self._fields.index("size")]
-        return [
-            f"`{name}` {getattr(self, name)} against {getattr(other, name)}"
-            for name in settings
-            if getattr(self, name) != getattr(other, name)
-        ]
+    def settings(self) -> dict[str, Any]:
+        """What the table was made with, by name."""
+        other = ("limits", "size", "inserted", "sampled")
+        own = {name: value for name, value in self._asdict().items() if name not in other}
+        return own | self.limits._asdict()
 
 
 def field_specs(signature: base.ItemSignature) -> dict[str, base.ColumnSpec]:
     """The shape and dtype of each field of an item; the shape begins with the length, or `UNKNOWN`.
 
-    The most rows that a variable field may have is not part of it.
+    The most rows that a variable field may have are not part of it.
+
+    Raises:
+        ValueError: a field is of a dtype that cannot be stored.
     """
     specs = {}
     for name, field in sorted(signature.fields.items()):
-        column = signature.columns[field.column]
+        shape, dtype = signature.columns[field.column]
+        if dtype not in DTYPES:
+            known = ", ".join(known.name for known in DTYPES)
+            raise ValueError(f"`{name}` must be of a dtype that can be stored ({known}), got {dtype}.")
         length = UNKNOWN if field.variable else field.length
-        specs[name] = base.ColumnSpec((length, *column.shape), np.dtype(column.dtype))
+        specs[name] = base.ColumnSpec((length, *shape), np.dtype(dtype))
     return specs
 
 
@@ -111,17 +121,13 @@ def describe(
     def selector(selector: base.Selector) -> str:
         return repr(selector) if isinstance(selector, base.Prioritized) else type(selector).__name__
 
-    limit = limits(config.rate_limiter)
     return TableDescription(
         name=config.name,
         max_size=config.max_size,
         max_times_sampled=config.max_times_sampled,
         sampler=selector(config.sampler),
         remover=selector(config.remover),
-        samples_per_insert=limit.samples_per_insert,
-        min_diff=limit.min_diff,
-        max_diff=limit.max_diff,
-        min_size=limit.min_size,
+        limits=limits(config.rate_limiter),
         fields=field_specs(config.signature),
         size=size,
         inserted=inserted,
@@ -130,7 +136,7 @@ def describe(
 
 
 def check_names(tables: Iterable[base.TableConfig]) -> None:
-    """Refuses tables that could not be told apart.
+    """Checks that the tables can be told apart.
 
     Raises:
         ValueError: there is none, or two have the same name.
@@ -140,24 +146,18 @@ def check_names(tables: Iterable[base.TableConfig]) -> None:
         raise ValueError(f"`tables` must be one or more tables of different names, got {names}.")
 
 
-def check_dtype(field: str, dtype: np.dtype) -> None:
-    """Refuses what cannot be stored.
-
-    Raises:
-        ValueError: rows of this dtype cannot.
-    """
-    if dtype not in DTYPES:
-        known = ", ".join(known.name for known in DTYPES)
-        raise ValueError(f"`{field}` must be of a dtype that can be stored ({known}), got {dtype}.")
-
-
 def check_same(where: str, found: TableDescription, expected: TableDescription) -> None:
-    """Refuses a table that differs from the one expected.
+    """Checks that a table is the one expected.
 
     Raises:
         ReplayError: it differs; the message says in what.
     """
-    differences = found.differences(expected)
+    settings = expected.settings()
+    differences = [
+        f"`{name}` {value} against {settings[name]}"
+        for name, value in found.settings().items()
+        if value != settings[name]
+    ]
     if differences:
         raise base.ReplayError(
             f"Table '{expected.name}' {where} differs from the one expected: {'; '.join(differences)}. "
@@ -165,13 +165,32 @@ def check_same(where: str, found: TableDescription, expected: TableDescription) 
         )
 
 
+def check_finished(path: pathlib.Path, backend: str) -> None:
+    """Checks that a folder is a finished checkpoint of a store.
+
+    Raises:
+        ReplayError: it is missing, unfinished or another store's.
+    """
+    _, file = _BACKENDS[backend]
+    if (path / file).is_file():
+        return
+    message = (
+        "`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got "
+        f"'{path}', where there is no file '{file}'."
+    )
+    for other, (where, last_file) in _BACKENDS.items():
+        if (path / last_file).is_file():
+            message += f" It was written by replay {where}: restore it there, with backend='{other}'."
+    raise base.ReplayError(message)
+
+
 def check_checkpoint(
     path: object, found: Iterable[TableDescription], expected: list[TableDescription]
 ) -> None:
-    """Refuses a checkpoint of other tables.
+    """Checks that a checkpoint holds the tables expected.
 
     Raises:
-        ReplayError: it holds others, or of other settings; the message says in what.
+        ReplayError: it holds others, or with other settings; the message says which.
     """
     stored = {table.name: table for table in found}
     names = [table.name for table in expected]
@@ -184,7 +203,7 @@ def check_checkpoint(
 
 
 def check_priority(priority: float) -> None:
-    """Refuses what is no priority of a new item.
+    """Checks the priority of a new item.
 
     Raises:
         ValueError: it is negative or not finite.
@@ -194,7 +213,7 @@ def check_priority(priority: float) -> None:
 
 
 def check_priorities(keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Refuses what are no priorities of these items.
+    """Checks new priorities of some items.
 
     Raises:
         ValueError: one is negative or not finite, or there is not one for each key.
@@ -205,25 +224,71 @@ def check_priorities(keys: np.ndarray, priorities: np.ndarray) -> None:
         )
 
 
-def no_checkpoint(where: str, reason: str) -> str:
-    """Says that a checkpoint was not written."""
-    return f"The server {where} wrote no checkpoint: {reason}."
+class WrittenColumn(Protocol):
+    """The rows of a column that a writer has written."""
+
+    @property
+    def spec(self) -> base.ColumnSpec:
+        """Of a row."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of this episode."""
 
 
-NO_DIRECTORY = "there is no folder for it. Start it with a `checkpoint_directory`"
+def check_windows(
+    fields: Mapping[str, base.Window], columns: Mapping[str, WrittenColumn], max_window: int
+) -> None:
+    """Checks that the rows of a new item are there and within the writer's reach.
+
+    Raises:
+        ReplayError: they are not; the message names the field and says which rows it may have.
+    """
+    for name, (column, start, length) in fields.items():
+        if column not in columns:
+            known = ", ".join(f"'{known}'" for known in columns)
+            raise base.ReplayError(
+                f"`{name}` must be a window of a column that has rows ({known}), got '{column}'."
+            )
+        num_rows = columns[column].num_rows
+        first = max(0, num_rows - max_window)
+        if start < first or length < 1 or start + length > num_rows:
+            raise base.ReplayError(
+                f"`{name}` must be a window of the rows {first} to {num_rows - 1} of column '{column}', "
+                f"which are kept, got {length} rows from {start} on. Ask for a writer with a larger "
+                "`max_window`, or create items sooner."
+            )
 
 
-def unfinished_checkpoint(path: object, file: str) -> str:
-    """Says that a checkpoint is missing or unfinished; `file` is what it would end with."""
+def misfit(
+    table: str,
+    expected: Mapping[str, base.ColumnSpec],
+    fields: Mapping[str, base.Window],
+    columns: Mapping[str, WrittenColumn],
+) -> str | None:
+    """Says how a new item differs from a table's fields; None where it does not."""
+    wrong = [f"`{name}` is missing" for name in sorted(expected.keys() - fields.keys())]
+    wrong += [f"`{name}` is unknown" for name in sorted(fields.keys() - expected.keys())]
+    for name in sorted(expected.keys() & fields.keys()):
+        (length, *shape), dtype = expected[name]
+        row = columns[fields[name].column].spec
+        found = base.ColumnSpec((fields[name].length, *row.shape), row.dtype)
+        fitting = base.ColumnSpec((found.shape[0] if length == UNKNOWN else length, *shape), dtype)
+        if found != fitting:
+            wrong.append(f"`{name}` must be {_describe(fitting)}, got {_describe(found)}")
+    if not wrong:
+        return None
     return (
-        "`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got "
-        f"'{path}', where there is no file '{file}'."
+        f"The item does not fit table '{table}', whose fields are {', '.join(expected)}: {'; '.join(wrong)}."
     )
 
 
-def other_backend(wrote: str, backend: str) -> str:
-    """Says whose checkpoint it is that cannot be restored."""
-    return f" It was written by replay {wrote}: restore it there, with backend='{backend}'."
+def changed_row(column: str, expected: base.ColumnSpec, found: base.ColumnSpec) -> str:
+    """Says that a row is not like those before it."""
+    return (
+        f"A row of column '{column}' must be {_describe(expected)} as those before it, got "
+        f"{_describe(found)}."
+    )
 
 
 def unknown_table(name: str, where: str, known: Iterable[str]) -> str:
@@ -233,9 +298,9 @@ def unknown_table(name: str, where: str, known: Iterable[str]) -> str:
 
 
 def sampling_waits(table: TableDescription, batch_size: int, num_taken: int) -> str:
-    """Says what a batch that is not complete waits for."""
-    if table.size < table.min_size:
-        return f"Waiting for {table.min_size} items in table '{table.name}', has {table.size}."
+    """Says what an incomplete batch is waiting for."""
+    if table.size < table.limits.min_size:
+        return f"Waiting for {table.limits.min_size} items in table '{table.name}', has {table.size}."
     if not table.samples_allowed():
         return (
             f"Table '{table.name}' holds samples back: {table.inserted} inserted, {table.sampled} "
@@ -269,48 +334,12 @@ def items_lost(count: int, tables: Iterable[str]) -> str:
     return f"closed a writer with up to {count} items that {names} did not take: they are lost"
 
 
-def unknown_column(field: str, column: str, known: Iterable[str]) -> str:
-    """Says that an item has a window of a column without rows."""
-    names = ", ".join(f"'{name}'" for name in known)
-    return f"`{field}` must be a window of a column that has rows ({names}), got '{column}'."
+def no_checkpoint(where: str, reason: str) -> str:
+    """Says that a checkpoint was not written."""
+    return f"The server {where} wrote no checkpoint: {reason}."
 
 
-def out_of_reach(field: str, window: base.Window, first: int, num_rows: int) -> str:
-    """Says that an item has a window of rows that are not kept, or not yet there."""
-    return (
-        f"`{field}` must be a window of the rows {first} to {num_rows - 1} of column "
-        f"'{window.column}', which are kept, got {window.length} rows from {window.start} on. "
-        "Ask for a writer with a larger `max_window`, or create items sooner."
-    )
-
-
-def changed_row(column: str, expected: base.ColumnSpec, found: base.ColumnSpec) -> str:
-    """Says that a row is not like those before it."""
-    return (
-        f"A row of column '{column}' must be {_describe(expected)} as those before it, got "
-        f"{_describe(found)}."
-    )
-
-
-def misfit(
-    table: str, expected: Mapping[str, base.ColumnSpec], found: Mapping[str, base.ColumnSpec]
-) -> str | None:
-    """Says in what an item's fields differ from the table's, or None where they do not."""
-    wrong = [f"`{name}` is missing" for name in sorted(expected.keys() - found.keys())]
-    wrong += [f"`{name}` is unknown" for name in sorted(found.keys() - expected.keys())]
-    for name in sorted(expected.keys() & found.keys()):
-        length = expected[name].shape[0]
-        shape = (found[name].shape[0] if length == UNKNOWN else length, *expected[name].shape[1:])
-        if found[name] != (shape, expected[name].dtype):
-            wrong.append(
-                f"`{name}` must be {_describe(base.ColumnSpec(shape, expected[name].dtype))}, got "
-                f"{_describe(found[name])}"
-            )
-    if not wrong:
-        return None
-    return (
-        f"The item does not fit table '{table}', whose fields are {', '.join(expected)}: {'; '.join(wrong)}."
-    )
+NO_DIRECTORY = "there is no folder for it. Start it with a `checkpoint_directory`"
 
 
 def _describe(spec: base.ColumnSpec) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from minerva_acme.replay import base, messages
-from minerva_acme.replay.memory import checkpoint
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
 from minerva_acme.replay.reverb.connection import ReverbConnection
 from minerva_acme.replay.reverb.sampler import ReverbSampler
@@ -20,8 +19,6 @@ _logger = logging.getLogger(__name__)
 
 # Longer than gRPC waits before it tries an address again where an earlier server was.
 _START_SECONDS = 40.0
-
-_DONE_FILE = "DONE"  # Reverb writes it last
 
 
 class ReverbServer(base.ReplayServer):
@@ -63,10 +60,11 @@ class ReverbServer(base.ReplayServer):
         reverb_tables = [_make_table(pybind, table) for table in tables]
         checkpoint = None
         if restore_from is not None:
+            # Reverb would begin empty, or with the checkpoint's own settings, without a warning.
             checkpoint = pathlib.Path(restore_from).resolve()
-            _check_checkpoint(
-                checkpoint, [wire_format.decode_table_info(table.info()) for table in reverb_tables]
-            )
+            messages.check_finished(checkpoint, "reverb")
+            expected = [wire_format.decode_table_info(table.info()) for table in reverb_tables]
+            messages.check_checkpoint(checkpoint, wire_format.read_checkpoint(checkpoint), expected)
         # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
         # one, and Reverb makes it when it writes the first checkpoint.
         folder = checkpoint_directory or (checkpoint and checkpoint.parent)
@@ -179,42 +177,20 @@ class ReverbClient(base.ReplayClient):
             raise base.ReplayError(messages.no_checkpoint(f"at {self.address}", reason)) from error
 
     def close(self) -> None:
-        """Does nothing yet: writers and samplers hold what they need, and close by themselves."""
+        """Does nothing: writers and samplers are closed on their own."""
 
 
 def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:
+    def make_selector(selector: base.Selector) -> Any:
+        return getattr(pybind, f"{type(selector).__name__}Selector")(*selector)  # Reverb's are named alike
+
     return pybind.Table(
         name=config.name,
-        sampler=_make_selector(pybind, config.sampler),
-        remover=_make_selector(pybind, config.remover),
+        sampler=make_selector(config.sampler),
+        remover=make_selector(config.remover),
         max_size=config.max_size,
         max_times_sampled=config.max_times_sampled,
-        rate_limiter=_make_rate_limiter(pybind, config.rate_limiter),
+        rate_limiter=pybind.RateLimiter(*messages.limits(config.rate_limiter)),
         extensions=[],
         signature=wire_format.encode_signature(config.signature),
     )
-
-
-def _make_selector(pybind: ModuleType, selector: base.Selector) -> Any:
-    match selector:
-        case base.Uniform():
-            return pybind.UniformSelector()
-        case base.Fifo():
-            return pybind.FifoSelector()
-        case base.Lifo():
-            return pybind.LifoSelector()
-        case base.Prioritized(exponent):
-            return pybind.PrioritizedSelector(exponent)
-
-
-def _make_rate_limiter(pybind: ModuleType, limiter: base.RateLimiter) -> Any:
-    return pybind.RateLimiter(*messages.limits(limiter))
-
-
-def _check_checkpoint(path: pathlib.Path, expected: list[messages.TableDescription]) -> None:
-    """Reverb would begin empty, or with the checkpoint's own settings, without a word."""
-    if not (path / _DONE_FILE).is_file():
-        is_memorys = (path / checkpoint.FILE).exists()
-        other = messages.other_backend("in memory", "memory") if is_memorys else ""
-        raise base.ReplayError(messages.unfinished_checkpoint(path, _DONE_FILE) + other)
-    messages.check_checkpoint(path, wire_format.read_checkpoint(path), expected)

@@ -54,8 +54,8 @@ def test_reverb_can_be_imported_afterwards_and_shares_the_bindings(tmp_path):
     script = """
 use()
 import reverb
-from minerva_acme.replay import reverb_loader
-print(reverb.pybind.Client is reverb_loader.load().Client)
+from minerva_acme.replay.reverb import loader
+print(reverb.pybind.Client is loader.load().Client)
 server = reverb.Server([reverb.Table.queue("queue", 10)])
 client = reverb.Client(f"localhost:{server.port}")
 client.insert([1.0], {"queue": 1.0})

@@ -90,23 +90,23 @@ def test_a_table_is_read_as_it_was_described(serve, table, limiter, selector):
         "b": ((300, 40), np.float32),
         "c": ((2,), np.int64),
     }
-    assert description.min_size == getattr(limiter, "min_size", 1)
+    assert description.limits.min_size == getattr(limiter, "min_size", 1)
 
 
 @pytest.mark.reverb
 def test_reverbs_commentary_stays_off_the_terminal_and_comes_back():
     script = """
 import ctypes, sys
-from minerva_acme.replay import reverb_loader, reverb_log
-reverb_loader.load()
+from minerva_acme.replay.reverb import loader, log
+loader.load()
 library = ctypes.CDLL("libstdc++.so.6")
 clog = ctypes.addressof(ctypes.c_char.in_dll(library, "_ZSt4clog"))
 write = library["_ZStlsISt11char_traitsIcEERSt13basic_ostreamIcT_ES5_PKc"]
 write.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
 library["_ZNSo5flushEv"].argtypes = (ctypes.c_void_p,)
 write(clog, b"before ")
-with reverb_log.quiet():
-    with reverb_log.quiet():
+with log.quiet():
+    with log.quiet():
         write(clog, b"inner ")
     write(clog, b"outer ")
     print("python", end=" ", file=sys.stderr, flush=True)
