@@ -5,26 +5,31 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-# Lower layers first. The longest name that fits a module gives its layer.
+# Lower layers first; a package may import from those before it. The longest name that fits a module gives
+# its layer.
 LAYERS = {
-    "minerva_acme": 0,
-    "minerva_acme.adders": 1,
-    "minerva_acme.agents": 2,
-    "minerva_acme.experiments": 3,
-    "minerva_acme.showing": 4,
-    "minerva_acme.cli": 5,
+    name: layer
+    for layer, names in enumerate(
+        [
+            ["_lazy", "_version", "thread_settings"],
+            ["types", "specs", "core", "counting"],
+            ["distributions", "loggers", "wrappers", "replay"],
+            ["losses", "networks", "actors", "environments", "observers"],
+            ["acceleration", "builders"],
+            ["learners", "testing"],
+            ["adders"],
+            ["agents"],
+            ["experiments", "plotting", "video"],
+            ["cli"],
+        ]
+    )
+    for name in names
 }
-MATHS = ("minerva_acme.losses", "minerva_acme.networks")
+MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")
 # Where a library that is slow or hard to install may be named, be it lazily.
 ONLY_IN = {
     "dm_control": ("minerva_acme.environments",),
-    "gymnasium": (
-        "minerva_acme.environments",
-        "minerva_acme.environments.gymnasium_adapter",
-        "minerva_acme.environments.gymnasium_from_dm_env",
-        "minerva_acme.environments.gymnasium_spaces",
-        "minerva_acme.environments.gymnasium_vector",
-    ),
+    "gymnasium": ("minerva_acme.environments",),
     "imageio_ffmpeg": ("minerva_acme.video.movie",),
     "matplotlib": ("minerva_acme.plotting.figure",),
     "PIL": ("minerva_acme.video.movie",),
@@ -41,7 +46,9 @@ def belongs_to(module: str, package: str) -> bool:
 
 
 def layer(module: str) -> int:
-    return LAYERS[max((name for name in LAYERS if belongs_to(module, name)), key=len)]
+    if module == "minerva_acme":
+        return 0
+    return LAYERS[module.split(".")[1]]
 
 
 def imports(source: str) -> Iterator[str]:

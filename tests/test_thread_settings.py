@@ -10,13 +10,13 @@ import pytest
 from minerva_acme import thread_settings
 
 VARIABLES = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-TELL = "import json, torch; print(json.dumps([threads.describe(), torch.get_num_threads()]))"
+TELL = "import json, torch; print(json.dumps([thread_settings.describe(), torch.get_num_threads()]))"
 
 
 def in_a_new_process(first: str, **environment: str) -> tuple[dict[str, thread_settings.Setting], int]:
     clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run(
-        [sys.executable, "-c", f"{first}; from minerva_acme import threads; {TELL}"],
+        [sys.executable, "-c", f"{first}; from minerva_acme import thread_settings; {TELL}"],
         env={**clean, **environment},
         capture_output=True,
         text=True,

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
+from minerva_acme.networks.policy import MAX_STDDEV, MIN_STDDEV, STDDEV_RANGE
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MPOConfig:
@@ -22,7 +24,8 @@ class MPOConfig:
     """Units of each layer of the critic's torso."""
 
     init_stddev: float = 1.0
-    """Standard deviation of the untrained policy, in units of the action."""
+    """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
+    is clamped to [-7, 2], see `networks.GaussianPolicy`."""
 
     # Critic.
     critic_target: Literal["retrace", "n_step", "one_step"] = "retrace"
@@ -134,7 +137,6 @@ class MPOConfig:
         for name in ("discount", "retrace_lambda"):
             _check(name, getattr(self, name), 0.0 <= getattr(self, name) <= 1.0, "in [0, 1]")
         for name in (
-            "init_stddev",
             "epsilon",
             "epsilon_mean",
             "epsilon_stddev",
@@ -148,6 +150,7 @@ class MPOConfig:
             "samples_per_insert",
         ):
             _check(name, getattr(self, name), getattr(self, name) > 0.0, "> 0")
+        _check("init_stddev", self.init_stddev, MIN_STDDEV <= self.init_stddev <= MAX_STDDEV, STDDEV_RANGE)
         _check("sgd_momentum", self.sgd_momentum, 0.0 <= self.sgd_momentum < 1.0, "in [0, 1)")
         _check("max_skipped_batches", self.max_skipped_batches, self.max_skipped_batches >= 0, ">= 0")
         _check(

@@ -110,6 +110,8 @@ class MPOLearner(core.Learner):
         temperature, alpha loss  -> duals
         policy losses, KL        -> policy
 
+    The duals step first, and the policy pays for its KL by the multipliers after their step.
+
     Variables: `policy`, `critic`, `target_policy`, `target_critic`, each a dict of arrays.
     """
 
@@ -318,6 +320,7 @@ class MPOLearner(core.Learner):
             temperature_loss = temperature_loss + penalty.temperature_loss
             metrics["penalty_temperature"] = duals.penalty_temperature().detach()
             metrics["kl/penalty_rel"] = penalty.kl_to_uniform / config.epsilon_penalty
+            metrics["policy/entropy_penalty_weights"] = entropy_of_weights(penalty.weights)
 
         for m_step in range(config.m_steps):
             online = self._online.policy(trajectory.observation[:, 0])
@@ -351,7 +354,7 @@ class MPOLearner(core.Learner):
             "alpha/stddev": duals.alpha_stddev().detach().mean(),
             "policy/stddev_min": stddev.min(),
             "policy/stddev_max": stddev.max(),
-            "policy/entropy_weights": -torch.xlogy(weights, weights).sum(dim=1).mean(),
+            "policy/entropy_weights": entropy_of_weights(e_step.weights),
             "policy/clipped_actions": ((raw_action < self._low) | (raw_action > self._high)).float().mean(),
             "grad_norm/policy": grad_norm,
         }
@@ -408,6 +411,11 @@ def make_target_critic(critic: nn.Module, config: mpo_config.MPOConfig) -> targe
         # One part after the other: any critic may have state.
         return functools.partial(target_critic.by_rows, critic, num_threads=1)
     return target_critic.TargetCritic(critic, precision=config.target_precision, compile=config.compile)
+
+
+def entropy_of_weights(weights_BN: torch.Tensor) -> torch.Tensor:
+    """Entropy of an E-step's weights, nats, mean over B: []; log N where they are uniform."""
+    return -torch.xlogy(weights_BN, weights_BN).sum(dim=1).mean()
 
 
 def spread_within_states(q_BN: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ class MPONetworks(NamedTuple):
 
     Any modules do that have these signatures; the leading axes `...` are the same in and out:
 
-        policy(observation [..., O]) -> networks.DiagonalGaussian of [..., D]
+        policy(observation [..., O]) -> distributions.DiagonalGaussian of [..., D]
         critic(observation [..., O], action [..., D]) -> q [...]
     """
 

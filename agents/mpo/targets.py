@@ -100,7 +100,12 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
 
 
 def n_step(*, num_actions: int) -> CriticTarget:
-    """The return to the end of the sequence, bootstrapped there; not corrected for off-policy data."""
+    """The return to the last step that happened before a masked one or the end, bootstrapped there.
+
+    Not corrected for off-policy data. Each step bootstraps from the state that follows the last step of
+    its own run of unmasked ones, so a sequence may hold parts of several episodes; see
+    `losses.n_step_targets`.
+    """
 
     def target(
         trajectory: types.Trajectory,
@@ -109,11 +114,9 @@ def n_step(*, num_actions: int) -> CriticTarget:
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:
-        # Padding repeats the last true observation, so every step of a sequence, ended early or not,
-        # bootstraps from what stands last: one state to evaluate, not T.
-        last = distributions.DiagonalGaussian(policy.mean[:, -1], policy.log_std[:, -1])
-        value = sampled_values(trajectory.observation[:, -1], last, critic, num_actions, generator)
-        v_tp1 = value[:, None].expand_as(trajectory.reward)
+        # At every state, T times what one bootstrap state a sequence costs: where the runs end is known on
+        # the device alone, and to choose by it would make the host wait and the shapes change.
+        v_tp1 = _following_values(trajectory, policy, critic, num_actions, generator)
         return losses.n_step_targets(v_tp1, trajectory.reward, discount_t, trajectory.mask)
 
     return target

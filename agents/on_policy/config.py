@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+from minerva_acme.networks.policy import MAX_STDDEV, MIN_STDDEV, STDDEV_RANGE
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig:
@@ -20,9 +22,11 @@ class OnPolicyConfig:
     state_dependent_stddev: bool
     """Whether the Gaussian's log-std is a head of the torso or a parameter by itself."""
     init_stddev: float
-    """Standard deviation of the untrained Gaussian, in units of the raw action."""
+    """Standard deviation of the untrained Gaussian, in units of the raw action, in [0.00092, 7.38]:
+    log-std is clamped to [-7, 2], see `networks.GaussianPolicy`."""
     squash_actions: bool
-    """Whether continuous actions are squashed to their bounds by tanh; else they are clipped."""
+    """Whether continuous actions are squashed to their bounds by tanh; else they are clipped. The entropy of
+    a squashed policy is that of the raw Gaussian."""
 
     # Rollouts.
     num_environments: int
@@ -61,8 +65,9 @@ class OnPolicyConfig:
         for name in ("num_environments", "rollout_steps"):
             check(name, getattr(self, name), getattr(self, name) >= 1, ">= 1")
         check("max_skipped_batches", self.max_skipped_batches, self.max_skipped_batches >= 0, ">= 0")
-        for name in ("init_stddev", "learning_rate", "adam_epsilon", "max_grad_norm"):
+        for name in ("learning_rate", "adam_epsilon", "max_grad_norm"):
             check(name, getattr(self, name), getattr(self, name) > 0, "> 0")
+        check("init_stddev", self.init_stddev, MIN_STDDEV <= self.init_stddev <= MAX_STDDEV, STDDEV_RANGE)
         for name in ("discount", "gae_lambda"):
             check(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "in [0, 1]")
         for name, choices in (

@@ -40,7 +40,8 @@ class VMPOLearner(core.Learner):
         alpha losses                  -> alphas
         weighted likelihood, KL, value -> network
 
-    A discrete policy has one KL, bounded by `epsilon_mean`.
+    The policy pays for its KL by the multipliers before their step. A discrete policy has one KL, bounded by
+    `epsilon_mean`.
 
     Variables: `network`, a dict of arrays, the observation statistics among them.
     """

@@ -1,3 +1,3 @@
 """What exists for speed alone. Each part has a plain twin and a test that holds the two equal."""
 
-__all__: list[str] = []
+__all__ = []

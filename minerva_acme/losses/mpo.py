@@ -50,9 +50,12 @@ def e_step(q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float) -> ESt
 
         w_{b,i} = softmax_i(Q_{b,i} / eta)
         L_eta   = eta (epsilon + mean_b logsumexp_i(Q_{b,i} / eta) - log N)
+                = eta (epsilon + mean_b logsumexp_i((Q_{b,i} - m_b) / eta) - log N) + mean_b m_b
 
-    L_eta is the dual of max_w E_w[Q] under KL(w || uniform) <= epsilon: its derivative by eta is
-    epsilon less that KL. Source: [1] section 4.1, [2] section 4.
+    with m_b = max_i Q_{b,i}. L_eta is the dual of max_w E_w[Q] under KL(w || uniform) <= epsilon: its
+    derivative by eta is epsilon less that KL. It is computed in the second form, since in the first the
+    derivative is the difference of two terms of the size of Q / eta: in float32 nothing is left of it
+    where Q is large and differs little between actions. Source: [1] section 4.1, [2] section 4.
 
     Args:
         q_BN: the target critic at actions sampled from the target policy, [B, N].
@@ -67,10 +70,12 @@ def e_step(q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float) -> ESt
     """
     check_shapes(("q_BN", q_BN, "BN"), ("temperature", temperature, ""))
     # Q is data here: only the temperature is trained by this loss.
-    scaled_q_BN = q_BN.detach() / temperature
+    q_BN = q_BN.detach()
+    max_q_B = q_BN.amax(dim=1)
+    scaled_q_BN = (q_BN - max_q_B[:, None]) / temperature
     log_num_actions = math.log(q_BN.shape[1])
     log_mean_exp_B = scaled_q_BN.logsumexp(dim=1) - log_num_actions
-    temperature_loss = temperature * (epsilon + log_mean_exp_B.mean())
+    temperature_loss = temperature * (epsilon + log_mean_exp_B.mean()) + max_q_B.mean()
 
     # The M-step takes the weights as given: they are its targets.
     log_weights_BN = scaled_q_BN.detach().log_softmax(dim=1)
@@ -84,7 +89,10 @@ def action_penalty_values(actions_BND: torch.Tensor, low: torch.Tensor, high: to
 
         Q_penalty(a) = -|a - clip(a, low, high)|^2
 
-    For an `e_step` of its own, whose weights are added to the values'. Source: [3], as in Acme.
+    For an `e_step` of its own, whose weights are added to the values': the action is a second objective, as
+    in [3]. Deviation: Acme's penalty is minus the distance itself. Squared, what is barely outside costs
+    next to nothing and what is far outside the most. No gradient flows through the penalty: it only weighs
+    the sampled actions, in units that its own temperature follows.
 
     Args:
         actions_BND: raw samples, [B, N, D].

@@ -31,16 +31,16 @@ def one_step_targets(v_tp1: torch.Tensor, r_t: torch.Tensor, discount_t: torch.T
 def n_step_targets(
     v_tp1: torch.Tensor, r_t: torch.Tensor, discount_t: torch.Tensor, mask_t: torch.Tensor
 ) -> torch.Tensor:
-    """Returns from every t to the last step of its sequence that happened, bootstrapped behind it.
+    """Returns from every t to the last step that happened in a row, bootstrapped behind it.
 
         target_t = r_t + discount_t target_{t+1}     where t + 1 happened
-        target_t = r_t + discount_t V(s_{t+1})       at the last step
+        target_t = r_t + discount_t V(s_{t+1})       at a last step: T - 1, or before a masked one
 
     Args:
         v_tp1: values of the following states, [B, T].
         r_t: rewards, [B, T].
         discount_t: the environment's discounts times gamma, [B, T].
-        mask_t: 1 where the step happened, 0 where it is padding behind the end, [B, T].
+        mask_t: 1 where the step happened, 0 where it is padding or lies between two episodes, [B, T].
 
     Returns:
         Targets without gradient, [B, T]; 0 at masked steps.

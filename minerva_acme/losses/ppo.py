@@ -48,9 +48,10 @@ def normalize_advantages(advantages: torch.Tensor, unbiased: bool) -> torch.Tens
             f"`advantages` must hold more than {int(unbiased)} to be normalized, got shape "
             f"{list(advantages.shape)}. Use larger batches or leave them as they are."
         )
-    # Together: this mean of equal numbers is exact, which a sum over n is not.
-    stddev, mean = torch.std_mean(advantages, correction=int(unbiased))
-    return (advantages - mean) / (stddev + _MIN_STDDEV)
+    # In double precision the mean of equal numbers is exact, and no square overflows.
+    exact = advantages.double()
+    stddev, mean = torch.std_mean(exact, correction=int(unbiased))
+    return ((exact - mean) / (stddev + _MIN_STDDEV)).to(advantages.dtype)
 
 
 def ppo_loss(
@@ -75,6 +76,11 @@ def ppo_loss(
         L      = L_pi + value_coef L_V - entropy_coef mean H
         KL     = mean (rho - 1 - log rho)
 
+    A sample teaches the policy nothing where rho has gone beyond the clip range the way that A asks for, and
+    the value nothing where V has gone beyond its own and the clipped error is the larger. Such a rho may be
+    infinite. Where a rho above exp(88) is not clipped (A < 0), loss and gradient are infinite and a learner
+    leaves the batch out: bounded, it would have no gradient, and nobody would know.
+
     Source: [1] eq. 7 and 9. Deviations, as implementations have them: the value's change is clipped
     too, by the same c (without `clip_value` L_V = 1/2 mean (V - R)^2), and its error is halved.
 
@@ -85,7 +91,8 @@ def ppo_loss(
         targets: R, what the value regresses to, [n].
         value: V(s) of the network that is trained, [n].
         behaviour_value: V_b(s), as it was before the update, [n].
-        entropy: of the policy that is trained at s, nats, [n].
+        entropy: of the policy that is trained at s, nats, [n]; the agent gives that of the raw Gaussian where
+            actions are squashed.
         clip_ratio: c.
         clip_value: whether the value's change is clipped.
         entropy_coef: weight of the entropy.
@@ -111,15 +118,24 @@ def ppo_loss(
     behaviour_log_prob, behaviour_value = behaviour_log_prob.detach(), behaviour_value.detach()
 
     log_ratio = log_prob - behaviour_log_prob
-    ratio = log_ratio.exp()
+    ratio = log_ratio.detach().exp()
     clipped_ratio = ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio)
-    policy_loss = -torch.minimum(ratio * advantages, clipped_ratio * advantages).mean()
+    is_clipped = ((ratio > clipped_ratio) & (advantages >= 0.0)) | (
+        (ratio < clipped_ratio) & (advantages < 0.0)
+    )
+    # Filled before the exponential: an infinite ratio has a gradient of nan even where its weight is 0.
+    free_ratio = log_ratio.masked_fill(is_clipped, 0.0).exp()
+    policy_loss = -(torch.where(is_clipped, clipped_ratio, free_ratio) * advantages).mean()
 
-    squared_error = (value - targets).square()
+    error = value - targets
     if clip_value:
-        clipped_value = behaviour_value + (value - behaviour_value).clamp(-clip_ratio, clip_ratio)
-        squared_error = torch.maximum(squared_error, (clipped_value - targets).square())
-    value_loss = 0.5 * squared_error.mean()
+        change = value.detach() - behaviour_value
+        clipped_change = change.clamp(-clip_ratio, clip_ratio)
+        clipped_error = behaviour_value + clipped_change - targets
+        # The change is asked too: within the range the two errors differ by rounding.
+        is_clipped = (change != clipped_change) & (clipped_error.abs() > error.detach().abs())
+        error = torch.where(is_clipped, clipped_error, error)
+    value_loss = 0.5 * error.square().mean()
 
     mean_entropy = entropy.mean()
     with torch.no_grad():
@@ -145,6 +161,7 @@ class PPOGradients(NamedTuple):
     entropy: float  # by the entropy of each sample, the same for all
 
 
+@np.errstate(over="ignore")  # What is too large is infinite, as in torch.
 def ppo_gradients(
     *,
     log_prob: Array,
@@ -161,8 +178,8 @@ def ppo_gradients(
 ) -> PPOGradients:
     """`ppo_loss` on arrays, with the derivatives that autograd finds, for minibatches of a few samples.
 
-        dL / d log pi = -rho A / n, 0 where the clipped surrogate is the smaller
-        dL / dV       = value_coef (V - R) / n, 0 where the clipped error is the larger
+        dL / d log pi = -rho A / n, 0 where rho is clipped
+        dL / dV       = value_coef (V - R) / n, 0 where V is clipped
         dL / dH       = -entropy_coef / n
 
     Args and what they mean: as those of `ppo_loss`, float32 [n]; shapes are not checked.
@@ -171,25 +188,26 @@ def ppo_gradients(
     log_ratio = log_prob - behaviour_log_prob
     ratio = np.exp(log_ratio)
     clipped_ratio = np.minimum(np.maximum(ratio, 1.0 - clip_ratio), 1.0 + clip_ratio)
-    surrogate = ratio * advantages
-    clipped_surrogate = clipped_ratio * advantages
-    d_log_prob = surrogate * (surrogate <= clipped_surrogate)
-    d_log_prob *= -1.0 / n
+    is_clipped = (ratio > clipped_ratio) & (advantages >= 0.0)
+    is_clipped |= (ratio < clipped_ratio) & (advantages < 0.0)
+    chosen_ratio = np.where(is_clipped, clipped_ratio, ratio)
+    d_log_prob = advantages * (-1.0 / n)
+    d_log_prob *= chosen_ratio
+    d_log_prob[is_clipped] = 0.0
 
-    d_value = value - targets
-    squared_error = d_value * d_value
+    error = value - targets
+    d_value = error * (value_coef / n)
     if clip_value:
         change = value - behaviour_value
         clipped_change = np.minimum(np.maximum(change, -clip_ratio), clip_ratio)
         clipped_error = behaviour_value + clipped_change
         clipped_error -= targets
-        clipped_error *= clipped_error
-        d_value *= (change == clipped_change) | (squared_error >= clipped_error)
-        squared_error = np.maximum(squared_error, clipped_error)
-    d_value *= value_coef / n
+        value_is_clipped = (change != clipped_change) & (np.abs(clipped_error) > np.abs(error))
+        d_value[value_is_clipped] = 0.0
+        error = np.where(value_is_clipped, clipped_error, error)
 
-    policy_loss = -_mean(np.minimum(surrogate, clipped_surrogate))
-    value_loss = 0.5 * _mean(squared_error)
+    policy_loss = -_mean(chosen_ratio * advantages)
+    value_loss = 0.5 * _mean(error * error)
     mean_entropy = _mean(entropy)
     return PPOGradients(
         losses=(
@@ -208,12 +226,11 @@ def ppo_gradients(
 
 def normalize_advantage_array(advantages: Array) -> Array:
     """`normalize_advantages` of an array [n], by the sample's deviation (n - 1)."""
-    # Summed in double precision the mean of equal numbers is exact.
-    mean = np.add.reduce(advantages, dtype=np.float64) / len(advantages)
-    centred = advantages - np.float32(mean)
+    centred = advantages.astype(np.float64)
+    centred -= np.add.reduce(centred) / len(centred)
     stddev = math.sqrt(float(centred.dot(centred)) / (len(centred) - 1))
     centred *= 1.0 / (stddev + _MIN_STDDEV)
-    return centred
+    return centred.astype(np.float32)
 
 
 def _mean(x: Array) -> float:

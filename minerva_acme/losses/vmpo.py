@@ -60,6 +60,9 @@ def vmpo_e_step(
         psi   = psi~ / (sum psi~ + 1e-8)
         L_eta = eta (epsilon + log(sum psi~ + 1e-8) + max s - log(sum m + 1e-8))
 
+    eta (max s) is max (restart A), a constant: written so, the derivative by eta keeps its digits where
+    advantages are large and differ little.
+
     Source: [1], E-step and temperature loss over the top half of the advantages, here over any share.
     Deviations: weights for samples that may not count (restarting) or are of an older policy
     (importance). Where no sample has restart > 0 all are selected, and weigh 0.
@@ -95,19 +98,19 @@ def vmpo_e_step(
         )
 
     # Advantages are data here: only the temperature is trained by this loss.
-    s = restart * advantages.detach() / temperature
-    candidates = s.detach().masked_fill(restart <= 0.0, -torch.inf)
+    scores = restart * advantages.detach()  # s eta
+    candidates = scores.masked_fill(restart <= 0.0, -torch.inf)
     top = torch.zeros_like(restart).index_fill(0, candidates.topk(k).indices, 1.0)
     selected = torch.where(restart > 0.0, top, 0.0)
     selected = torch.where(selected.any(), selected, 1.0)
 
     m = selected * restart
+    max_score = scores.masked_fill(selected == 0.0, -torch.inf).max()
     # What is left out must not reach the exponential: it may be larger than all that is selected.
-    selected_s = s.masked_fill(selected == 0.0, -torch.inf)
-    max_s = selected_s.max()
-    unnormalized = m * importance * torch.exp(selected_s - max_s)
+    s_less_max = torch.where(selected > 0.0, scores - max_score, 0.0) / temperature
+    unnormalized = m * importance * s_less_max.exp()
     total = unnormalized.sum() + _TINY
-    temperature_loss = temperature * (epsilon + total.log() + max_s - (m.sum() + _TINY).log())
+    temperature_loss = temperature * (epsilon + total.log() - (m.sum() + _TINY).log()) + max_score
 
     # The M-step takes the weights as given: they are its targets.
     weights = (unnormalized / total).detach()
@@ -148,8 +151,8 @@ def vmpo_kls(online: DiagonalGaussian, behaviour: DiagonalGaussian, selected: to
         KL_mu    = mean_selected sum_d (mu - mu_b)^2 / (2 sigma_b^2 + 1e-8)
         KL_sigma = mean_selected 1/2 sum_d (sigma_b^2 / sigma^2 - 1 + 2 (log sigma - log sigma_b))
 
-    Source: [1], the M-step for Gaussian policies. For a squashed Gaussian these are the KLs of the
-    actions too: an invertible map leaves a KL as it is.
+    Source: [1], the M-step for Gaussian policies. Deviation: means over the selected samples, where [1] has
+    all. For a squashed Gaussian these are the KLs of the actions too: an invertible map leaves a KL as it is.
 
     Args:
         online: the policy that is trained, [n, D].
@@ -185,7 +188,7 @@ def categorical_kl(behaviour: torch.Tensor, online: torch.Tensor, selected: torc
 
         KL = mean_selected sum_a pi_b(a | s) (log pi_b(a | s) - log pi(a | s))
 
-    Source: [1], the M-step's constraint.
+    Source: [1], the M-step's constraint. Deviation: the mean is over the selected samples, as in `vmpo_kls`.
 
     Args:
         behaviour: logits of the policy the samples are from, [n, K]; no gradient flows to them.

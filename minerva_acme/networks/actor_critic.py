@@ -4,7 +4,6 @@ Shapes: O observation size; D action dimensions; K discrete actions; F features 
 leading axes, such as [n] or [T, E].
 """
 
-import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -13,7 +12,12 @@ from torch import nn
 
 from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.networks.normalizer import RunningNorm
-from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, MAX_LOG_STD, MIN_LOG_STD
+from minerva_acme.networks.policy import (
+    LOG_STD_HEAD_GAIN,
+    MAX_LOG_STD,
+    MIN_LOG_STD,
+    log_of_initial_stddev,
+)
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP, orthogonal_linear
 
 _VALUE_GAIN = 1.0
@@ -93,7 +97,10 @@ class ActorCritic(nn.Module):
 
 
 class GaussianHead(nn.Module):
-    """Mean, and log-std clamped to [-20, 2], from the features or as a parameter of its own."""
+    """Mean, and log-std clamped to [-7, 2], from the features or as a parameter of its own.
+
+    The clamp is that of `GaussianPolicy`, for the same reason.
+    """
 
     log_std: nn.Parameter | None  # [D]
     log_std_head: nn.Module | None
@@ -120,15 +127,13 @@ class GaussianHead(nn.Module):
             generator: draws the initial weights; None is torch's global one.
 
         Raises:
-            ValueError: a size is below 1, or `initial_stddev` is not positive.
+            ValueError: a size is below 1, or `initial_stddev` is beyond what log-std is clamped to.
         """
         super().__init__()
         _check_at_least_one("features", features)
         _check_at_least_one("action_size", action_size)
-        if not initial_stddev > 0.0:
-            raise ValueError(f"`initial_stddev` must be > 0, got {initial_stddev}.")
+        initial_log_std = log_of_initial_stddev(initial_stddev)
         self.mean_head = orthogonal_linear(features, action_size, gain, generator)
-        initial_log_std = math.log(initial_stddev)
         if state_dependent_std:
             self.log_std = None
             self.log_std_head = orthogonal_linear(features, action_size, LOG_STD_HEAD_GAIN, generator)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from minerva_acme import distributions, networks, testing
-from minerva_acme.acceleration import acting, linear
+from minerva_acme.acceleration import acting, array_actor_critic, linear
 from minerva_acme.networks import torso
 
 OBSERVATION_SIZE = 7
@@ -129,6 +129,25 @@ def test_what_is_drawn_has_the_density_that_the_learner_gives_it(network):
         assert (np.abs(choice.log_prob - expected) <= 1e-6 * (weight + np.abs(expected))).all()
         np.testing.assert_allclose(policy.mode(rows), distribution.mode(), rtol=1e-6, atol=1e-5)
         assert_same_numbers(choice.parameters, distribution)
+
+
+@pytest.mark.parametrize("torso", ["tanh", "layer_norm"])
+@pytest.mark.parametrize("observation_scale", [0.1, 1.0, 10.0])
+def test_both_densities_agree_at_the_smallest_deviation(torso, observation_scale):
+    # A standard deviation that training has driven to nothing, in as many dimensions as a humanoid has.
+    network = actor_critic(torso=torso, action_size=21, layer_sizes=(256, 256), normalize_observations=False)
+    network.requires_grad_(False).policy_head.log_std.fill_(-100.0)
+    rows = observations(observation_scale, 2048)
+    choice = acting.make_acting_policy(network, seeded()).sample(rows)
+    learners = network.policy(torch.from_numpy(rows)).log_prob(torch.from_numpy(choice.raw)).numpy()
+    difference = choice.log_prob - learners
+    assert np.isfinite(difference).all()
+    # Nats, and so a ratio's distance to 1. PPO clips ratios beyond 0.2.
+    assert np.sqrt(np.square(difference).mean()) < 2e-3
+    assert np.abs(difference).max() < 0.01
+    if torso == "tanh":
+        arrays = array_actor_critic.ArrayActorCritic(network.requires_grad_()).forward(rows, choice.raw)
+        assert np.sqrt(np.square(arrays.log_prob - choice.log_prob).mean()) < 2e-3
 
 
 def test_the_noise_is_that_of_the_distribution():

@@ -54,7 +54,7 @@ class Policy(nn.Module):
 
     def forward(self, observation: torch.Tensor) -> Normal:
         features = self.torso(observation)
-        log_std = self.log_std_head(features).clamp(-20.0, 2.0)
+        log_std = self.log_std_head(features).clamp(-7.0, 2.0)
         return Normal(self.mean_head(features), log_std.exp(), validate_args=False)
 
 

@@ -45,6 +45,30 @@ def test_gradient_of_the_temperature_is_the_bound_less_the_kl() -> None:
     torch.testing.assert_close(temperature.grad, 0.1 - e_step.kl_to_uniform)
 
 
+def exact_temperature_gradient(q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """epsilon - mean_b KL(softmax(Q / eta) || uniform), in double precision."""
+    scaled_BN = (q_BN.double() - q_BN.double().mean(dim=1, keepdim=True)) / temperature.double()
+    log_weights_BN = scaled_BN.log_softmax(dim=1)
+    kl_B = (log_weights_BN.exp() * (log_weights_BN + math.log(q_BN.shape[1]))).sum(dim=1)
+    return (epsilon - kl_B.mean()).float()
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("level", [0.0, 5e3, -5e3, 1e4, 1e6])
+def test_gradient_of_the_temperature_keeps_its_precision_for_values_far_from_zero(
+    level: float, temperature: float
+) -> None:
+    q_BN = level + (2.0 * torch.rand(64, 20, generator=torch.Generator().manual_seed(0)) - 1.0)
+    eta = torch.tensor(temperature, requires_grad=True)
+    e_step = losses.e_step(q_BN, eta, epsilon=0.1)
+    e_step.temperature_loss.backward()
+    expected = exact_temperature_gradient(q_BN, eta.detach(), 0.1)
+    torch.testing.assert_close(eta.grad, expected, rtol=1e-5, atol=1e-6)
+    log_mean_exp_B = (q_BN.double() / temperature).logsumexp(dim=1) - math.log(20)
+    loss = temperature * (0.1 + log_mean_exp_B.mean())
+    torch.testing.assert_close(e_step.temperature_loss, loss.float())
+
+
 def test_best_temperature_puts_the_kl_on_its_bound() -> None:
     q_BN = torch.randn(64, 20, generator=torch.Generator().manual_seed(0))
     dual = losses.DualVariable((), 3.0)

@@ -1,5 +1,6 @@
 """PPO's losses: values and gradients derived by hand, gradients that must be zero, a small problem."""
 
+import itertools
 import math
 from typing import Any
 
@@ -271,3 +272,150 @@ def test_an_array_of_advantages_is_normalized_as_a_tensor() -> None:
     for size in (3, 63, 64):
         equal = torch.full((size,), 0.1).numpy()
         assert (losses.normalize_advantage_array(equal) == 0.0).all()
+
+
+# What float32 does not hold.
+
+
+def plain_sample(
+    *,
+    log_prob: float,
+    behaviour_log_prob: float,
+    advantages: float,
+    targets: float,
+    value: float,
+    behaviour_value: float,
+    clip_ratio: float,
+    clip_value: bool,
+    value_coef: float,
+    **unused: Any,
+) -> tuple[float, float, float, float]:
+    """Policy loss and value loss of one sample, and their derivatives by log_prob and value, in double."""
+    log_ratio = log_prob - behaviour_log_prob
+    ratio = math.exp(log_ratio)
+    clipped = min(max(ratio, 1.0 - clip_ratio), 1.0 + clip_ratio)
+    learns = ratio * advantages <= clipped * advantages
+    policy = -(ratio if learns else clipped) * advantages
+    d_log_prob = -ratio * advantages if learns else 0.0
+
+    error, clipped_error = value - targets, 0.0
+    change = value - behaviour_value
+    if clip_value and abs(change) > clip_ratio:
+        clipped_error = behaviour_value + math.copysign(clip_ratio, change) - targets
+    farther = abs(clipped_error) > abs(error)
+    return (
+        policy,
+        0.5 * (clipped_error if farther else error) ** 2,
+        d_log_prob,
+        0.0 if farther else value_coef * error,
+    )
+
+
+def compare_with_plain(inputs: dict[str, Any]) -> None:
+    """Holds `ppo_loss` and `ppo_gradients`, a sample at a time and all together, against `plain_sample`."""
+    n = len(inputs["log_prob"])
+    samples = [
+        {name: part[i : i + 1] if isinstance(part, torch.Tensor) else part for name, part in inputs.items()}
+        for i in range(n)
+    ]
+    # Rounded to float32 a number that is too large for it is infinite: that is what must be found.
+    expected = torch.tensor(
+        [
+            plain_sample(**{k: v.item() if isinstance(v, torch.Tensor) else v for k, v in sample.items()})
+            for sample in samples
+        ],
+        dtype=torch.float64,
+    )
+    tolerance = {"rtol": 1e-4, "atol": 1e-37}  # exp(100) of a rounded difference; less is denormal
+    for number, sample in zip(expected.float(), samples, strict=True):
+        tensors = sample | {name: sample[name].clone().requires_grad_() for name in TRAINED}
+        loss = losses.ppo_loss(**tensors)
+        loss.total.backward()
+        arrays = losses.ppo_gradients(**as_arrays(sample))
+        by_tensors = [
+            loss.policy.detach(),
+            loss.value.detach(),
+            tensors["log_prob"].grad,
+            tensors["value"].grad,
+        ]
+        by_arrays = [*arrays.losses[1:3], arrays.log_prob.item(), arrays.value.item()]
+        for found in (torch.stack([part.squeeze() for part in by_tensors]), torch.tensor(by_arrays)):
+            torch.testing.assert_close(found, number, **tolerance, msg=lambda m, s=sample: f"{s}: {m}")
+
+    tensors = inputs | {name: inputs[name].clone().requires_grad_() for name in TRAINED}
+    losses.ppo_loss(**tensors).total.backward()
+    arrays = losses.ppo_gradients(**as_arrays(inputs))
+    for column, found, name in ((2, arrays.log_prob, "log_prob"), (3, arrays.value, "value")):
+        by_n = (expected[:, column] / n).float()
+        torch.testing.assert_close(tensors[name].grad, by_n, **tolerance)
+        torch.testing.assert_close(torch.from_numpy(found), by_n, **tolerance)
+
+
+@pytest.mark.parametrize("clip_ratio", [0.2, 0.5])
+def test_the_surrogate_of_any_ratio_and_advantage_is_that_of_double_precision(clip_ratio: float) -> None:
+    log_ratios = (-100.0, -80.0, -20.0, -0.3, -0.1, 0.0, 0.1, 0.3, 20.0, 80.0, 88.0, 95.0, 100.0)
+    sizes = (0.0, 1e-30, 1.0, 1e30)
+    grid = [
+        (log_ratio, sign * size)
+        for log_ratio, size, sign in itertools.product(log_ratios, sizes, (1.0, -1.0))
+        # The ratio itself is rounded: to infinity, whatever it is multiplied with, or to a few digits.
+        if not (log_ratio > 88.5 and size == 1e-30) and not (log_ratio < -85.0 and size == 1e30)
+    ]
+    log_ratio, advantages = torch.tensor(grid).unbind(dim=1)
+    compare_with_plain(
+        SETTINGS
+        | {name: torch.zeros(len(grid)) for name in (*TRAINED, "targets", "behaviour_value")}
+        | {"behaviour_log_prob": -log_ratio, "advantages": advantages, "clip_ratio": clip_ratio}
+    )
+
+
+@pytest.mark.parametrize("clip_value", [True, False])
+def test_the_value_loss_of_any_values_is_that_of_double_precision(clip_value: bool) -> None:
+    numbers = (0.0, 1e-30, -1e-30, 0.15, -0.15, 1.0, -1.0, 3.0, 1e30, -1e30)
+    value, behaviour_value, targets = torch.cartesian_prod(*[torch.tensor(numbers)] * 3).unbind(dim=1)
+    names = ("log_prob", "entropy", "behaviour_log_prob", "advantages")
+    compare_with_plain(
+        SETTINGS
+        | {name: torch.zeros(len(value)) for name in names}
+        | {"value": value, "behaviour_value": behaviour_value, "targets": targets, "clip_value": clip_value}
+    )
+
+
+def test_a_ratio_beyond_float32_teaches_nothing_where_it_is_clipped_and_is_infinite_where_not() -> None:
+    inputs = with_ratios(1.0, 1.0, 1.0) | {
+        "log_prob": torch.tensor([100.0, 100.0, 0.0], requires_grad=True),
+        "advantages": torch.tensor([1.0, 0.0, 1.0]),
+    }
+    losses.ppo_loss(**inputs).total.backward()
+    torch.testing.assert_close(inputs["log_prob"].grad, torch.tensor([0.0, 0.0, -1.0 / 3.0]))
+    # An action that was bad and is now exp(100) times as likely: the learner leaves the batch out.
+    inputs["advantages"] = torch.tensor([-1.0, 0.0, 1.0])
+    inputs["log_prob"].grad = None
+    losses.ppo_loss(**inputs).total.backward()
+    assert inputs["log_prob"].grad.tolist() == [math.inf, 0.0, pytest.approx(-1.0 / 3.0)]
+
+
+@pytest.mark.parametrize("clip_value", [True, False])
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+@pytest.mark.parametrize("name", ["log_prob", "behaviour_log_prob", "advantages", "value", "targets"])
+def test_what_is_not_a_number_is_never_clipped_away(name: str, advantage: float, clip_value: bool) -> None:
+    inputs = random_inputs() | {"advantages": torch.full((16,), advantage), "clip_value": clip_value}
+    inputs[name][0] = math.nan
+    trained = "value" if name in ("value", "targets") else "log_prob"
+    inputs[trained].requires_grad_()
+    losses.ppo_loss(**inputs).total.backward()
+    arrays = losses.ppo_gradients(**as_arrays(inputs))
+    for gradient in (inputs[trained].grad, torch.from_numpy(getattr(arrays, trained))):
+        assert gradient.isnan().nonzero().tolist() == [[0]]
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e15, 1e30, 1e37])
+def test_advantages_of_any_size_are_normalized_alike(size: float) -> None:
+    unit = 3.0 + torch.randn(37, generator=torch.Generator().manual_seed(0))
+    advantages = size * unit
+    exact = advantages.double()
+    expected = ((exact - exact.mean()) / (exact.std() + 1e-8)).float()
+    by_arrays = losses.normalize_advantage_array(advantages.numpy())
+    assert by_arrays.dtype == advantages.numpy().dtype
+    torch.testing.assert_close(losses.normalize_advantages(advantages, unbiased=True), expected)
+    torch.testing.assert_close(torch.from_numpy(by_arrays), expected)

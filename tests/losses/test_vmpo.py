@@ -94,6 +94,41 @@ def test_gradient_of_the_temperature_is_the_bound_less_the_kl() -> None:
     torch.testing.assert_close(temperature.grad, 0.1 - kl_to_uniform)
 
 
+@pytest.mark.parametrize("temperature", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("level", [0.0, 5e3, -5e3, 1e4, 1e6])
+def test_gradient_of_the_temperature_keeps_its_precision_for_advantages_far_from_zero(
+    level: float, temperature: float
+) -> None:
+    advantages = level + (2.0 * torch.rand(64, generator=torch.Generator().manual_seed(0)) - 1.0)
+    eta = torch.tensor(temperature, requires_grad=True)
+    e_step = losses.vmpo_e_step(advantages=advantages, temperature=eta, epsilon=0.1, top_k_fraction=0.5)
+    e_step.temperature_loss.backward()
+
+    top = advantages.double().topk(32).values
+    log_psi = ((top - top.mean()) / temperature).log_softmax(dim=0)
+    exact = 0.1 - (log_psi.exp() * (log_psi + math.log(32))).sum()
+    torch.testing.assert_close(eta.grad, exact.float(), rtol=1e-5, atol=1e-6)
+    loss = temperature * (0.1 + (top / temperature).logsumexp(dim=0) - math.log(32))
+    torch.testing.assert_close(e_step.temperature_loss, loss.float())
+
+
+@pytest.mark.parametrize("left_out", [1e30, torch.inf])
+def test_what_is_left_out_has_no_part_in_the_gradient_of_the_temperature(left_out: float) -> None:
+    advantages = torch.tensor([1.0, 2.0, left_out])
+    gradients = []
+    for n in (2, 3):
+        eta = torch.tensor(0.5, requires_grad=True)
+        losses.vmpo_e_step(
+            advantages=advantages[:n],
+            temperature=eta,
+            epsilon=0.1,
+            top_k_fraction=1.0,
+            restarting_weights=torch.tensor([1.0, 1.0, 0.0])[:n],
+        ).temperature_loss.backward()
+        gradients.append(eta.grad)
+    assert torch.equal(*gradients)
+
+
 def test_best_temperature_puts_the_kl_on_its_bound() -> None:
     inputs = random_inputs(n=200) | {"restarting_weights": None, "importance_weights": None}
     dual = losses.DualVariable((), 3.0)

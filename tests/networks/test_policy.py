@@ -16,7 +16,7 @@ def test_leading_axes_pass_through(leading: tuple[int, ...]) -> None:
 
 def test_log_std_is_clamped() -> None:
     policy = make_policy()
-    for bias, expected in ((100.0, 2.0), (-100.0, -20.0)):
+    for bias, expected in ((100.0, 2.0), (-100.0, -7.0)):
         torch.nn.init.constant_(policy.log_std_head.bias, bias)
         torch.testing.assert_close(policy(torch.randn(3, 5)).log_std, torch.full((3, 2), expected))
 
@@ -47,6 +47,8 @@ def test_every_parameter_gets_a_gradient() -> None:
         assert parameter.grad.abs().max().item() > 0.0, name
 
 
-def test_stddev_that_is_not_positive_is_refused() -> None:
-    with pytest.raises(ValueError, match="`initial_stddev` must be > 0, got 0"):
-        make_policy(initial_stddev=0.0)
+@pytest.mark.parametrize("stddev", [0.0, -1.0, 1e-4, 8.0])
+def test_stddev_that_would_be_clamped_is_refused(stddev: float) -> None:
+    message = rf"`initial_stddev` must be in \[0.000912, 7.39\], to which policies clamp theirs, got {stddev}"
+    with pytest.raises(ValueError, match=message):
+        make_policy(initial_stddev=stddev)

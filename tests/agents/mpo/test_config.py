@@ -15,6 +15,8 @@ from minerva_acme.agents.mpo import PRESETS, MPOConfig
         ({"discount": float("nan")}, r"`discount` must be in \[0, 1\], got nan."),
         ({"retrace_lambda": -0.1}, r"`retrace_lambda` must be in \[0, 1\]"),
         ({"epsilon": 0.0}, "`epsilon` must be > 0, got 0.0."),
+        ({"init_stddev": 0.0}, r"`init_stddev` must be in \[0.000912, 7.39\], .* got 0.0."),
+        ({"init_stddev": float("nan")}, r"`init_stddev` must be in \[0.000912, 7.39\], .* got nan."),
         ({"num_samples": 1}, "`num_samples` must be >= 2"),
         ({"critic_target": "td_lambda"}, "`critic_target` must be one of .*'retrace'.*got 'td_lambda'"),
         ({"optimizer": "rmsprop"}, "`optimizer` must be one of"),

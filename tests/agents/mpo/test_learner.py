@@ -325,6 +325,21 @@ def test_options_of_the_policy_update_train(spec, overrides):
     assert ("penalty_temperature" in rows.rows[-1]) == config.action_penalty
 
 
+def test_values_and_action_penalty_have_an_entropy_each(spec):
+    """Of weights that sum to 1 it is log N less the KL to uniform, which is reported too."""
+    config = dataclasses.replace(SMALL, action_penalty=True, init_log_temperature=-1.0)
+    learner, rows = make_learner(spec, repeat(make_trajectory()), config)
+    learner.step()
+    row = {name: float(value) for name, value in rows.rows[0].items()}
+    log_num_actions = np.log(SMALL.num_samples)
+    for entropy, kl_rel, epsilon in (
+        ("policy/entropy_weights", "kl/q_rel", config.epsilon),
+        ("policy/entropy_penalty_weights", "kl/penalty_rel", config.epsilon_penalty),
+    ):
+        assert row[kl_rel] > 0.0
+        np.testing.assert_allclose(row[entropy], log_num_actions - row[kl_rel] * epsilon, rtol=1e-4)
+
+
 def test_the_policy_moves_towards_the_better_action(spec):
     """Reward is the action's first dimension: its mean must rise, the KL staying near its bound."""
 

@@ -67,6 +67,28 @@ def test_n_step_is_the_return_to_the_end_of_the_sequence(trajectory, policy, gen
     torch.testing.assert_close(result[:, 0], expected_returns(trajectory))
 
 
+def test_n_step_bootstraps_where_its_episode_was_cut_and_not_in_the_next_one(generator):
+    """What `ContinuingSequenceAdder` writes: two steps, the step between two episodes, one of the next."""
+    observation = torch.tensor([[1.0, 2.0, 3.0, 5.0, 10.0]])[..., None]
+    ones = torch.ones(1, 4)
+    mask = torch.tensor([[1.0, 1.0, 0.0, 1.0]])
+    cut = types.Trajectory(
+        observation=observation,
+        action=torch.zeros(1, 4, 2),
+        reward=ones,
+        discount=ones,
+        mask=mask,
+        extras=mpo.BehaviourExtras(log_prob=torch.zeros(1, 4), raw_action=torch.zeros(1, 4, 2)),
+    )
+    policy = distributions.DiagonalGaussian(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2))
+    result = targets.n_step(num_actions=2)(cut, ones * GAMMA, policy, value, generator)
+    # The first two bootstrap from 3^2 = 9: 1 + 0.9 (1 + 0.9 * 9) and 1 + 0.9 * 9; the last from 10^2.
+    torch.testing.assert_close(result[mask > 0], torch.tensor([9.19, 9.1, 91.0]))
+    terminal = ones * GAMMA * torch.tensor([[1.0, 0.0, 1.0, 1.0]])
+    result = targets.n_step(num_actions=2)(cut, terminal, policy, value, generator)
+    torch.testing.assert_close(result[mask > 0], torch.tensor([1.9, 1.0, 91.0]))
+
+
 def test_retrace_on_policy_with_lambda_one_is_the_n_step_return(trajectory, policy, generator):
     retrace = targets.retrace(lambda_=1.0, num_actions=2)
     result = retrace(trajectory, trajectory.discount * GAMMA, policy, value, generator)

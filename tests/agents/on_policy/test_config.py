@@ -24,7 +24,12 @@ from minerva_acme.agents.vmpo import config as vmpo_config
         ({"num_environments": 0}, "`num_environments` must be >= 1, got 0."),
         ({"rollout_steps": 0}, "`rollout_steps` must be >= 1, got 0."),
         ({"max_skipped_batches": -1}, "`max_skipped_batches` must be >= 0, got -1."),
-        ({"init_stddev": 0.0}, "`init_stddev` must be > 0, got 0.0."),
+        (
+            {"init_stddev": 0.0},
+            r"`init_stddev` must be in \[0.000912, 7.39\], to which policies clamp theirs, got 0.0.",
+        ),
+        ({"init_stddev": 1e-6}, r"`init_stddev` must be in \[0.000912, 7.39\], .* got 1e-06."),
+        ({"init_stddev": 8.0}, r"`init_stddev` must be in \[0.000912, 7.39\], .* got 8.0."),
         ({"learning_rate": -1e-4}, "`learning_rate` must be > 0, got -0.0001."),
         ({"learning_rate": float("nan")}, "`learning_rate` must be > 0, got nan."),
         ({"adam_epsilon": 0.0}, "`adam_epsilon` must be > 0"),

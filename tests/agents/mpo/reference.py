@@ -1,0 +1,357 @@
+"""A learner step of MPO written out by hand, which `test_reference_step.py` holds the learner to.
+
+None of the library's maths is used: float64, loops over sequences, steps and actions, sums where the library
+has recursions, `torch.distributions` for densities and divergences, optimisers and clipping in full.
+
+Shapes: B batch, T transitions, M and N sampled actions, O observation size, D action dimensions. A network
+is its state dict, with the names that `networks.GaussianPolicy` and `networks.Critic` give.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import distributions
+
+Weights = dict[str, torch.Tensor]
+Rounding = Callable[[torch.Tensor], torch.Tensor]
+
+_BOUNDS = ("low", "high")  # the critic's action bounds, which nothing trains
+
+
+class Evaluation(NamedTuple):
+    """What the target networks say of a batch."""
+
+    critic_targets: torch.Tensor  # [B, T]  NaN at masked steps
+    mean: torch.Tensor  # [B, D]  of the target policy at each sequence's first state
+    stddev: torch.Tensor  # [B, D]
+    actions: torch.Tensor  # [B, N, D]
+    q_values: torch.Tensor  # [B, N]
+
+
+def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.bfloat16).double()
+
+
+def exactly(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def torso(weights: Weights, x: torch.Tensor, rounding: Rounding = exactly) -> torch.Tensor:
+    """Linear, LayerNorm, tanh, then Linear and ELU for each further layer.
+
+    Whatever enters or leaves one of the further layers is rounded: features, weights, biases, the product
+    with the bias added, the activation.
+    """
+    numbers = sorted({int(name.split(".")[1]) for name in weights if name.startswith("torso.")})
+    first, norm, *further = [(weights[f"torso.{i}.weight"], weights[f"torso.{i}.bias"]) for i in numbers]
+    x = x @ first[0].T + first[1]
+    centred = x - x.mean(dim=-1, keepdim=True)
+    variance = centred.square().mean(dim=-1, keepdim=True)
+    x = rounding(torch.tanh(centred / (variance + 1e-5).sqrt() * norm[0] + norm[1]))
+    for weight, bias in further:
+        x = rounding(x @ rounding(weight).T + rounding(bias))
+        x = rounding(torch.where(x > 0.0, x, x.clamp(max=0.0).exp() - 1.0))
+    return x
+
+
+def policy_of(weights: Weights, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and standard deviation, [..., O] -> 2 x [..., D]."""
+    features = torso(weights, observation)
+    mean = features @ weights["mean_head.weight"].T + weights["mean_head.bias"]
+    log_std = features @ weights["log_std_head.weight"].T + weights["log_std_head.bias"]
+    return mean, log_std.exp()  # far within the bounds that it is clamped to
+
+
+def critic_of(
+    weights: Weights, observation: torch.Tensor, action: torch.Tensor, rounding: Rounding = exactly
+) -> torch.Tensor:
+    """Q at the action clipped to the bounds, [..., O], [..., D] -> [...]."""
+    clipped = torch.minimum(torch.maximum(action, weights["low"]), weights["high"])
+    features = torso(weights, torch.cat([observation, clipped], dim=-1), rounding)
+    return (features * weights["head.weight"][0]).sum(dim=-1) + weights["head.bias"][0]
+
+
+def multiplier(raw: torch.Tensor) -> torch.Tensor:
+    """softplus(max(raw, -18)) + 1e-8."""
+    return torch.log1p(raw.clamp(min=-18.0).exp()) + 1e-8
+
+
+class Reference:
+    """The learner's parameters in float64, and a step on them."""
+
+    def __init__(self, modules: dict[str, Weights], *, config, num_steps: int, generator: torch.Generator):
+        """Copies the parameters.
+
+        Args:
+            modules: state dicts of `policy`, `critic`, `target_policy`, `target_critic` and `duals`.
+            config: an `MPOConfig`.
+            num_steps: learner steps that were made before.
+            generator: in the state of the learner's. The order, shapes and dtype of what is drawn in a
+                step are part of the contract: [M, B, T, D] for the values of the states 1..T, then
+                [N, B, D] for the E-step at state 0, both float32.
+        """
+        self.modules = {
+            name: {key: tensor.double().clone() for key, tensor in weights.items()}
+            for name, weights in modules.items()
+        }
+        self._config = config
+        self._num_steps = num_steps
+        self._generator = generator
+        self._rounding = to_bfloat16 if config.target_precision == "bfloat16" else exactly
+        self._momenta: dict[tuple[str, str], dict[str, torch.Tensor | float]] = {}
+
+    def step(self, batch) -> dict[str, float]:
+        """A step on a `Trajectory` of float64 with `BehaviourExtras`; returns what is to be logged."""
+        for name, period in (
+            ("policy", self._config.target_policy_update_period),
+            ("critic", self._config.target_critic_update_period),
+        ):
+            if self._num_steps % period == 0:
+                self.modules[f"target_{name}"] = dict(self.modules[name])
+        evaluation = self.evaluate(batch)
+        metrics = {
+            **self._update_critic(batch, evaluation),
+            **self._update_duals_and_policy(batch, evaluation),
+        }
+        self._num_steps += 1
+        return {name: value.item() for name, value in metrics.items()}
+
+    def evaluate(self, batch) -> Evaluation:
+        with torch.no_grad():
+            critic_targets = self._critic_targets(batch)
+            mean, stddev = policy_of(self.modules["target_policy"], batch.observation[:, 0])
+            noise = self._noise(self._config.num_samples, *mean.shape)
+            actions = (mean + stddev * noise).transpose(0, 1)
+            q_values = torch.stack(
+                [
+                    self._target_q(batch.observation[b, 0].expand(len(actions[b]), -1), actions[b])
+                    for b in range(len(actions))
+                ]
+            )
+        return Evaluation(critic_targets, mean, stddev, actions, q_values)
+
+    def _noise(self, *shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=self._generator).double()
+
+    def _target_q(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return critic_of(self.modules["target_critic"], observation, action, self._rounding)
+
+    def _critic_targets(self, batch) -> torch.Tensor:
+        batch_size, length = batch.reward.shape
+        num_samples, num_dimensions = self._config.retrace_mc_actions, batch.action.shape[-1]
+        noise = self._noise(num_samples, batch_size, length, num_dimensions)
+        targets = torch.full((batch_size, length), math.nan, dtype=torch.float64)
+        for b in range(batch_size):
+            mean, stddev = policy_of(self.modules["target_policy"], batch.observation[b])
+            value = [math.nan]  # V(s_t), which nothing asks at t = 0
+            for t in range(1, length + 1):
+                sampled = mean[t] + stddev[t] * noise[:, b, t - 1]  # [M, D]
+                states = batch.observation[b, t].expand(num_samples, -1)
+                value.append(self._target_q(states, sampled).mean())
+            q = self._target_q(batch.observation[b, :-1], batch.action[b])  # [T]
+            ratio = []  # pi(a_t | s_t) / b(a_t | s_t)
+            for t in range(length):
+                policy = distributions.Normal(mean[t], stddev[t])
+                log_prob = policy.log_prob(batch.extras.raw_action[b, t]).sum()
+                ratio.append((log_prob - batch.extras.log_prob[b, t]).exp().item())
+            for t in range(length):
+                if batch.mask[b, t]:
+                    targets[b, t] = self._critic_target(batch, b, t, q, value, ratio)
+        return targets
+
+    def _critic_target(self, batch, b: int, t: int, q, value, ratio) -> torch.Tensor:
+        config = self._config
+        reward, discount = batch.reward[b], config.discount * batch.discount[b]
+        end = t + 1  # of the steps that happened one after the other, from t on
+        while end < len(reward) and batch.mask[b, end]:
+            end += 1
+
+        if config.critic_target == "one_step":
+            return reward[t] + discount[t] * value[t + 1]
+
+        if config.critic_target == "n_step":
+            # r_t + d_t r_{t+1} + d_t d_{t+1} r_{t+2} + .. + d_t .. d_{end-1} V(s_end)
+            rewards = sum(reward[k] * discount[t:k].prod() for k in range(t, end))
+            return rewards + discount[t:end].prod() * value[end]
+
+        # Munos et al. 2016, equation 3, with the discounts of the steps in place of powers of gamma:
+        # Q(s_t, a_t) + sum_k (prod_{i=t+1..k} discount_{i-1} c_i) delta_k
+        target = q[t]
+        for k in range(t, end):
+            trace = math.prod(
+                discount[i - 1] * config.retrace_lambda * min(1.0, ratio[i]) for i in range(t + 1, k + 1)
+            )
+            target = target + trace * (reward[k] + discount[k] * value[k + 1] - q[k])
+        return target
+
+    def _update_critic(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
+        weights = self._leaves("critic")
+        num_steps = 1 if self._config.critic_loss_steps == "first" else batch.reward.shape[1]
+        errors = []
+        for b in range(len(batch.reward)):
+            for t in range(num_steps):
+                if batch.mask[b, t]:
+                    q = critic_of(weights, batch.observation[b, t], batch.action[b, t])
+                    errors.append(q - evaluation.critic_targets[b, t])
+        loss = sum(error**2 for error in errors) / len(errors)
+        grad_norm = self._descend(
+            "critic", weights, loss, self._config.critic_learning_rate, self._config.max_grad_norm
+        )
+        q_values = evaluation.q_values
+        metrics = {
+            "loss/q": loss,
+            "q/min": q_values.min(),
+            "q/max": q_values.max(),
+            "grad_norm/critic": grad_norm,
+        }
+        if self._config.target_precision == "bfloat16":
+            spreads = [values.var(correction=0).sqrt() for values in q_values]
+            metrics["q/spread_rel"] = sum(spreads) / len(spreads) / q_values.abs().mean()
+        return metrics
+
+    def _update_duals_and_policy(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
+        config = self._config
+        duals = self._leaves("duals")
+        temperature = multiplier(duals["temperature.raw"])
+        weights, temperature_loss, kl = e_step(evaluation.q_values, temperature, config.epsilon)
+        metrics = {"kl/q_rel": kl / config.epsilon, "policy/entropy_weights": entropy(weights)}
+        if config.action_penalty:
+            penalty_temperature = multiplier(duals["penalty_temperature.raw"])
+            penalty_weights, penalty_loss, penalty_kl = e_step(
+                self._penalties(evaluation.actions), penalty_temperature, config.epsilon_penalty
+            )
+            weights = weights + penalty_weights
+            temperature_loss = temperature_loss + penalty_loss
+            metrics["kl/penalty_rel"] = penalty_kl / config.epsilon_penalty
+            metrics["penalty_temperature"] = penalty_temperature  # of before the step, unlike the others
+            metrics["policy/entropy_penalty_weights"] = entropy(penalty_weights)
+
+        # The duals: the KLs are those of the online policy before it moves.
+        kl_mean, kl_stddev = self._kls(self.modules["policy"], batch, evaluation)
+        alpha_mean_loss = (
+            multiplier(duals["alpha_mean.raw"]) * (config.epsilon_mean - kl_mean.detach())
+        ).sum()
+        alpha_stddev_loss = (
+            multiplier(duals["alpha_stddev.raw"]) * (config.epsilon_stddev - kl_stddev.detach())
+        ).sum()
+        temperatures = {name: raw for name, raw in duals.items() if "temperature" in name}
+        alphas = {name: raw for name, raw in duals.items() if "alpha" in name}
+        self._descend("duals", temperatures, temperature_loss, config.temperature_learning_rate)
+        self._descend("duals", alphas, alpha_mean_loss + alpha_stddev_loss, config.alpha_learning_rate)
+        new_duals = {name: multiplier(raw) for name, raw in self.modules["duals"].items()}
+
+        for _ in range(config.m_steps):
+            online = self._leaves("policy")
+            loss = self._likelihood_loss(online, weights, batch, evaluation)
+            for dual, kls in zip(
+                ("alpha_mean.raw", "alpha_stddev.raw"), self._kls(online, batch, evaluation), strict=True
+            ):
+                loss = loss + (new_duals[dual] * kls).sum()
+            learning_rate = config.policy_learning_rate / config.m_steps
+            grad_norm = self._descend("policy", online, loss, learning_rate, config.max_grad_norm)
+
+        low, high = (self.modules["critic"][name] for name in _BOUNDS)
+        raw = batch.extras.raw_action[:, 0]
+        return metrics | {
+            "loss/policy": loss,
+            "loss/temperature": temperature_loss,
+            "loss/alpha_mean": alpha_mean_loss,
+            "loss/alpha_stddev": alpha_stddev_loss,
+            "kl/mean_rel": kl_mean.mean() / config.epsilon_mean,
+            "kl/stddev_rel": kl_stddev.mean() / config.epsilon_stddev,
+            "temperature": new_duals["temperature.raw"],
+            "alpha/mean": new_duals["alpha_mean.raw"].mean(),
+            "alpha/stddev": new_duals["alpha_stddev.raw"].mean(),
+            "policy/stddev_min": evaluation.stddev.min(),
+            "policy/stddev_max": evaluation.stddev.max(),
+            "policy/clipped_actions": ((raw < low) | (raw > high)).double().mean(),
+            "grad_norm/policy": grad_norm,
+        }
+
+    def _penalties(self, actions: torch.Tensor) -> torch.Tensor:
+        """Minus the squared distance to the bounds, [B, N, D] -> [B, N]."""
+        low, high = (self.modules["critic"][name] for name in _BOUNDS)
+        too_low, too_high = (low - actions).clamp(min=0.0), (actions - high).clamp(min=0.0)
+        return -(too_low**2 + too_high**2).sum(dim=-1)
+
+    def _likelihood_loss(self, online: Weights, weights, batch, evaluation: Evaluation) -> torch.Tensor:
+        """Of mean and standard deviation, each beside the target's other one."""
+        new_mean, new_stddev = policy_of(online, batch.observation[:, 0])
+        total = 0.0
+        for b in range(len(new_mean)):
+            with_new_mean = distributions.Normal(new_mean[b], evaluation.stddev[b])
+            with_new_stddev = distributions.Normal(evaluation.mean[b], new_stddev[b])
+            for policy in (with_new_mean, with_new_stddev):
+                total -= (weights[b] * policy.log_prob(evaluation.actions[b]).sum(dim=-1)).sum()
+        return total / len(new_mean)
+
+    def _kls(self, online: Weights, batch, evaluation: Evaluation) -> list[torch.Tensor]:
+        """KL(target || online) by a change of the mean alone, and of the standard deviation: [K] each."""
+        new_mean, new_stddev = policy_of(online, batch.observation[:, 0])
+        totals = [0.0, 0.0]
+        for b in range(len(new_mean)):
+            old = distributions.Normal(evaluation.mean[b], evaluation.stddev[b])
+            for i, new in enumerate(
+                (
+                    distributions.Normal(new_mean[b], evaluation.stddev[b]),
+                    distributions.Normal(evaluation.mean[b], new_stddev[b]),
+                )
+            ):
+                totals[i] = totals[i] + distributions.kl_divergence(old, new) / len(new_mean)
+        return totals if self._config.per_dimension_constraint else [kl.sum().view(1) for kl in totals]
+
+    def _leaves(self, module: str) -> Weights:
+        return {
+            name: tensor.clone().requires_grad_(name not in _BOUNDS)
+            for name, tensor in self.modules[module].items()
+        }
+
+    def _descend(
+        self,
+        module: str,
+        leaves: Weights,
+        loss: torch.Tensor,
+        learning_rate: float,
+        max_norm: float = math.inf,
+    ) -> torch.Tensor:
+        """Replaces the module's parameters by those after a gradient step; returns the gradients' norm."""
+        config = self._config
+        names = [name for name in leaves if name not in _BOUNDS]
+        gradients = torch.autograd.grad(loss, [leaves[name] for name in names])
+        norm = sum((gradient**2).sum() for gradient in gradients).sqrt()
+        for name, gradient in zip(names, gradients, strict=True):
+            if norm > max_norm:
+                gradient = gradient * (max_norm / norm)
+            momenta = self._momenta.setdefault((module, name), {"steps": 0, "first": 0.0, "second": 0.0})
+            momenta["steps"] += 1
+            if config.optimizer == "sgd":
+                momenta["first"] = step = config.sgd_momentum * momenta["first"] + gradient
+            else:
+                momenta["first"] = 0.9 * momenta["first"] + 0.1 * gradient
+                momenta["second"] = 0.999 * momenta["second"] + 0.001 * gradient**2
+                first = momenta["first"] / (1.0 - 0.9 ** momenta["steps"])
+                second = momenta["second"] / (1.0 - 0.999 ** momenta["steps"])
+                step = first / (second.sqrt() + config.adam_epsilon)
+            self.modules[module][name] = (leaves[name] - learning_rate * step).detach()
+        return norm
+
+
+def e_step(
+    q_values: torch.Tensor, temperature: torch.Tensor, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Weights [B, N], the temperature's loss and the weights' KL to uniform ones, of values [B, N]."""
+    num_states, num_actions = q_values.shape
+    weights, dual, kl = [], epsilon * temperature, 0.0
+    for values in q_values:
+        unnormalised = (values / temperature).exp()
+        dual = dual + temperature * (unnormalised.sum() / num_actions).log() / num_states
+        weights.append((unnormalised / unnormalised.sum()).detach())
+        kl = kl + sum(w * (w * num_actions).log() for w in weights[-1]) / num_states
+    return torch.stack(weights), dual, kl
+
+
+def entropy(weights: torch.Tensor) -> torch.Tensor:
+    """Nats, mean over states: [B, N] -> []."""
+    return sum(distributions.Categorical(probs=of_state).entropy() for of_state in weights) / len(weights)
