@@ -92,11 +92,13 @@ class NStepTransitionAdder(base.BaseAdder):
         self._observation: packing.Rows = {}  # the newest
         self._started: list[_Started] = []  # steps that transitions may yet start at, oldest first
         self._is_oldest_written = False  # over all steps so far
+        self._last_large = -n_step  # the newest step whose rewards may sum to too much
 
     def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         observation = self._layout.first(timestep.observation)
         self._num_steps, self._num_transitions = 0, 0
         self._started, self._is_oldest_written = [], False
+        self._last_large = -self._n_step
         self._append_observation(writer, observation)
 
     def _write_step(
@@ -115,7 +117,13 @@ class NStepTransitionAdder(base.BaseAdder):
             due = self._fold_each(started, [0])
         else:
             due = []
+        last_large = self._num_steps if self._layout.is_large(step, self._n_step) else self._last_large
+        if self._num_steps - last_large < self._n_step:
+            # What `reset` would have to write is refused while it can be.
+            for first in range(len(started)):
+                self._fold_rows(started[first:])
         # Nothing is refused from here on.
+        self._last_large = last_large
         self._started, self._is_oldest_written = started, False
         self._num_steps += 1
         self._append_observation(writer, step.next_observation)
@@ -134,16 +142,19 @@ class NStepTransitionAdder(base.BaseAdder):
         return [self._fold(started[first:]) for first in firsts]
 
     def _fold(self, steps: "Sequence[_Started]") -> "_Due":
-        reward, discount = self._layout.fold([step for _, step in steps], self._gamma)
+        rows = self._fold_rows(steps)
         observation, next_observation = steps[0].observation, steps[-1].step.next_observation
-        rows = self._layout.transition(
-            observation=observation,
+        return _Due(rows, self._evaluate(lambda: self._layout.item(rows, observation, next_observation)))
+
+    def _fold_rows(self, steps: "Sequence[_Started]") -> packing.Rows:
+        reward, discount = self._layout.fold([step for _, step in steps], self._gamma)
+        return self._layout.transition(
+            observation=steps[0].observation,
             step=steps[0].step,
             reward=reward,
             discount=discount,
-            next_observation=next_observation,
+            next_observation=steps[-1].step.next_observation,
         )
-        return _Due(rows, self._evaluate(lambda: self._layout.item(rows, observation, next_observation)))
 
     def _append_observation(self, writer: replay.Writer, observation: packing.Rows) -> None:
         self._observation = observation

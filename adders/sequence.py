@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import dm_env
+import numpy as np
 
 from minerva_acme import types
 from minerva_acme.adders import base
@@ -22,13 +23,24 @@ class EndedEpisode(NamedTuple):
     period: int
 
     @property
+    def first_start(self) -> int:
+        """The earliest step at which a sequence can still start: of earlier ones not all rows are kept."""
+        return max(0, self.num_steps - self.sequence_length)
+
+    @property
     def num_covered(self) -> int:
         """How many of its steps, from the first on, are part of a sequence already."""
         return self.next_start - self.period + self.sequence_length if self.next_start else 0
 
 
 AtEnd: TypeAlias = Callable[[EndedEpisode], Iterable[int]]
-"""Says at which steps the sequences start that are still to be written when an episode ends."""
+"""Says at which steps the sequences start that are still to be written when an episode ends.
+
+Steps are returned in ascending order, from `episode.first_start` to `num_steps` - 1. It is asked once an
+episode, and not about one without steps. What it raises, and what is said of a wrong answer, comes out of
+the `add`, `reset` or `close` that ended the episode, once: the sequences written so far are kept, the
+others lost, and `reset` ends the episode.
+"""
 
 
 def pad_every_start(episode: EndedEpisode) -> Iterable[int]:
@@ -56,7 +68,7 @@ def shift_back(episode: EndedEpisode) -> Iterable[int]:
     """
     if episode.num_covered >= episode.num_steps:
         return []
-    return [max(0, episode.num_steps - episode.sequence_length)]
+    return [episode.first_start]
 
 
 def drop_short(episode: EndedEpisode) -> Iterable[int]:
@@ -144,10 +156,12 @@ class SequenceAdder(base.BaseAdder):
         self._num_rows = 0  # written for this episode: its timesteps, then padding
         self._num_steps = 0  # of this episode
         self._next_start = 0  # row at which the next item starts
+        self._ending: list[int] | None = None  # rows at which items start that end with the episode
 
     def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         rows = self._layout.first(timestep.observation)
         self._num_rows, self._num_steps, self._next_start = 0, 0, 0
+        self._ending = None
         self._append(writer, rows)
 
     def _write_step(
@@ -168,14 +182,45 @@ class SequenceAdder(base.BaseAdder):
             self._write_item(writer, self._next_start, priorities)
 
     def _write_end(self, writer: replay.Writer) -> None:
-        episode = EndedEpisode(self._num_steps, self._next_start, self._length, self._period)
-        for start in self._at_end(episode):
+        if self._ending is None:
+            self._ending = []  # Where `at_end` fails; asked again it would fail again.
+            try:
+                self._ending = self._ask_at_end()
+            except Exception:
+                writer.flush()
+                raise
+        while self._ending:
+            start = self._ending[0]
             while self._num_rows <= start + self._length and not self._layout.variable_length:
                 self._append(writer, self._layout.padding(self._rows[-1]))
             num_rows = min(self._num_rows - start, self._length + 1)
             item = functools.partial(self._layout.item, list(self._rows)[-num_rows:])
-            self._write_item(writer, start, self._evaluate(item), num_rows)
+            priorities = self._evaluate(item)
+            del self._ending[0]
+            self._write_item(writer, start, priorities, num_rows)
         writer.end_episode()
+
+    def _ask_at_end(self) -> list[int]:
+        """Returns what `at_end` returns.
+
+        Raises:
+            ValueError: that is not what it must be.
+        """
+        if self._num_steps == 0:
+            return []
+        episode = EndedEpisode(self._num_steps, self._next_start, self._length, self._period)
+        answer = self._at_end(episode)
+        if not isinstance(answer, Iterable):
+            raise ValueError(_describe_wrong_end(episode, repr(answer)))
+        starts: list[int] = []
+        for start in answer:  # Not a list of it: a generator may have no end.
+            is_whole = isinstance(start, int | np.integer) and not isinstance(start, bool)
+            if not is_whole or not episode.first_start <= start < self._num_steps:
+                raise ValueError(_describe_wrong_end(episode, f"{start}"))
+            if starts and start <= starts[-1]:
+                raise ValueError(_describe_wrong_end(episode, f"{start} after {starts[-1]}"))
+            starts.append(int(start))
+        return starts
 
     def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
         writer.append(rows)
@@ -187,6 +232,14 @@ class SequenceAdder(base.BaseAdder):
     ) -> None:
         self._next_start = start + self._period
         self._create_items(writer, self._layout.fields(start, num_rows), priorities)
+
+
+def _describe_wrong_end(episode: EndedEpisode, found: str) -> str:
+    return (
+        "`at_end` must return the steps at which sequences start, in ascending order and from "
+        f"{episode.first_start} to {episode.num_steps - 1} where an episode has {episode.num_steps} steps, "
+        f"got {found}. Correct the function; the steps that fill no sequence are lost."
+    )
 
 
 def check_period(period: int, sequence_length: int) -> None:

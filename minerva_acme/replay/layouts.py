@@ -12,6 +12,7 @@ from minerva_acme import specs, types
 from minerva_acme.replay import base, packing
 
 _FLOAT = specs.Array((), np.float32)
+_LARGEST = float(np.finfo(np.float32).max)
 _REAL = np.float32(1.0)  # the mask of a step that happened
 
 
@@ -28,6 +29,8 @@ class TrajectoryLayout:
 
     An item of T = 2 that starts at row 1 is `Trajectory(observation=[o_1, o_2, o_3], action=[a_1, a_2],
     reward=[r_2, r_3], ...)`. Nothing of a row is known later than the row, so it is written at once.
+
+    Rewards and discounts are stored as float32, whatever the environment's dtypes; all else keeps its own.
 
     With `variable_length`, items may be windows of fewer rows, 2 at least, where an episode ends.
     `unpack` pads them, so that a learner sees T transitions either way.
@@ -64,7 +67,7 @@ class TrajectoryLayout:
             mask=_FLOAT,
             extras=extras_spec,
         )
-        self._packer = packing.RowPacker(step_spec)
+        self._packer = packing.RowPacker(step_spec, single=("reward", "discount"))
         self._nothing = tree.map_structure(lambda spec: np.zeros(spec.shape, spec.dtype), step_spec)
         # A row begins with its observation, the first field.
         self._observation_columns = packing.RowPacker(environment_spec.observations, "observation").columns
@@ -134,7 +137,7 @@ class TrajectoryLayout:
         return _first_of(self.unpack, fields)
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Trajectory:
-        """Returns B items [B, T + 1, *row shape] as contiguous tensors, rewards and discounts as float32.
+        """Returns B items [B, T + 1, *row shape] as contiguous tensors.
 
         Items of variable length may come as [B, L, *row shape], L <= T + 1, padded by rows of 0.
 
@@ -151,8 +154,8 @@ class TrajectoryLayout:
         return types.Trajectory(
             observation=tree.map_structure(torch.Tensor.contiguous, step.observation),
             action=arrived(step.action),
-            reward=tree.map_structure(torch.Tensor.float, arrived(step.reward)),
-            discount=tree.map_structure(torch.Tensor.float, arrived(step.discount)),
+            reward=arrived(step.reward),
+            discount=arrived(step.discount),
             mask=arrived(step.mask),
             extras=arrived(step.extras),
         )
@@ -207,7 +210,7 @@ class TransitionLayout:
         self._action = packing.RowPacker(environment_spec.actions, "action")
         self._extras = packing.RowPacker(extras_spec, "extras")
         signal = _Signal(environment_spec.rewards, environment_spec.discounts)
-        self._signal = packing.RowPacker(signal)
+        self._signal = packing.RowPacker(signal, single=("reward", "discount"))
         self._transition = packing.RowPacker(
             types.Transition(
                 observation=environment_spec.observations,
@@ -276,6 +279,13 @@ class TransitionLayout:
             reward = reward + discount[self._signals.discount_of_reward] * step.rewards
             discount = discount * gamma * step.discounts
         return reward, discount
+
+    def is_large(self, step: "PackedStep", num_steps: int) -> bool:
+        """Says whether rewards like those of a step, over so many steps, may sum to too much for float32.
+
+        That is where the discounts are at most 1.
+        """
+        return bool(step.rewards.dot(step.rewards) > (_LARGEST / num_steps) ** 2)
 
     def images(self, observation: packing.Rows) -> packing.Rows:
         """Returns the rows to append for each observation of an episode; none if there are no images."""

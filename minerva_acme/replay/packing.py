@@ -8,7 +8,7 @@ column "pixels"   [64, 64, 3]   the image as it is
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,21 +28,25 @@ class RowPacker:
     """Packs nests that conform to a spec into one row per dtype, and unpacks batches of such rows.
 
     Leaves with three axes or more, images, get a column of their own, named by their path. Every
-    leaf keeps its dtype. What does not conform is refused, so that what is stored can be trusted.
+    leaf keeps its dtype, but those that are to be stored in single precision. What does not conform is
+    refused, so that what is stored can be trusted; bounds are not looked at: see `BoundsCheck`.
     """
 
-    def __init__(self, spec: types.NestedSpec, name: str = "") -> None:
+    def __init__(self, spec: types.NestedSpec, name: str = "", *, single: Collection[str] = ()) -> None:
         """Plans the columns.
 
         Args:
             spec: a nest of `dm_env` specs.
             name: what the nest is called, in errors and in the names of columns; may be left out
                 where the nest names its fields itself.
+            single: outermost fields that are stored as float32, whatever their dtype.
 
         Raises:
-            ValueError: a leaf is not a spec, or of a dtype that cannot be stored.
+            ValueError: a leaf is not a spec, of a dtype that cannot be stored, or of a name that gives it
+                the column of another.
         """
         self._spec = spec
+        self._single = frozenset(single)
         self._columns: dict[str, base.ColumnSpec] = {}
         self._leaves: list[_Leaf] = []
         self._plan = self._make_plan(spec, name, (name,) if name else ())
@@ -58,13 +62,13 @@ class RowPacker:
 
         Raises:
             ValueError: a field is missing, extra, not an array, of another dtype or shape, or not
-                finite; the message names it and says what was expected.
+                finite as it is stored; the message names it and says what was expected.
         """
         leaves: list[Any] = []
         _collect(self._plan, nest, leaves)
         rows = {key: np.empty(column.shape, column.dtype) for key, column in self._columns.items()}
         for leaf, value in zip(self._leaves, leaves, strict=True):
-            _, column, place, shape, dtype, is_matrix, _ = leaf
+            _, column, place, shape, dtype, is_matrix, _, overflows = leaf
             if (
                 not isinstance(value, _ARRAYS)
                 # A native dtype of numpy's is one object; unequal where the byte order differs.
@@ -72,6 +76,9 @@ class RowPacker:
                 or value.shape != shape
             ):
                 raise ValueError(_describe_mismatch(leaf, value))
+            if overflows:
+                with np.errstate(over="ignore"):  # to infinity, which is refused below
+                    value = value.astype(np.float32)
             rows[column][place] = value.ravel() if is_matrix else value
         for key in self._floating:
             row = rows[key].ravel()
@@ -122,16 +129,25 @@ class RowPacker:
                 f"order to be stored, got {specs.describe(spec)}. Convert or drop it in a wrapper of the "
                 "environment."
             )
-        if len(spec.shape) >= _IMAGE_NDIM:
-            column = "/".join(path)
-            self._columns[column] = base.ColumnSpec(spec.shape, dtype)
-            return _Leaf(name, column, slice(None), spec.shape, dtype, is_matrix=False, is_image=True)
-        column = dtype.name
-        start = self._columns[column].shape[0] if column in self._columns else 0
-        stop = start + int(np.prod(spec.shape))
-        self._columns[column] = base.ColumnSpec((stop,), dtype)
-        place = slice(start, stop) if spec.shape else start
-        return _Leaf(name, column, place, spec.shape, dtype, is_matrix=len(spec.shape) == 2, is_image=False)
+        stored = np.dtype(np.float32) if path and path[0] in self._single else dtype
+        overflows = stored != dtype and dtype == np.float64
+        is_image = len(spec.shape) >= _IMAGE_NDIM
+        column = "/".join(path) if is_image else stored.name
+        for other in self._leaves:
+            if other.column == column and (is_image or other.is_image):
+                raise ValueError(
+                    f"`{other.name}` and `{name}` must not share a column of replay, got '{column}' "
+                    "for both. Rename one of them in a wrapper of the environment."
+                )
+        place: int | slice = slice(None)
+        if is_image:
+            self._columns[column] = base.ColumnSpec(spec.shape, stored)
+        else:
+            start = self._columns[column].shape[0] if column in self._columns else 0
+            stop = start + int(np.prod(spec.shape))
+            self._columns[column] = base.ColumnSpec((stop,), stored)
+            place = slice(start, stop) if spec.shape else start
+        return _Leaf(name, column, place, spec.shape, dtype, len(spec.shape) == 2, is_image, overflows)
 
 
 class _Leaf(NamedTuple):
@@ -144,6 +160,7 @@ class _Leaf(NamedTuple):
     dtype: np.dtype
     is_matrix: bool
     is_image: bool
+    overflows: bool  # stored in a narrower dtype that does not hold all of its numbers
 
 
 class _Branch(NamedTuple):
@@ -226,10 +243,28 @@ def _describe_value(value: Any) -> str:
 
 
 def _describe_non_finite(leaves: Sequence[_Leaf], values: Sequence[Any]) -> str:
-    leaf, value = next(pair for pair in zip(leaves, values, strict=True) if not np.isfinite(pair[1]).all())
-    index = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
-    where = f" at index {index}" if index else ""
-    return (
-        f"`{leaf.name}` must be finite, got {value[index]}{where}. Look for a simulation or a policy that "
-        "has diverged."
+    for leaf, value in zip(leaves, values, strict=True):
+        if not np.isfinite(value).all():
+            found = _describe_first(value, ~np.isfinite(value))
+            return (
+                f"`{leaf.name}` must be finite, got {found}. Look for a simulation or a policy that has "
+                "diverged."
+            )
+    for leaf, value in zip(leaves, values, strict=True):
+        with np.errstate(over="ignore"):
+            is_wrong = ~np.isfinite(value.astype(np.float32)) if leaf.overflows else np.False_
+        if is_wrong.any():
+            found = _describe_first(value, is_wrong)
+            return (
+                f"`{leaf.name}` must be finite in float32, in which it is stored, got {found}. Scale it "
+                "down in a wrapper of the environment."
+            )
+    raise AssertionError(
+        "What is stored is not finite, though all of it is finite before and after the cast."
     )
+
+
+def _describe_first(value: Any, is_wrong: Any) -> str:
+    """The first element of an array, or the scalar, that is wrong, and where it stands."""
+    index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
+    return f"{value[index]} at index {index}" if index else str(value[()])

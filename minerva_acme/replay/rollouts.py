@@ -24,7 +24,8 @@ class RolloutLayout:
 
     Both observations are stored: where an episode ends the next row begins another one. `first` is 1
     where the step is the first of its episode; a row cannot know that it is the last, since `reset`
-    may end an episode later. A learner takes one item of each of E environments.
+    may end an episode later. A learner takes one item of each of E environments. Rewards and discounts are
+    stored as float32, whatever the environment's dtypes; all else keeps its own.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class RolloutLayout:
                 reward=environment_spec.rewards,
                 discount=environment_spec.discounts,
                 extras=extras_spec,
-            )
+            ),
+            single=("reward", "discount"),
         )
         # In the order in which `transition` puts its parts together.
         self._row = packing.RowPacker(
@@ -77,7 +79,8 @@ class RolloutLayout:
                 reward=environment_spec.rewards,
                 discount=environment_spec.discounts,
                 extras=extras_spec,
-            )
+            ),
+            single=("reward", "discount"),
         )
         columns = self._observation.columns
         self._images = [name for name, column in columns.items() if len(column.shape) > 1]
@@ -161,10 +164,7 @@ class RolloutLayout:
         return item
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Rollout:
-        """Returns E items [E, T, *row shape] as contiguous tensors [T, E, ...].
-
-        Rewards and discounts are float32; observations, actions and extras keep their dtypes.
-        """
+        """Returns E items [E, T, *row shape] as contiguous tensors [T, E, ...]."""
         views = self._row.unpack({name: rows.transpose(0, 1) for name, rows in fields.items()})
         row: _Row = tree.map_structure(torch.Tensor.contiguous, views)
         last = torch.ones_like(row.first)
@@ -172,8 +172,8 @@ class RolloutLayout:
         return types.Rollout(
             observation=row.observation,
             action=row.action,
-            reward=row.reward.float(),
-            discount=row.discount.float(),
+            reward=row.reward,
+            discount=row.discount,
             next_observation=row.next_observation,
             last=last,
             return_so_far=row.return_so_far,

@@ -1,5 +1,6 @@
 """These timesteps in, exactly these sequences out."""
 
+import dm_env
 import numpy as np
 import pytest
 import tree
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from minerva_acme import adders, types
 from minerva_acme.adders import SequenceAdder
+from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts
 
 # Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
@@ -325,6 +327,106 @@ def test_writing_short_needs_a_layout_of_variable_length(make_memory_store, scal
         "`variable_length=True`.*another `at_end`",
     ):
         make_adder(store, layout, dict(period=1, at_end=adders.write_short))
+
+
+def endless(episode):
+    while True:
+        yield 1
+
+
+WRONG_ENDS = {
+    "beyond the end": (lambda episode: [4], "4"),
+    "far beyond the end": (lambda episode: [2, 1000], "1000"),
+    "before the first step": (lambda episode: [-1], "-1"),
+    "out of reach": (lambda episode: [0], "0"),
+    "in descending order": (lambda episode: [3, 2], "2 after 3"),
+    "twice the same": (lambda episode: [2, 2], "2 after 2"),
+    "without end": (endless, "1 after 1"),
+    "no whole number": (lambda episode: [2.0], "2.0"),
+    "a truth value": (lambda episode: [True], "True"),
+    "nothing": (lambda episode: None, "None"),
+    "one number": (lambda episode: 3, "3"),
+}
+
+
+@pytest.mark.parametrize("end", ["last", "reset", "close"])
+@pytest.mark.parametrize("variable_length", [False, True], ids=["padded", "short"])
+@pytest.mark.parametrize(("at_end", "found"), WRONG_ENDS.values(), ids=WRONG_ENDS)
+def test_a_wrong_end_is_refused_once_and_the_rest_is_kept(
+    make_memory_store, scalar_spec, play, at_end, found, variable_length, end
+):
+    layout = layouts.TrajectoryLayout(scalar_spec, 3, variable_length=variable_length)
+    store = make_memory_store(layout.signature)
+    answers = [at_end, adders.pad_every_start]
+    adder = make_adder(store, layout, dict(period=1, at_end=lambda episode: answers.pop(0)(episode)))
+    with pytest.raises(ValueError) as raised:
+        play(adder, 0, [1, 2, 3, 4], [1, 1, 1, 0], end)
+        adder.close()
+    assert str(raised.value) == (
+        "`at_end` must return the steps at which sequences start, in ascending order and from 1 to 3 where "
+        f"an episode has 4 steps, got {found}. Correct the function; the steps that fill no sequence are "
+        "lost."
+    )
+    if end != "close":
+        adder.reset()
+        play(adder, 50, [5], [0])
+    adder.close()
+    adder.close()
+    expected = [
+        trajectory([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
+        trajectory([1, 2, 3, 4], [101, 102, 103], [2, 3, 4], [1, 1, 0], [1, 1, 1]),
+        trajectory([50, 51, 51, 51], [150, 0, 0], [5, 0, 0], [0, 0, 0], [1, 0, 0]),
+    ]
+    assert_same(store.items(layout), expected[: 2 if end == "close" else 3])
+
+
+def test_an_error_of_at_end_is_not_repeated(make_memory_store, scalar_spec, play):
+    def failing(episode):
+        raise KeyError("mine")
+
+    layout = layouts.TrajectoryLayout(scalar_spec, 3)
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store, layout, dict(period=1, at_end=failing))
+    with pytest.raises(KeyError, match="mine"):
+        play(adder, 0, [1, 2, 3, 4], [1, 1, 1, 0])
+    adder.reset()
+    with pytest.raises(KeyError, match="mine"):
+        play(adder, 50, [5], [0])
+    adder.close()
+    assert [item.observation[0, 0] for item in store.items(layout)] == [0, 1]
+
+
+def test_of_an_episode_without_steps_at_end_is_not_asked(make_memory_store, scalar_spec, play):
+    layout = layouts.TrajectoryLayout(scalar_spec, 3)
+    store = make_memory_store(layout.signature)
+    with make_adder(store, layout, dict(period=1, at_end=lambda episode: [0])) as adder:
+        play(adder, 0, [], [], "reset")
+        play(adder, 50, [5], [0])
+    assert [item.observation[0, 0] for item in store.items(layout)] == [50]
+
+
+def test_what_a_timeout_left_is_written_without_asking_at_end_again(make_memory_store, scalar_spec, play):
+    layout = layouts.TrajectoryLayout(scalar_spec, 3)
+    store = make_memory_store(layout.signature)
+    adder = make_adder(store, layout, dict(period=3, at_end=lambda episode: [1, 3]))
+    adder.add_first(dm_env.restart(np.float32([0])))
+    (writer,) = store.client.writers
+    create_item = writer.create_item
+
+    def create_item_late(*args):
+        create_item(*args)
+        if len(writer.items) == 2:
+            raise replay.ReplayTimeout("the table holds inserts back")
+
+    writer.create_item = create_item_late
+    steps = [dm_env.transition(np.float32(t), np.float32([t]), np.float32(1)) for t in (1, 2, 3, 4)]
+    steps[-1] = steps[-1]._replace(step_type=dm_env.StepType.LAST)
+    for step in steps[:-1]:
+        adder.add(np.float32([0]), step)
+    with pytest.raises(replay.ReplayTimeout):
+        adder.add(np.float32([0]), steps[-1])
+    adder.close()
+    assert [item.observation[0, 0] for item in store.items(layout)] == [0, 1, 3]
 
 
 @ENDS

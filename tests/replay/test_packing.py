@@ -172,6 +172,34 @@ def test_a_spec_that_cannot_be_stored_is_refused(spec, message):
         packing.RowPacker(spec, "observation")
 
 
+IMAGE = array((2, 2, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "first", "second", "column"),
+    [
+        (
+            "observation",
+            {"a": {"b": IMAGE}, "a/b": IMAGE},
+            "observation['a']['b']",
+            "observation['a/b']",
+            "observation/a/b",
+        ),
+        ("", {"x": [IMAGE], "x/0": IMAGE}, "x[0]", "x/0", "x/0"),
+        ("", {"float32": IMAGE, "x": array()}, "float32", "x", "float32"),
+        ("", {"a": array(), "float32": IMAGE}, "a", "float32", "float32"),
+    ],
+)
+def test_leaves_of_one_column_are_refused_by_the_names_of_both(name, spec, first, second, column):
+    message = (
+        f"`{first}` and `{second}` must not share a column of replay, got '{column}' for both. Rename one of "
+        "them in a wrapper of the environment."
+    )
+    with pytest.raises(ValueError) as raised:
+        packing.RowPacker(spec, name)
+    assert str(raised.value) == message
+
+
 def test_fields_are_named_as_one_would_write_them():
     packer = packing.RowPacker(Pair(array(), {"legs": (array(), Pair(array(), array()))}))
     good = np.float32(0)
