@@ -8,7 +8,7 @@ column "pixels"   [64, 64, 3]   the image as it is
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -148,6 +148,15 @@ class RowPacker:
             self._columns[column] = base.ColumnSpec((stop,), stored)
             place = slice(start, stop) if spec.shape else start
         return _Leaf(name, column, place, spec.shape, dtype, len(spec.shape) == 2, is_image, overflows)
+
+
+def join(parts: Sequence[Rows], columns: Iterable[str]) -> Rows:
+    """Joins the packed parts of a step: in each of the columns their rows, one behind the other."""
+    rows = {}
+    for name in columns:
+        found = [part[name] for part in parts if name in part]
+        rows[name] = found[0] if len(found) == 1 else np.concatenate(found)
+    return rows
 
 
 class _Leaf(NamedTuple):
