@@ -6,11 +6,12 @@ import dm_env
 
 from minerva_acme import types
 from minerva_acme.adders import base
+from minerva_acme.adders.sequence import SequenceAdder
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts, packing
+from minerva_acme.replay import layouts
 
 
-class EpisodeAdder(base.BaseAdder):
+class EpisodeAdder(SequenceAdder):
     """Writes each episode as one trajectory, padded to the T transitions that an episode may have.
 
     An episode of 3 steps, with T = 5. `s_t` is a row: the observation at t and the action, reward and
@@ -26,8 +27,8 @@ class EpisodeAdder(base.BaseAdder):
     variable length it is not stored: items end with s_3, and the layout's `unpack` pads them alike.
     Nothing is written of an episode that is reset before its first step.
 
-    A step beyond the T-th is refused before anything is done with it: the T steps before it are kept,
-    and `reset` or `close` writes them as an episode that was truncated there.
+    An item of T steps is written when the T-th arrives. A step beyond it is refused before anything is
+    done with it: the T steps before it stay, as an episode that was truncated there.
     """
 
     def __init__(
@@ -52,21 +53,8 @@ class EpisodeAdder(base.BaseAdder):
             ValueError: a priority is negative or not finite.
         """
         super().__init__(
-            client=client,
-            table=table,
-            priority=priority,
-            signature=layout.signature,
-            max_window=layout.sequence_length + 1,
+            client=client, table=table, layout=layout, period=layout.sequence_length, priority=priority
         )
-        self._layout = layout
-        self._rows: list[packing.Rows] = []  # written for this episode: its timesteps, then padding
-        self._num_steps = 0  # of this episode
-        self._is_written = False
-
-    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
-        rows = self._layout.first(timestep.observation)
-        self._rows, self._num_steps, self._is_written = [], 0, False
-        self._append(writer, rows)
 
     def _write_step(
         self,
@@ -75,26 +63,10 @@ class EpisodeAdder(base.BaseAdder):
         next_timestep: dm_env.TimeStep,
         extras: types.NestedArray,
     ) -> None:
-        max_steps = self._layout.sequence_length
-        if self._num_steps == max_steps:
+        if self._last_step == self._length:
             raise ValueError(
-                f"An episode must have at most {max_steps} steps, the layout's sequence length, got one "
-                "more. Lengthen the layout, or limit the steps in a wrapper of the environment; `reset` "
-                f"writes the {max_steps} steps so far, as if a time limit had ended the episode there."
+                f"An episode must have at most {self._length} steps, the layout's sequence length, got one "
+                "more. Lengthen the layout, or limit the steps in a wrapper of the environment; `reset` ends "
+                f"the episode after its {self._length} steps so far, as a time limit would."
             )
-        rows = self._layout.step(action, next_timestep, extras)
-        self._append(writer, rows)
-        self._num_steps += 1
-
-    def _write_end(self, writer: replay.Writer) -> None:
-        if self._num_steps and not self._is_written:
-            while len(self._rows) <= self._layout.sequence_length and not self._layout.variable_length:
-                self._append(writer, self._layout.padding(self._rows[-1]))
-            priorities = self._evaluate(lambda: self._layout.item(self._rows))
-            self._is_written = True
-            self._create_items(writer, self._layout.fields(0, len(self._rows)), priorities)
-        writer.end_episode()
-
-    def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
-        writer.append(rows)
-        self._rows.append(rows)
+        super()._write_step(writer, action, next_timestep, extras)
