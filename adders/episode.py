@@ -27,8 +27,8 @@ class EpisodeAdder(SequenceAdder):
     variable length it is not stored: items end with s_3, and the layout's `unpack` pads them alike.
     Nothing is written of an episode that is reset before its first step.
 
-    An item of T steps is written when the T-th arrives. A step beyond it is refused before anything is
-    done with it: the T steps before it stay, as an episode that was truncated there.
+    A step beyond the T-th is refused before anything is done with it: the T steps before it are kept,
+    and `reset` or `close` writes them as an episode that was truncated there.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class EpisodeAdder(SequenceAdder):
         if self._last_step == self._length:
             raise ValueError(
                 f"An episode must have at most {self._length} steps, the layout's sequence length, got one "
-                "more. Lengthen the layout, or limit the steps in a wrapper of the environment; `reset` ends "
-                f"the episode after its {self._length} steps so far, as a time limit would."
+                "more. Lengthen the layout, or limit the steps in a wrapper of the environment; `reset` "
+                f"writes the {self._length} steps so far, as if a time limit had ended the episode there."
             )
-        super()._write_step(writer, action, next_timestep, extras)
+        rows = self._layout.step(action, next_timestep, extras)
+        self._last_step = self._num_rows
+        self._append(writer, rows)

@@ -147,7 +147,7 @@ def test_a_step_too_many_is_refused_and_what_came_before_is_kept(make_store, sca
         play(adder, 0, [1, 2], [1, 1], end="not yet")
         for _ in range(2):
             with pytest.raises(
-                ValueError, match="An episode must have at most 2 steps, .* `reset` ends the episode after its 2 steps so far"
+                ValueError, match="An episode must have at most 2 steps, .* `reset` writes the 2 steps so far"
             ):
                 adder.add(np.float32([102]), dm_env.TimeStep(step_type, one, one, np.float32([3])))
         assert adder.num_inserted == 0
