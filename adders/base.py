@@ -29,7 +29,8 @@ class BaseAdder(core.Adder):
         _write_rest         the adder closes; only where something outlives an episode
 
     Each appends steps with `writer.append` and calls `_create_items` for each item that is complete, with
-    the priorities that `_evaluate` returns.
+    the priorities that `_evaluate` returns. The layout's `first` and `step` check what `core.Adder`
+    promises, so they come before anything is written or kept.
     """
 
     def __init__(

@@ -32,8 +32,9 @@ def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
         agent,
         "observations",
         spec.observations,
-        "Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest; images "
-        "need networks of your own (override the builder's `check_spec` and `make_networks`).",
+        "Wrap the environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts, "
+        "ConcatObservationWrapper joins a nest; images need networks of your own (override the builder's "
+        "`check_spec` and `make_networks`).",
     )
 
 
@@ -64,7 +65,8 @@ def check_scalar_signals(agent: str, spec: specs.EnvironmentSpec) -> None:
         if not isinstance(signal, specs.Array) or signal.dtype != np.float32 or signal.shape != ():
             raise ValueError(
                 f"{agent} needs {name} that are one float32 number, got {describe(signal)}. Wrap the "
-                "environment: SinglePrecisionWrapper casts; several rewards must be summed into one."
+                "environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts; "
+                "several rewards must be summed into one."
             )
 
 

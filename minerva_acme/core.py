@@ -75,6 +75,12 @@ class Adder(abc.ABC):
     """Turns a stream of timesteps into replay items. A context manager that closes itself.
 
     Calls come as `add_first (add)*` for each episode; the `add` whose timestep is LAST ends it.
+
+    What does not match its spec is refused by name, before anything of it is written: structure, dtype and
+    shape, floats that are not finite as they are stored, and discounts outside the bounds of their spec,
+    for one above 1 makes values grow without end and nothing else would tell. The bounds of observations,
+    actions and rewards are not looked at: that would cost time at every step, and environments in the wild
+    break theirs. `specs.check_conforms` and `wrappers.SpecCheckWrapper` check them all.
     """
 
     @abc.abstractmethod
@@ -101,8 +107,8 @@ class Adder(abc.ABC):
             extras: what the policy recorded when it chose the action, conforming to the extras spec.
 
         Raises:
-            ValueError: no episode is open, or a field does not match its spec. Nothing is written
-                then and the adder stays usable.
+            ValueError: no episode is open, or a field does not match its spec, as the class says. Nothing
+                is written then and the adder stays usable.
         """
 
     @property

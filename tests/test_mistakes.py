@@ -21,6 +21,7 @@ from minerva_acme import (
     environments,
     experiments,
     learners,
+    observers,
     replay,
     specs,
     testing,
@@ -271,8 +272,9 @@ def actions_of_two_parts_with_vmpo(s):
 @mistake(
     ValueError,
     "PPO needs observations that are one float32 vector, got BoundedArray(64, 64, 3) uint8 in [0, "
-    "255]. Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest;"
-    " images need networks of your own (override the builder's `check_spec` and `make_networks`).",
+    "255]. Wrap the environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts,"
+    " ConcatObservationWrapper joins a nest; images need networks of your own (override the builder's "
+    "`check_spec` and `make_networks`).",
 )
 def images_with_an_agent_for_vectors(s):
     image = specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, name="pixels")
@@ -283,7 +285,8 @@ def images_with_an_agent_for_vectors(s):
     ValueError,
     "MPO needs observations that are one float32 vector, got a nest, {'position': Array(shape=(2,), "
     "dtype=dtype('float32'), name='position'), 'velocity': Array(shape=(2,), dtype=dtype('float32'), "
-    "name='velocity')}. Wrap the environment: SinglePrecisionWrapper casts, ConcatObservationWrapper "
+    "name='velocity')}. Wrap the environment, or each one before `make_vector` joins them: "
+    "SinglePrecisionWrapper casts, ConcatObservationWrapper "
     "joins a nest; images need networks of your own (override the builder's `check_spec` and "
     "`make_networks`).",
 )
@@ -294,8 +297,9 @@ def a_dict_of_observations_not_wrapped(s):
 
 @mistake(
     ValueError,
-    "MPO needs observations that are one float32 vector, got Array(3,) float64. Wrap the environment:"
-    " SinglePrecisionWrapper casts, ConcatObservationWrapper joins a nest; images need networks of "
+    "MPO needs observations that are one float32 vector, got Array(3,) float64. Wrap the environment, or"
+    " each one before `make_vector` joins them: SinglePrecisionWrapper casts, ConcatObservationWrapper joins "
+    "a nest; images need networks of "
     "your own (override the builder's `check_spec` and `make_networks`).",
 )
 def observations_in_double_precision(s):
@@ -304,14 +308,26 @@ def observations_in_double_precision(s):
 
 @mistake(
     ValueError,
-    "PPO needs rewards that are one float32 number, got Array() float64. Wrap the environment: "
-    "SinglePrecisionWrapper casts; several rewards must be summed into one.",
+    "PPO needs rewards that are one float32 number, got Array() float64. Wrap the environment, or "
+    "each one before `make_vector` joins them: SinglePrecisionWrapper casts; several rewards "
+    "must be summed into one.",
 )
 def rewards_in_double_precision(s):
     check(
         ppo.PPOBuilder(TINY_PPO),
         testing.FakeEnvironment(reward_spec=specs.Array((), np.float64, name="reward")),
     )
+
+
+@mistake(
+    ValueError,
+    "`action_norm/legs/0` must be the name of one number, got it of several in a nest. Rename one of them "
+    "in a wrapper of the environment.",
+)
+def leaves_that_an_observer_would_call_alike(s):
+    observer = observers.ActionNorm()
+    observer.observe_first(FLAT, FIRST)
+    observer.observe(FLAT, step(), {"legs": [ACTION], "legs/0": ACTION})
 
 
 # Hyperparameters.
@@ -653,6 +669,26 @@ def a_reward_that_is_not_a_number(s):
 
 @mistake(
     ValueError,
+    "`reward` must be finite in float32, in which it is stored, got 1e+39. Scale it down in a wrapper of the "
+    "environment.",
+)
+def a_reward_in_double_precision_that_single_cannot_hold(s):
+    layout = layouts.TrajectoryLayout(SPEC._replace(rewards=specs.Array((), np.float64)), 2)
+    adder = adders.SequenceAdder(client=make_store(layout).client(), table="table", layout=layout, period=1)
+    play(adder, (ACTION, step()._replace(reward=np.float64(1e39))))
+
+
+@mistake(
+    ValueError,
+    "`discount` must be in [0, 1], the bounds of its spec, got 1.5. Correct the environment, or its "
+    "`discount_spec`.",
+)
+def a_discount_of_the_environment_above_one(s):
+    play(make_adder(), (ACTION, step()._replace(discount=np.float32(1.5))))
+
+
+@mistake(
+    ValueError,
     "The adder is closed. Make a new one.",
 )
 def a_closed_adder(s):
@@ -677,7 +713,29 @@ def a_function_that_returns_no_priority(s):
     play(make_adder(priority=lambda item: float("nan")), (ACTION, step()))
 
 
+@mistake(
+    ValueError,
+    "`at_end` must return the steps at which sequences start, in ascending order and from 0 to 1 where an "
+    "episode has 2 steps, got 2. Correct the function; the steps that fill no sequence are lost.",
+)
+def a_sequence_that_starts_where_the_episode_has_ended(s):
+    layout = layouts.TrajectoryLayout(SPEC, 3)
+    settings = dict(client=make_store(layout).client(), table="table", layout=layout, period=1)
+    adder = adders.SequenceAdder(**settings, at_end=lambda episode: [episode.num_steps])
+    play(adder, (ACTION, step()), (ACTION, step(last=True)))
+
+
 # Replay.
+
+
+@mistake(
+    ValueError,
+    "`observation['eye']['left']` and `observation['eye/left']` must not share a column of replay, got "
+    "'observation/eye/left' for both. Rename one of them in a wrapper of the environment.",
+)
+def images_whose_names_read_alike(s):
+    image = specs.Array((8, 8, 3), np.uint8)
+    layouts.TransitionLayout(SPEC._replace(observations={"eye": {"left": image}, "eye/left": image}))
 
 
 @mistake(

@@ -22,7 +22,7 @@ from minerva_acme import wrappers
 from minerva_acme.environments import gymnasium_adapter, vector
 
 if TYPE_CHECKING:
-    from minerva_acme.environments.factories import gymnasium_vector
+    from minerva_acme.environments import gymnasium_vector
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
@@ -111,7 +111,7 @@ def make_vector(
     if not processes:
         return vector.InProcessVectorEnvironment([make() for make in environment_factories])
     # Importing gymnasium is left to those who use it.
-    from minerva_acme.environments.factories import gymnasium_vector
+    from minerva_acme.environments import gymnasium_vector
 
     return gymnasium_vector.ProcessVectorEnvironment(environment_factories)
 

@@ -19,6 +19,7 @@ from gymnasium import vector as gymnasium_vector
 
 from minerva_acme import core, specs, types
 from minerva_acme.environments import gymnasium_from_dm_env, gymnasium_spaces, vector
+from minerva_acme.wrappers import single_precision
 
 _NEXT_STEP = gymnasium_vector.AutoresetMode.NEXT_STEP
 _SAME_STEP = gymnasium_vector.AutoresetMode.SAME_STEP
@@ -41,8 +42,10 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         SAME_STEP        (LAST, FIRST); the observation of LAST is Gymnasium's `final_obs`
         DISABLED         (LAST, FIRST); it is reset here, by `reset_mask`
 
-    Termination, truncation and spaces become what `GymnasiumEnvironment` says. Observations are rows of
-    the batch, without copies, wherever Gymnasium makes a new batch for every call.
+    Termination, truncation and spaces become what `GymnasiumEnvironment` says, in 32 bits where that has
+    64: a wrapper of one environment, as `SinglePrecisionWrapper`, cannot be put around a vector.
+    (`environments.make_vector` makes a vector of wrapped environments.) Observations are rows of the
+    batch, without copies, wherever Gymnasium makes a new batch for every call and no dtype is changed.
 
     After an exception of a `SyncVectorEnv` the next step begins new episodes. Of an `AsyncVectorEnv` all
     workers are ended then, and the next step says that it is closed.
@@ -62,7 +65,9 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             seed: the first reset seeds environment i with `seed + i`; the resets after it go on from
                 there. None: new seeds.
             environment_spec: for `GymnasiumFromDmEnv`s inside: the specs of their dm_env environments,
-                whose structures, dtypes and discounts are given back. None: as the spaces say.
+                whose structures, dtypes and discounts (`info["discount"]`) are given back. Where an info
+                holds no discount it is 0 for `terminated`, else 1. None: as the spaces say, in single
+                precision.
 
         Raises:
             ValueError: a space has no dm_env spec, the autoreset mode is not said, or Gymnasium would
@@ -86,13 +91,8 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         if self._workers:
             _never_wait_for_a_lost_report(self._workers)
         self._vector = vector_environment
-        self._spec = environment_spec or specs.EnvironmentSpec(
-            observations=gymnasium_spaces.to_spec(vector_environment.single_observation_space, "observation"),
-            actions=gymnasium_spaces.to_spec(vector_environment.single_action_space, "action"),
-            rewards=specs.Array(shape=(), dtype=np.float64, name="reward"),
-            discounts=specs.BoundedArray((), np.float64, 0.0, 1.0, name="discount"),
-        )
-        self._has_discounts = environment_spec is not None
+        self._spec = environment_spec or _spec_of_spaces(vector_environment)
+        self._has_discounts = environment_spec is not None  # else an info's has a meaning of its own
         self._starts = [
             part.start if isinstance(part, spaces.Discrete) else 0
             for part in _leaves(vector_environment.single_observation_space)
@@ -207,7 +207,9 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         leaves = [batch] if self._is_flat else tree.flatten(batch)
         arrays = []
         for leaf, start, dtype in zip(leaves, self._starts, self._dtypes, strict=True):
-            array = np.asarray(leaf if start == 0 else leaf - start, dtype)
+            array = np.asarray(leaf if start == 0 else leaf - start)
+            if array.dtype != dtype:
+                array = single_precision.cast(array, dtype)
             arrays.append(array if self._is_fresh or array is not leaf else array.copy())
         # With the ellipsis a row of a vector is an array too.
         indices = range(self.num_environments)
@@ -223,19 +225,20 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         for index in np.flatnonzero(self._ended):
             nest = gymnasium_spaces.from_gymnasium(space, observations[index])
             leaves = [
-                np.asarray(leaf, dtype) for leaf, dtype in zip(tree.flatten(nest), self._dtypes, strict=True)
+                single_precision.cast(leaf, dtype)
+                for leaf, dtype in zip(tree.flatten(nest), self._dtypes, strict=True)
             ]
             lasts[index] = tree.unflatten_as(self._spec.observations, leaves)
         return lasts
 
     def _discounts(self, terminated: np.ndarray) -> list[Any]:
-        if not self._has_discounts:
-            return [0.0 if is_terminal else 1.0 for is_terminal in terminated.tolist()]
-        discounts = np.ones(self.num_environments, self._spec.discounts.dtype)
-        for infos in (self._infos.only, self._infos.last):
-            if "discount" in infos:
-                mask = infos["_discount"]
-                discounts[mask] = infos["discount"][mask]
+        discounts = np.where(terminated, 0.0, 1.0).astype(self._spec.discounts.dtype)
+        if self._has_discounts:
+            # Of an episode that ended: in `only` may stand what the reset after it said.
+            for infos, is_meant in ((self._infos.only, ~self._ended), (self._infos.last, self._ended)):
+                if "discount" in infos:
+                    mask = infos["_discount"] & is_meant
+                    discounts[mask] = infos["discount"][mask]
         return list(discounts)
 
 
@@ -295,6 +298,18 @@ class ProcessVectorEnvironment(GymnasiumVectorEnvironment, core.Saveable):
         vector.check_states(state, self.num_environments)
         self._call(self._async.set_attr, "random_state", list(state))
         self._reset_next_step = True
+
+
+def _spec_of_spaces(environment: gymnasium_vector.VectorEnv[Any, Any, Any]) -> specs.EnvironmentSpec:
+    """What the spaces of one environment say, in single precision."""
+    observations = gymnasium_spaces.to_spec(environment.single_observation_space, "observation")
+    actions = gymnasium_spaces.to_spec(environment.single_action_space, "action")
+    return specs.EnvironmentSpec(
+        observations=tree.map_structure(single_precision.narrow_spec, observations),
+        actions=tree.map_structure(single_precision.narrow_spec, actions),
+        rewards=specs.Array(shape=(), dtype=np.float32, name="reward"),
+        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+    )
 
 
 class _Infos(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 import tree
 
 from minerva_acme import core, counting, loggers, types
+from minerva_acme.observers.base import by_path
 
 EpisodeResult: TypeAlias = dict[str, Any]
 """What became of an episode, as a row for a logger; `EnvironmentLoop` says what it holds."""
@@ -225,8 +226,9 @@ class Episode:
     def result(self) -> EpisodeResult:
         """Returns what became of the episode, as `EnvironmentLoop` says, without counts and metrics."""
         seconds = time.perf_counter() - self._started_at
+        numbers = tree.map_structure(lambda leaf: leaf.tolist(), self._return)  # each element a leaf
         return {
-            **_by_path("episode_return", self._return),
+            **by_path("episode_return", numbers, float),
             "episode_length": self._length,
             "steps_per_second": self._length / seconds,
             **{
@@ -250,8 +252,3 @@ def check_budget(num_episodes: int | None, num_steps: int | None) -> None:
     for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps)):
         if number is not None and number < 0:
             raise ValueError(f"`{name}` must be >= 0, got {number}.")
-
-
-def _by_path(name: str, nest: types.NestedArray) -> dict[str, float]:
-    lists = tree.map_structure(lambda leaf: leaf.tolist(), nest)
-    return {"/".join(map(str, (name, *path))): value for path, value in tree.flatten_with_path(lists)}

@@ -1,7 +1,7 @@
 """What observers share: a row of numbers at every step, summarised at the end of the episode."""
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -13,7 +13,7 @@ from minerva_acme import loggers, types
 class SummarisingObserver(abc.ABC):
     """Adds to an episode what the numbers of its steps come to, as `<name>/<statistic>`.
 
-    An `environment_loop.Observer`. A subclass says in `measure` which numbers there are, and in
+    An `environments.Observer`. A subclass says in `measure` which numbers there are, and in
     `statistics` which fields of `loggers.SeriesSummary` are reported.
     """
 
@@ -49,5 +49,27 @@ class SummarisingObserver(abc.ABC):
 
 
 def by_path(name: str, nest: types.NestedArray, function: Callable[[Any], Any]) -> dict[str, Any]:
-    """Applies a function to the leaves: `<name>` of a single array, `<name>/<path>` of each in a nest."""
-    return {"/".join(map(str, (name, *path))): function(leaf) for path, leaf in tree.flatten_with_path(nest)}
+    """Applies a function to the leaves: `<name>` of a single array, `<name>/<path>` of each in a nest.
+
+    Raises:
+        ValueError: two leaves would have one name.
+    """
+    leaves = tree.flatten_with_path(nest)
+    return each_once([("/".join(map(str, (name, *path))), function(leaf)) for path, leaf in leaves])
+
+
+def each_once(named: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a row of the named values.
+
+    Raises:
+        ValueError: a name is there twice, as those of the nest `{"a": {"b": x}, "a/b": y}` would be.
+    """
+    row = dict(named)
+    if len(row) < len(named):
+        names = [name for name, _ in named]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"`{twice}` must be the name of one number, got it of several in a nest. Rename one of them in a "
+            "wrapper of the environment."
+        )
+    return row

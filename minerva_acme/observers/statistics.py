@@ -21,8 +21,10 @@ class ActionStatistics(base.SummarisingObserver):
     def measure(
         self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
     ) -> dict[str, float]:
-        return {
-            f"{name}/{index}" if values.ndim else name: value
-            for name, values in base.by_path("action", action, np.asarray).items()
-            for index, value in enumerate(values.ravel().tolist())
-        }
+        return base.each_once(
+            [
+                (f"{name}/{index}" if values.ndim else name, value)
+                for name, values in base.by_path("action", action, np.asarray).items()
+                for index, value in enumerate(values.ravel().tolist())
+            ]
+        )

@@ -110,11 +110,10 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             mask=_FLOAT,
             extras=extras_spec,
         )
-        packer = packing.RowPacker(step_spec, single=("reward", "discount"))
+        packer = packing.RowPacker(step_spec, single=("reward", "discount"), bounded=("discount",))
         super().__init__(packer, sequence_length + 1, variable_length)
-        self._nothing = tree.map_structure(lambda spec: np.zeros(spec.shape, spec.dtype), step_spec)
         # A row begins with its observation, the first field.
-        self._observation_columns = packing.RowPacker(environment_spec.observations, "observation").columns
+        self._observation = packing.RowPacker(environment_spec.observations, "observation")
 
     @property
     def sequence_length(self) -> int:
@@ -128,12 +127,16 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
         """Returns the rows of an episode's first timestep."""
-        return self._packer.pack(self._nothing._replace(observation=observation))
+        return self.padding(self._observation.pack(observation))
 
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> packing.Rows:
-        """Returns the rows of a later timestep."""
+        """Returns the rows of a later timestep.
+
+        Raises:
+            ValueError: a field does not match its spec, or a discount is out of its bounds.
+        """
         return self._packer.pack(
             _Step(
                 observation=next_timestep.observation,
@@ -147,8 +150,8 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
 
     def padding(self, rows: packing.Rows) -> packing.Rows:
         """Returns the rows that follow an episode's last ones: their observation again, else 0."""
-        padding = {name: np.zeros_like(row) for name, row in rows.items()}
-        for name, column in self._observation_columns.items():
+        padding = {name: np.zeros(*column) for name, column in self._packer.columns.items()}
+        for name, column in self._observation.columns.items():
             size = column.shape[0]
             padding[name][:size] = rows[name][:size]
         return padding
@@ -194,7 +197,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         for name, rows in fields.items():
             padded[name] = rows.new_zeros((batch_size, len(times), *rows.shape[2:]))
             padded[name][:, :longest] = rows
-        for name, column in self._observation_columns.items():
+        for name, column in self._observation.columns.items():
             size = column.shape[0]
             padded[name][:, :, :size] = fields[name][items, nearest, :size]
         return padded
@@ -227,7 +230,7 @@ class TransitionLayout:
         self._action = packing.RowPacker(environment_spec.actions, "action")
         self._extras = packing.RowPacker(extras_spec, "extras")
         signal = _Signal(environment_spec.rewards, environment_spec.discounts)
-        self._signal = packing.RowPacker(signal, single=("reward", "discount"))
+        self._signal = packing.RowPacker(signal, single=("reward", "discount"), bounded=("discount",))
         self._transition = packing.RowPacker(
             types.Transition(
                 observation=environment_spec.observations,
@@ -264,7 +267,11 @@ class TransitionLayout:
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> "PackedStep":
-        """Returns what an action led to, packed."""
+        """Returns what an action led to, packed.
+
+        Raises:
+            ValueError: a field does not match its spec, or a discount is out of its bounds.
+        """
         signal = self._signal.pack(_Signal(next_timestep.reward, next_timestep.discount))["float32"]
         signal = signal.astype(np.float64)  # to be summed
         return PackedStep(

@@ -29,10 +29,17 @@ class RowPacker:
 
     Leaves with three axes or more, images, get a column of their own, named by their path. Every
     leaf keeps its dtype, but those that are to be stored in single precision. What does not conform is
-    refused, so that what is stored can be trusted; bounds are not looked at: see `BoundsCheck`.
+    refused, so that what is stored can be trusted; bounds are checked only where that is asked for.
     """
 
-    def __init__(self, spec: types.NestedSpec, name: str = "", *, single: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: types.NestedSpec,
+        name: str = "",
+        *,
+        single: Collection[str] = (),
+        bounded: Collection[str] = (),
+    ) -> None:
         """Plans the columns.
 
         Args:
@@ -40,6 +47,7 @@ class RowPacker:
             name: what the nest is called, in errors and in the names of columns; may be left out
                 where the nest names its fields itself.
             single: outermost fields that are stored as float32, whatever their dtype.
+            bounded: outermost fields that must be within the bounds of their specs, if these have any.
 
         Raises:
             ValueError: a leaf is not a spec, of a dtype that cannot be stored, or of a name that gives it
@@ -47,6 +55,7 @@ class RowPacker:
         """
         self._spec = spec
         self._single = frozenset(single)
+        self._bounded = frozenset(bounded)
         self._columns: dict[str, base.ColumnSpec] = {}
         self._leaves: list[_Leaf] = []
         self._plan = self._make_plan(spec, name, (name,) if name else ())
@@ -61,14 +70,14 @@ class RowPacker:
         """Packs one step into fresh arrays, one row for each column.
 
         Raises:
-            ValueError: a field is missing, extra, not an array, of another dtype or shape, or not
-                finite as it is stored; the message names it and says what was expected.
+            ValueError: a field is missing, extra, not an array, of another dtype or shape, out of bounds
+                or not finite as it is stored; the message names it and says what was expected.
         """
         leaves: list[Any] = []
         _collect(self._plan, nest, leaves)
         rows = {key: np.empty(column.shape, column.dtype) for key, column in self._columns.items()}
         for leaf, value in zip(self._leaves, leaves, strict=True):
-            _, column, place, shape, dtype, is_matrix, _, overflows = leaf
+            _, column, place, shape, dtype, is_matrix, _, overflows, bounds = leaf
             if (
                 not isinstance(value, _ARRAYS)
                 # A native dtype of numpy's is one object; unequal where the byte order differs.
@@ -76,6 +85,13 @@ class RowPacker:
                 or value.shape != shape
             ):
                 raise ValueError(_describe_mismatch(leaf, value))
+            if bounds is not None:
+                low, high = bounds
+                # As Python's number: numpy takes ten times as long to compare one of its own.
+                number = value if shape else float(value)
+                is_outside = (number < low) | (number > high)
+                if is_outside.any() if shape else is_outside:
+                    raise ValueError(_describe_out_of_bounds(leaf, value))
             if overflows:
                 with np.errstate(over="ignore"):  # to infinity, which is refused below
                     value = value.astype(np.float32)
@@ -147,7 +163,11 @@ class RowPacker:
             stop = start + int(np.prod(spec.shape))
             self._columns[column] = base.ColumnSpec((stop,), stored)
             place = slice(start, stop) if spec.shape else start
-        return _Leaf(name, column, place, spec.shape, dtype, len(spec.shape) == 2, is_image, overflows)
+        bounds = None
+        if path and path[0] in self._bounded and isinstance(spec, specs.BoundedArray):
+            bounds = specs.bounds(spec) if spec.shape else (float(spec.minimum), float(spec.maximum))
+        is_matrix = len(spec.shape) == 2
+        return _Leaf(name, column, place, spec.shape, dtype, is_matrix, is_image, overflows, bounds)
 
 
 def join(parts: Sequence[Rows], columns: Iterable[str]) -> Rows:
@@ -170,6 +190,7 @@ class _Leaf(NamedTuple):
     is_matrix: bool
     is_image: bool
     overflows: bool  # stored in a narrower dtype that does not hold all of its numbers
+    bounds: tuple[Any, Any] | None  # to be checked
 
 
 class _Branch(NamedTuple):
@@ -270,6 +291,18 @@ def _describe_non_finite(leaves: Sequence[_Leaf], values: Sequence[Any]) -> str:
             )
     raise AssertionError(
         "What is stored is not finite, though all of it is finite before and after the cast."
+    )
+
+
+def _describe_out_of_bounds(leaf: _Leaf, value: Any) -> str:
+    assert leaf.bounds is not None
+    low, high = (np.broadcast_to(bound, leaf.shape) for bound in leaf.bounds)
+    is_wrong = (value < low) | (value > high)
+    place = tuple(np.argwhere(is_wrong)[0])
+    return (
+        f"`{leaf.name}` must be in [{low[place]:g}, {high[place]:g}], the bounds of its spec, got "
+        f"{_describe_first(value, is_wrong)}. Correct the environment, or its "
+        f"`{leaf.name.partition('[')[0]}_spec`."
     )
 
 

@@ -68,6 +68,7 @@ class RolloutLayout(layouts.WindowLayout[types.Rollout]):
                 extras=extras_spec,
             ),
             single=("reward", "discount"),
+            bounded=("discount",),
         )
         # In the order in which `transition` puts its parts together.
         row = packing.RowPacker(
@@ -99,7 +100,11 @@ class RolloutLayout(layouts.WindowLayout[types.Rollout]):
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> packing.Rows:
-        """Returns what an action led to, packed, to be handed to `transition`."""
+        """Returns what an action led to, packed, to be handed to `transition`.
+
+        Raises:
+            ValueError: a field does not match its spec, or the discount is out of its bounds.
+        """
         return self._step.pack(
             _Step(next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras)
         )

@@ -151,6 +151,11 @@ class AdderConformance(abc.ABC):
             action, broken_second = self.make_action(), second._replace(observation=broken.observation)
             assert_refused(f"with an action {wrong}", adder.add, _break(action), second, extras)
             assert_refused(f"with an observation {wrong}", adder.add, action, broken_second, extras)
+            bounds = environment.discount_spec()
+            if isinstance(bounds, specs.BoundedArray):
+                too_large = np.asarray(specs.bounds(bounds)[1] + 1, bounds.dtype)[()]
+                beyond = second._replace(discount=too_large)
+                assert_refused("with a discount above its bound", adder.add, action, beyond, extras)
             found = adder.num_inserted
             assert found == before, f"`add` must write nothing when it refuses, got {found - before} items."
             try:

@@ -29,10 +29,10 @@ class SinglePrecisionWrapper(base.EnvironmentWrapper):
         super().__init__(environment)
         wide_action_spec = environment.action_spec()
         self._widen_action = _each_as_spec(wide_action_spec)
-        self._observation_spec = tree.map_structure(_narrow_spec, environment.observation_spec())
-        self._action_spec = tree.map_structure(_narrow_spec, wide_action_spec)
-        self._reward_spec = tree.map_structure(_narrow_spec, environment.reward_spec())
-        self._discount_spec = tree.map_structure(_narrow_spec, environment.discount_spec())
+        self._observation_spec = tree.map_structure(narrow_spec, environment.observation_spec())
+        self._action_spec = tree.map_structure(narrow_spec, wide_action_spec)
+        self._reward_spec = tree.map_structure(narrow_spec, environment.reward_spec())
+        self._discount_spec = tree.map_structure(narrow_spec, environment.discount_spec())
         # By spec, because environments return plain numbers here, integers among them.
         self._narrow_reward = _each_as_spec(self._reward_spec, scalars=True)
         self._narrow_discount = _each_as_spec(self._discount_spec, scalars=True)
@@ -88,21 +88,30 @@ def _call(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def _narrow(value: Any) -> Any:
-    wide = np.asarray(value)
-    dtype = _NARROWER.get(wide.dtype)
-    if dtype is None:
-        return value
+def cast(wide: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Returns an array in another dtype.
+
+    Raises:
+        ValueError: an integer does not fit.
+    """
     narrow = wide.astype(dtype)
-    if dtype == np.int32 and not np.array_equal(narrow, wide):
+    if wide.dtype == np.int64 and dtype == np.int32 and not np.array_equal(narrow, wide):
         raise ValueError(
             f"An int64 value of the environment does not fit int32: {wide}. Leave out "
-            "SinglePrecisionWrapper, or rescale the value in a wrapper inside it."
+            "SinglePrecisionWrapper, or rescale the value in a wrapper inside it; of a vector, in each "
+            "environment."
         )
     return narrow
 
 
-def _narrow_spec(spec: specs.Array) -> specs.Array:
+def _narrow(value: Any) -> Any:
+    wide = np.asarray(value)
+    dtype = _NARROWER.get(wide.dtype)
+    return value if dtype is None else cast(wide, dtype)
+
+
+def narrow_spec(spec: specs.Array) -> specs.Array:
+    """Returns a spec in 32 bits where it has 64; bounds out of reach become the furthest there are."""
     dtype = _NARROWER.get(spec.dtype)
     if dtype is None:
         return spec

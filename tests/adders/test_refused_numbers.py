@@ -140,6 +140,86 @@ def test_wide_signals_are_stored_in_single_precision_and_wide_observations_as_th
     assert layout.signature.columns["float64"].shape == (num_observations,)
 
 
+BOUNDED_SPEC = WIDE_SPEC._replace(discounts=specs.BoundedArray((), np.float64, 0, 1))
+
+
+@EVERY_ADDER
+@pytest.mark.parametrize("discount", [1.5, np.nextafter(1.0, 2.0), -0.25])
+def test_a_discount_outside_its_bounds_is_refused_by_every_adder_and_changes_nothing(
+    make_memory_store, make_adder, discount
+):
+    timesteps = [step(discount=np.float64(d), last=d == 0) for d in (1, 0.5, 0)]
+    untouched, _, expected = make_adder(make_memory_store, BOUNDED_SPEC)
+    play(expected, *timesteps)
+    store, layout, adder = make_adder(make_memory_store, BOUNDED_SPEC)
+    message = (
+        f"`discount` must be in [0, 1], the bounds of its spec, got {np.float64(discount)}. Correct the "
+        "environment, or its `discount_spec`."
+    )
+    play(adder, *timesteps, refused=step(discount=np.float64(discount)), message=message)
+    found, wanted = store.items(layout), untouched.items(layout)
+    assert found
+    tree.map_structure(np.testing.assert_array_equal, found, wanted)
+
+
+@EVERY_ADDER
+def test_a_discount_without_bounds_may_be_any_number(make_memory_store, make_adder):
+    store, layout, adder = make_adder(make_memory_store, WIDE_SPEC)
+    play(adder, *(step(discount=np.float64(1.5), last=t == 2) for t in range(3)))
+    discounts = np.concatenate([np.ravel(item.discount) for item in store.items(layout)])
+    assert discounts.max() == (1.5**3 if isinstance(layout, layouts.TransitionLayout) else 1.5)
+
+
+@EVERY_ADDER
+def test_bounds_that_leave_out_0_are_those_of_steps_alone(make_memory_store, make_adder):
+    # The row of FIRST, padding and the boundary of episodes hold discount 0, with which nothing came.
+    spec = WIDE_SPEC._replace(discounts=specs.BoundedArray((), np.float64, 0.5, 1))
+    store, layout, adder = make_adder(make_memory_store, spec)
+    play(adder, *(step(last=t == 2) for t in range(3)))
+    assert store.items(layout)
+
+
+def test_discounts_in_a_nest_are_refused_by_the_name_of_the_leaf_and_the_element(make_memory_store):
+    bounded = specs.BoundedArray((2,), np.float32, [0, 0], [1, 0.5])
+    spec = WIDE_SPEC._replace(discounts={"slow": specs.Array((), np.float32), "fast": bounded})
+    _, _, adder = sequences(adders.SequenceAdder)(make_memory_store, spec)
+    adder.add_first(dm_env.restart(np.zeros(1)))
+    good = {"slow": np.float32(7), "fast": np.float32([1, 0.5])}
+    adder.add(np.zeros(1, np.float32), step(discount=good))
+    with pytest.raises(ValueError) as raised:
+        adder.add(np.zeros(1, np.float32), step(discount={**good, "fast": np.float32([1, 0.75])}))
+    assert str(raised.value) == (
+        "`discount['fast']` must be in [0, 0.5], the bounds of its spec, got 0.75 at index (1,). Correct the "
+        "environment, or its `discount_spec`."
+    )
+
+
+@EVERY_ADDER
+def test_the_bounds_of_observations_rewards_and_actions_are_left_to_the_spec_check(
+    make_memory_store, make_adder
+):
+    spec = specs.EnvironmentSpec(
+        observations=specs.BoundedArray((1,), np.float64, -1, 1),
+        actions=specs.BoundedArray((1,), np.float32, -1, 1),
+        rewards=specs.BoundedArray((), np.float64, 0, 1),
+        discounts=specs.BoundedArray((), np.float64, 0, 1),
+    )
+    store, layout, adder = make_adder(make_memory_store, spec)
+    adder.add_first(dm_env.restart(np.zeros(1)))
+    wild = [step(observation=9.0, reward=np.float64(9), last=t == 2) for t in range(3)]
+    for timestep in wild:
+        adder.add(np.float32([9]), timestep)
+    adder.close()
+    assert all(item.action[0] == 9 for item in store.items(layout))
+    for name, value, leaf in [
+        ("observation", wild[0].observation, spec.observations),
+        ("action", np.float32([9]), spec.actions),
+        ("reward", wild[0].reward, spec.rewards),
+    ]:
+        with pytest.raises(ValueError, match=f"`{name}` must be BoundedArray"):
+            specs.check_conforms(name, value, leaf)
+
+
 def test_rewards_that_sum_to_too_much_are_refused_before_the_sum_is_due(make_memory_store):
     # Of 3 steps; when the second comes nothing is due, but a `reset` would write the sum of both.
     store, layout, adder = transitions(make_memory_store, WIDE_SPEC)

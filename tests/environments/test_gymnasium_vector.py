@@ -17,7 +17,9 @@ import pytest
 from gymnasium import spaces, vector
 
 from minerva_acme import environments, specs, testing
+from minerva_acme.agents import ppo
 from minerva_acme.environments import EnvironmentWorkerError, GymnasiumEnvironment, GymnasiumVectorEnvironment
+from minerva_acme.wrappers import SinglePrecisionWrapper
 
 MODES = list(vector.AutoresetMode)
 NUM_STEPS = 45
@@ -76,7 +78,7 @@ def play(environment, num_steps=NUM_STEPS):
 
 
 def play_alone(index, number):
-    environment = GymnasiumEnvironment(cart_pole(), seed=7 + index)
+    environment = SinglePrecisionWrapper(GymnasiumEnvironment(cart_pole(), seed=7 + index))
     random = np.random.default_rng(index)
     timestep, steps = environment.reset(), []
     while len(steps) < number:
@@ -177,10 +179,9 @@ class Nested(gymnasium.Env):
 @pytest.mark.parametrize("mode", MODES)
 def test_nests_come_and_go_in_the_structure_and_dtype_of_their_specs(mode):
     environment = make_sync(mode, make=Nested)
-    single = GymnasiumEnvironment(Nested())
-    assert environment.observation_spec() == single.observation_spec()
-    assert environment.action_spec() == single.action_spec()
-    actions = [{"turn": np.full(2, sign * 0.5, np.float32), "gear": np.int64(3)} for sign in (1, -1)]
+    single = SinglePrecisionWrapper(GymnasiumEnvironment(Nested()))
+    assert specs.make_environment_spec(environment) == specs.make_environment_spec(single)
+    actions = [{"turn": np.full(2, sign * 0.5, np.float32), "gear": np.int32(3)} for sign in (1, -1)]
     streams = [[timestep] for timestep in environment.reset()]
     for _ in range(5):
         for stream, timesteps in zip(streams, environment.step(actions), strict=True):
@@ -191,7 +192,7 @@ def test_nests_come_and_go_in_the_structure_and_dtype_of_their_specs(mode):
             expected.append(single.reset() if expected[-1].last() else single.step(action))
         testing.assert_nests_equal(stream, expected)
         dtypes = [leaf.dtype for leaf in (stream[1].observation["gear"], *stream[1].observation["lights"])]
-        assert dtypes == [np.int64, np.int8, np.float64]
+        assert dtypes == [np.int32, np.int8, np.float32]
         assert stream[1].observation["gear"] == 3
     environment.close()
 
@@ -212,6 +213,94 @@ def test_infos_are_those_of_the_timesteps(mode):
 
 def environment_action():
     return {"turn": np.zeros(2, np.float32), "gear": np.int64(0)}
+
+
+class Ending(gymnasium.Env):
+    """Episodes of two steps, in double precision; the end is a true terminal, or that of a time limit."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float64)
+    action_space = spaces.Box(-1, 1, (1,), np.float64)
+
+    def __init__(self, terminates):
+        self.terminates = terminates
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_number = 0
+        return np.zeros(2), {}
+
+    def step(self, action):
+        self.step_number += 1
+        ends = self.step_number == 2
+        return np.full(2, 0.5), 0.25, ends and self.terminates, ends and not self.terminates, {}
+
+
+SINGLE_SPEC = specs.EnvironmentSpec(
+    observations=specs.BoundedArray((2,), np.float32, -1, 1, name="observation"),
+    actions=specs.BoundedArray((1,), np.float32, -1, 1, name="action"),
+    rewards=specs.Array((), np.float32, name="reward"),
+    discounts=specs.BoundedArray((), np.float32, 0, 1, name="discount"),
+)
+
+
+@pytest.mark.parametrize("environment_spec", [None, SINGLE_SPEC], ids=["as the spaces say", "with a spec"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [vector.SyncVectorEnv, vector.AsyncVectorEnv])
+def test_a_true_terminal_has_discount_0_and_a_time_limit_1(kind, mode, environment_spec):
+    makers = [functools.partial(Ending, terminates) for terminates in (True, False)]
+    settings = {} if kind is vector.SyncVectorEnv else {"context": "forkserver"}
+    inner = kind(makers, autoreset_mode=mode, **settings)
+    with GymnasiumVectorEnvironment(inner, environment_spec=environment_spec) as environment:
+        assert specs.make_environment_spec(environment) == SINGLE_SPEC
+        environment.reset()
+        steps = [environment.step([np.float32([0.5])] * 2) for _ in range(2)]
+    discounts = [[timesteps[0].discount for timesteps in arrived] for arrived in steps]
+    assert discounts == [[1, 1], [0, 1]]
+    timesteps = [arrived[0] for arrived in itertools.chain(*steps)]
+    assert [timestep.step_type.name for timestep in timesteps] == ["MID", "MID", "LAST", "LAST"]
+    for timestep in timesteps:
+        for name, value, spec in zip(
+            ("reward", "discount", "observation"),
+            (timestep.reward, timestep.discount, timestep.observation),
+            (SINGLE_SPEC.rewards, SINGLE_SPEC.discounts, SINGLE_SPEC.observations),
+            strict=True,
+        ):
+            assert value.dtype == np.float32, name
+            specs.check_conforms(name, value, spec)
+
+
+@pytest.mark.parametrize("make", [cart_pole, functools.partial(Ending, True)], ids=["discrete", "double"])
+def test_agents_take_the_specs_of_a_vector_as_they_are(make):
+    with make_sync(vector.AutoresetMode.SAME_STEP, make=make) as environment:
+        ppo.PPOBuilder(ppo.PPOConfig()).check_spec(specs.make_environment_spec(environment))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_discount_of_a_reset_is_not_that_of_the_episode_that_ended(mode):
+    class Telling(Ending):
+        def reset(self, **arguments):
+            observation, _ = super().reset(**arguments)
+            return observation, {"discount": 0.75}
+
+    inner = vector.SyncVectorEnv([functools.partial(Telling, True)], autoreset_mode=mode)
+    with GymnasiumVectorEnvironment(inner, environment_spec=SINGLE_SPEC) as environment:
+        environment.reset()
+        discounts = [environment.step([np.float32([0.5])])[0][0].discount for _ in range(2)]
+    assert discounts == [1, 0]
+
+
+def test_an_integer_that_single_precision_cannot_hold_is_refused():
+    class Large(Ending):
+        observation_space = spaces.Box(0, 2**40, (1,), np.int64)
+
+        def reset(self, **arguments):
+            super().reset(**arguments)
+            return np.array([2**40]), {}
+
+    environment = make_sync(vector.AutoresetMode.SAME_STEP, make=functools.partial(Large, True))
+    with pytest.raises(ValueError, match=r"An int64 value .* does not fit int32: .*1099511627776"):
+        environment.reset()
+    environment.close()
 
 
 def test_a_vector_environment_that_does_not_say_when_it_resets_is_refused():
@@ -420,12 +509,12 @@ SCRIPT = textwrap.dedent(
     """
     import functools, signal, sys
     import numpy as np
-    from minerva_acme import environments, vector_environments
+    from minerva_acme import environments
 
     if __name__ == "__main__":
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's children ignore it
         make = functools.partial(environments.make, "Pendulum-v1")
-        with vector_environments.make_vector([make] * 2, processes=True) as environment:
+        with environments.make_vector([make] * 2, processes=True) as environment:
             environment.reset()
             try:
                 print("playing", flush=True)

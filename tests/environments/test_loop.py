@@ -271,3 +271,11 @@ def test_the_rewards_of_the_environment_are_left_as_they_are():
     result = play(rewarding(*rewards))
     np.testing.assert_array_equal(rewards, [[1.0, 2.0]] * 3)
     assert result["episode_return/1"] == 6.0
+
+
+def test_rewards_whose_returns_would_have_one_name_are_refused():
+    reward = {"a": {"b": np.float32(1)}, "a/b": np.float32(2)}
+    with pytest.raises(
+        ValueError, match="`episode_return/a/b` must be the name of one number, got it of sev"
+    ):
+        play(rewarding(reward, reward))

@@ -97,6 +97,18 @@ def test_a_scalar_action_has_statistics_without_an_index():
     assert result["action/max"] == 2.0
 
 
+@pytest.mark.parametrize(
+    ("observer", "action", "name"),
+    [
+        (observers.ActionNorm(), {"a": {"b": np.ones(1)}, "a/b": np.ones(1)}, "action_norm/a/b"),
+        (observers.ActionStatistics(), {"a": np.ones(2), "a/1": np.float32(1)}, "action/a/1"),
+    ],
+)
+def test_leaves_that_would_have_one_name_are_refused_instead_of_one_hiding_the_other(observer, action, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be the name of one number, got it of several"):
+        play(observer, np.zeros((3, 2)), [action, action])
+
+
 def test_the_numbers_of_the_info_are_reported_over_the_steps_that_had_them():
     infos = [
         {"x": 99.0},  # of the reset

@@ -35,6 +35,8 @@ class Adder(core.Adder):
             raise ValueError("No episode is open.")
         self._check(action, 2)
         self._check(next_timestep.observation, 3)
+        if not 0 <= next_timestep.discount <= 1:
+            raise ValueError(f"Discount {next_timestep.discount}.")
         self._open += 1
         if next_timestep.last():
             self.reset()
@@ -138,6 +140,11 @@ class TakesAnyOrder(Adder):
 class TakesAnything(Adder):
     def _check(self, array, size):
         pass
+
+
+class TakesAnyDiscount(Adder):
+    def add(self, action, next_timestep, extras=()):
+        super().add(action, next_timestep._replace(discount=1.0), extras)
 
 
 class BreaksWhenRefusing(Adder):
@@ -278,6 +285,12 @@ class SharesItsState(testing.FakeLearner):
             "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
             "`add_first` with an observation that breaks its spec by an axis too many must raise "
             "ValueError, got no error.",
+        ),
+        (
+            AdderSuite,
+            TakesAnyDiscount,
+            "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
+            "`add` with a discount above its bound must raise ValueError, got no error.",
         ),
         (
             AdderSuite,
