@@ -37,16 +37,6 @@ class Limits(NamedTuple):
     min_diff: float  # a sample must leave d at or above
     max_diff: float  # an insert must leave d at or below
 
-    def allow_insert(self, size: int, inserted: int, sampled: int) -> bool:
-        """Whether one more item may be inserted."""
-        return size < self.min_size or (inserted + 1) * self.samples_per_insert - sampled <= self.max_diff
-
-    def samples_allowed(self, size: int, inserted: int, sampled: int) -> int:
-        """How many samples may be taken before the next insert, if no item leaves the table."""
-        if size < self.min_size:
-            return 0
-        return max(0, int(inserted * self.samples_per_insert - sampled - self.min_diff))
-
 
 def limits(limiter: base.RateLimiter) -> Limits:
     """Returns a rate limiter as numbers."""
@@ -82,10 +72,18 @@ class TableDescription(NamedTuple):
 
     def samples_allowed(self) -> int:
         """How many samples can be taken without waiting for an insert."""
-        allowed = self.limits.samples_allowed(self.size, self.inserted, self.sampled)
-        if allowed and self.max_times_sampled:  # The items that are sampled may leave the table.
-            allowed = min(allowed, self.size - self.limits.min_size + 1)
-        return allowed
+        per_insert, min_size, min_diff, _ = self.limits
+        if self.size < min_size:
+            return 0
+        allowed = int(self.inserted * per_insert - self.sampled - min_diff)
+        if self.max_times_sampled:  # The items that are sampled may leave the table.
+            allowed = min(allowed, self.size - min_size + 1)
+        return max(0, allowed)
+
+    def allows_inserting(self) -> bool:
+        """Whether the rate limiter would let one more item in."""
+        per_insert, min_size, _, max_diff = self.limits
+        return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
 
     def settings(self) -> dict[str, Any]:
         """What the table was made with, by name."""

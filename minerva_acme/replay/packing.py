@@ -88,7 +88,7 @@ class RowPacker:
             if bounds is not None:
                 low, high = bounds
                 # As Python's number: numpy takes ten times as long to compare one of its own.
-                number = value if shape else float(value)
+                number: Any = value if shape else value.item()
                 is_outside = (number < low) | (number > high)
                 if is_outside.any() if shape else is_outside:
                     raise ValueError(_describe_out_of_bounds(leaf, value))

@@ -1,6 +1,7 @@
 """Reading and writing tables in memory: the client, its writers and its samplers."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -107,7 +108,8 @@ class MemoryWriter(base.Writer):
                 streams[name].append(row)
 
     def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
-        messages.check_priority(priority)
+        if not 0.0 <= priority < math.inf:
+            messages.check_priority(priority)
         with self._tables.changed:
             self._check_open()
             target = self._tables.tables.get(table)

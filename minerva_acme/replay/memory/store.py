@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory import checkpoint, rows, table
@@ -44,7 +44,7 @@ class MemoryServer(base.ReplayServer):
         messages.check_names(tables)
         if seed < 0:
             raise ValueError(f"`seed` must be >= 0, got {seed}.")
-        make_store: type[rows.RowStore] | functools.partial[rows.RowStore] = rows.RowStore
+        make_store: Callable[..., rows.RowStore] = rows.RowStore
         if device is not None:
             from minerva_acme.replay.memory.tensors import TensorRowStore
 

@@ -78,7 +78,8 @@ class Tables:
     @property
     def nbytes(self) -> int:
         """Bytes that rows and items take."""
-        return sum(part.nbytes for part in (*self.stores.values(), *self.tables.values()))
+        parts: list[RowStore | Table] = [*self.stores.values(), *self.tables.values()]
+        return sum(part.nbytes for part in parts)
 
     def table(self, name: str) -> "Table":
         """Returns a table.
@@ -184,7 +185,8 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Bytes that the items take, without their rows."""
-        return sum(part.nbytes for part in (*self._arrays.values(), *self._trees.values()))
+        parts: list[np.ndarray | SumTree] = [*self._arrays.values(), *self._trees.values()]
+        return sum(part.nbytes for part in parts)
 
     def description(self) -> messages.TableDescription:
         """Describes the table as it is."""
@@ -192,7 +194,8 @@ class Table:
 
     def samples_allowed(self) -> int:
         """How many samples can be taken now, as long as no item leaves."""
-        return self._limits.samples_allowed(self.size, self.inserted, self.sampled)
+        per_insert, min_size, min_diff, _ = self._limits
+        return 0 if self.size < min_size else max(0, int(self.inserted * per_insert - self.sampled - min_diff))
 
     def offer(self, item: Item) -> None:
         """Holds an item's rows, and inserts it once those before it are in and the rate limiter allows it."""
@@ -263,7 +266,10 @@ class Table:
             self._hold(*self._windows(place))
 
     def _insert_pending(self) -> None:
-        while self.pending and self._limits.allow_insert(self.size, self.inserted, self.sampled):
+        per_insert, min_size, _, max_diff = self._limits
+        while self.pending and (
+            self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
+        ):
             item = self.pending.popleft()
             item.owner.num_pending -= 1
             self._insert(item)
@@ -346,7 +352,7 @@ class Table:
 
     def _draw_limited(self, wanted: int) -> Batch | None:
         """Draws one by one, since an item may leave with each sample."""
-        drawn = []
+        drawn: list[tuple[int, int, int, float, int]] = []
         while len(drawn) < wanted and self.samples_allowed():
             numbers = self._draw(self.config.sampler, 1)
             number = int(numbers[0])

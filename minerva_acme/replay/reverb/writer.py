@@ -143,7 +143,7 @@ class ReverbWriter(base.Writer):
         tables = self._connection.tables(timeout_seconds=1.0)  # Says itself that nobody answers.
         for name in sorted(self._staged.unsent_tables & tables.keys()):
             table = tables[name]
-            if not table.limits.allow_insert(table.size, table.inserted, table.sampled):
+            if not table.allows_inserting():
                 return messages.inserting_waits(table)
         return (
             f"The replay server at {self._connection.address} answers, but did not take "
