@@ -8,6 +8,7 @@ import dm_env
 
 from minerva_acme import core, types
 from minerva_acme.replay import base as replay
+from minerva_acme.replay import messages
 
 Priority: TypeAlias = float | Callable[[Any], float]
 """An item's priority, or a function that is given the item and returns it.
@@ -56,7 +57,7 @@ class BaseAdder(core.Adder):
             raise ValueError("`table` must be a table's name, or names and priorities, got none.")
         for name, value in priorities.items():
             if not callable(value):
-                _check_priority(name, value)
+                messages.check_priority(name, value)
         self._client = client
         self._priorities = priorities
         self._signature = signature
@@ -149,7 +150,7 @@ class BaseAdder(core.Adder):
             if callable(priority):
                 item = make_item() if item is None else item
                 priority = float(priority(item))
-                _check_priority(name, priority)
+                messages.check_priority(name, priority)
             priorities[name] = priority
         return priorities
 
@@ -189,11 +190,3 @@ class BaseAdder(core.Adder):
     def _write_rest(self, writer: replay.Writer) -> None:
         """Writes what waits for an episode that will not come, before the adder is closed."""
         del writer
-
-
-def _check_priority(table: str, priority: float) -> None:
-    if not 0.0 <= priority < float("inf"):
-        raise ValueError(
-            f"`priority` must be finite and >= 0, got {priority} for table '{table}'. Correct the number or "
-            "the function."
-        )

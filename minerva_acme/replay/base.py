@@ -12,10 +12,11 @@ items share them.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from minerva_acme import core
 
 
 class ColumnSpec(NamedTuple):
@@ -188,21 +189,10 @@ def check_timeout(timeout_seconds: float) -> None:
         raise ValueError(f"`timeout_seconds` must be > 0, got {timeout_seconds}.")
 
 
-class _Resource(abc.ABC):
+class _Resource(core.Closeable):
     @abc.abstractmethod
     def close(self) -> None:
         """Releases what is held, within a second; closing twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Writer(_Resource):

@@ -4,12 +4,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
 
+from minerva_acme import core
 from minerva_acme.replay import base
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class ReplaySample(NamedTuple, Generic[T]):
     data: T  # what `unpack` made of their fields
 
 
-class Dataset(Iterator[ReplaySample[T]], Generic[T]):
+class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
     """An endless iterator of batches; a context manager that closes itself.
 
     A daemon thread samples ahead, stacks and copies, so that the learner finds its next batch ready.
@@ -100,17 +100,6 @@ class Dataset(Iterator[ReplaySample[T]], Generic[T]):
         self._sampler.close()
         if self._thread is not None:
             self._thread.join(_SLICE_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check_open(self) -> None:
         if self._closed.is_set():

@@ -3,7 +3,7 @@
 import pathlib
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,8 +45,8 @@ def limits(limiter: base.RateLimiter) -> Limits:
             return Limits(1.0, min_size, -_UNLIMITED, _UNLIMITED)
         case base.SampleToInsertRatio(ratio, min_size, error_buffer):
             # Measured from where the table has filled up and nothing has been sampled.
-            start = ratio * min_size
-            return Limits(ratio, min_size, start - error_buffer, start + error_buffer)
+            start = float(ratio * min_size)
+            return Limits(float(ratio), min_size, start - error_buffer, start + error_buffer)
         case base.Queue(capacity):
             return Limits(1.0, 1, 0.0, float(capacity))
 
@@ -85,11 +85,11 @@ class TableDescription(NamedTuple):
         per_insert, min_size, _, max_diff = self.limits
         return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
 
-    def settings(self) -> dict[str, Any]:
-        """What the table was made with, by name."""
-        other = ("limits", "size", "inserted", "sampled")
-        own = {name: value for name, value in self._asdict().items() if name not in other}
-        return own | self.limits._asdict()
+    def settings(self) -> dict[str, str]:
+        """What the table was made with, by name and in words."""
+        values = self._asdict() | self.limits._asdict()
+        state = ("name", "limits", "size", "inserted", "sampled")
+        return {name: str(value) for name, value in values.items() if name not in state}
 
 
 def field_specs(signature: base.ItemSignature) -> dict[str, base.ColumnSpec]:
@@ -116,15 +116,16 @@ def describe(
 ) -> TableDescription:
     """Describes a table."""
 
-    def selector(selector: base.Selector) -> str:
-        return repr(selector) if isinstance(selector, base.Prioritized) else type(selector).__name__
+    def describe_selector(selector: base.Selector) -> str:
+        name = type(selector).__name__
+        return f"{name}(exponent={float(*selector)})" if isinstance(selector, base.Prioritized) else name
 
     return TableDescription(
         name=config.name,
         max_size=config.max_size,
         max_times_sampled=config.max_times_sampled,
-        sampler=selector(config.sampler),
-        remover=selector(config.remover),
+        sampler=describe_selector(config.sampler),
+        remover=describe_selector(config.remover),
         limits=limits(config.rate_limiter),
         fields=field_specs(config.signature),
         size=size,
@@ -144,16 +145,16 @@ def check_names(tables: Iterable[base.TableConfig]) -> None:
         raise ValueError(f"`tables` must be one or more tables of different names, got {names}.")
 
 
-def check_same(where: str, found: TableDescription, expected: TableDescription) -> None:
-    """Checks that a table is the one expected.
+def check_same(where: str, found: Mapping[str, str], expected: TableDescription) -> None:
+    """Checks that the settings of a table are those expected.
 
     Raises:
-        ReplayError: it differs; the message says in what.
+        ReplayError: they differ; the message says in what.
     """
     settings = expected.settings()
     differences = [
         f"`{name}` {value} against {settings[name]}"
-        for name, value in found.settings().items()
+        for name, value in found.items()
         if value != settings[name]
     ]
     if differences:
@@ -183,31 +184,38 @@ def check_finished(path: pathlib.Path, backend: str) -> None:
 
 
 def check_checkpoint(
-    path: object, found: Iterable[TableDescription], expected: list[TableDescription]
+    path: object, found: Mapping[str, Mapping[str, str]], expected: Iterable[TableDescription]
 ) -> None:
     """Checks that a checkpoint holds the tables expected.
+
+    Args:
+        path: of the checkpoint.
+        found: the settings of its tables, by their names.
+        expected: the tables to restore.
 
     Raises:
         ReplayError: it holds others, or with other settings; the message says which.
     """
-    stored = {table.name: table for table in found}
-    names = [table.name for table in expected]
-    if sorted(stored) != sorted(names):
+    tables = {table.name: table for table in expected}
+    if sorted(found) != sorted(tables):
         raise base.ReplayError(
-            f"The checkpoint '{path}' must hold the tables {sorted(names)}, but holds {sorted(stored)}."
+            f"The checkpoint '{path}' must hold the tables {sorted(tables)}, but holds {sorted(found)}."
         )
-    for table in expected:
-        check_same(f"in checkpoint '{path}'", stored[table.name], table)
+    for name, table in tables.items():
+        check_same(f"in checkpoint '{path}'", found[name], table)
 
 
-def check_priority(priority: float) -> None:
+def check_priority(table: str, priority: float) -> None:
     """Checks the priority of a new item.
 
     Raises:
         ValueError: it is negative or not finite.
     """
     if not 0.0 <= priority < float("inf"):
-        raise ValueError(f"`priority` must be finite and >= 0, got {priority}. Correct the number.")
+        raise ValueError(
+            f"`priority` must be finite and >= 0, got {priority} for table '{table}'. Correct the number or "
+            "the function."
+        )
 
 
 def check_priorities(keys: np.ndarray, priorities: np.ndarray) -> None:

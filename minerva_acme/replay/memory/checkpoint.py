@@ -75,8 +75,8 @@ def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.Ta
             f"The checkpoint '{folder}' must have format {_FORMAT}, got {version}. Restore it with the "
             "version of this library that wrote it."
         )
-    found = [_description(table["description"]) for table in described["tables"].values()]
-    messages.check_checkpoint(folder, found, [messages.describe(config) for config in configs])
+    found = {name: table["settings"] for name, table in described["tables"].items()}
+    messages.check_checkpoint(folder, found, map(messages.describe, configs))
     if sorted(described["stores"]) != sorted(tables.stores):
         raise base.ReplayError(
             f"The checkpoint '{folder}' must hold rows of the columns {sorted(tables.stores)}, but holds "
@@ -101,20 +101,6 @@ def _dump(tables: Tables) -> dict[str, np.ndarray]:
         arrays |= {f"rows/{key}/{name}": array for name, array in store.save().items()}
     for name, table in tables.tables.items():
         numbers, items = table.save()
-        described["tables"][name] = {"description": _json(table.description()), "numbers": numbers}
+        described["tables"][name] = {"settings": table.description().settings(), "numbers": numbers}
         arrays |= {f"items/{name}/{field}": array for field, array in items.items()}
     return arrays | {"described": np.array(json.dumps(described))}
-
-
-def _json(description: messages.TableDescription) -> dict[str, Any]:
-    fields = {name: [list(spec.shape), spec.dtype.name] for name, spec in description.fields.items()}
-    return description._asdict() | {"fields": fields}
-
-
-def _description(stored: dict[str, Any]) -> messages.TableDescription:
-    fields = {
-        name: base.ColumnSpec(tuple(shape), np.dtype(dtype))
-        for name, (shape, dtype) in stored["fields"].items()
-    }
-    limits = messages.Limits(*stored["limits"])
-    return messages.TableDescription(**(stored | {"fields": fields, "limits": limits}))

@@ -52,7 +52,7 @@ class MemoryClient(base.ReplayClient):
 
     def check_table(self, config: base.TableConfig) -> None:
         with self._tables.changed:
-            found = self._tables.table(config.name).description()
+            found = self._tables.table(config.name).description().settings()
         messages.check_same(messages.IN_MEMORY, found, messages.describe(config))
 
     def table_info(self, table: str) -> base.TableInfo:
@@ -109,7 +109,7 @@ class MemoryWriter(base.Writer):
 
     def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
         if not 0.0 <= priority < math.inf:
-            messages.check_priority(priority)
+            messages.check_priority(table, priority)
         with self._tables.changed:
             self._check_open()
             target = self._tables.tables.get(table)

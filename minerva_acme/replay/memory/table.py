@@ -1,10 +1,11 @@
 """Tables in memory: which items there are, which is sampled next, which leaves."""
 
 import collections
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,16 +27,10 @@ class Field(NamedTuple):
     store: RowStore
 
 
-class Owner(Protocol):
-    """Who created an item that its table has not yet taken."""
-
-    num_pending: int
-
-
 class Item(NamedTuple):
     """A new item, whose rows are held."""
 
-    owner: Owner
+    owner: Any  # the writer, which counts what was not inserted yet in `num_pending`
     starts: list[int]  # of each field: the place of its first row
     lengths: list[int]
     priority: float
@@ -69,7 +64,7 @@ class Tables:
             for column, spec in config.signature.columns.items():
                 key = store_key(column, spec)
                 if key not in self.stores:
-                    self.stores[key] = make_store(spec, self._fill_of(key), in_order)
+                    self.stores[key] = make_store(spec, functools.partial(self._fill, key), in_order)
                 stores[column] = self.stores[key]
             # A stream of its own for each table, so that what one does changes no other's draws.
             sequence = np.random.SeedSequence([seed, *config.name.encode()])
@@ -117,19 +112,14 @@ class Tables:
             self.changed.wait(seconds)
         return is_done()
 
-    def _fill_of(self, key: str) -> Callable[[], float]:
+    def _fill(self, key: str) -> float:
         """How full the tables are that have rows in a store; of several, the emptiest that has items."""
-
-        def fill() -> float:
-            store = self.stores[key]
-            shares = [
-                table.size / table.config.max_size
-                for table in self.tables.values()
-                if table.size and any(field.store is store for field in table.fields)
-            ]
-            return min(shares, default=1e-9)
-
-        return fill
+        shares = [
+            table.size / table.config.max_size
+            for table in self.tables.values()
+            if table.size and any(field.store is self.stores[key] for field in table.fields)
+        ]
+        return min(shares, default=1e-9)
 
 
 def store_key(column: str, spec: base.ColumnSpec) -> str:
@@ -195,7 +185,9 @@ class Table:
     def samples_allowed(self) -> int:
         """How many samples can be taken now, as long as no item leaves."""
         per_insert, min_size, min_diff, _ = self._limits
-        return 0 if self.size < min_size else max(0, int(self.inserted * per_insert - self.sampled - min_diff))
+        if self.size < min_size:
+            return 0
+        return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
 
     def offer(self, item: Item) -> None:
         """Holds an item's rows, and inserts it once those before it are in and the rate limiter allows it."""
@@ -204,7 +196,7 @@ class Table:
         self.pending.append(item)
         self._insert_pending()
 
-    def drop_pending(self, owner: Owner) -> int:
+    def drop_pending(self, owner: object) -> int:
         """Forgets those items of an owner that were not inserted; returns how many."""
         dropped = [item for item in self.pending if item.owner is owner]
         for item in dropped:

@@ -63,8 +63,8 @@ class ReverbServer(base.ReplayServer):
             # Reverb would begin empty, or with the checkpoint's own settings, without a warning.
             checkpoint = pathlib.Path(restore_from).resolve()
             messages.check_finished(checkpoint, "reverb")
-            expected = [wire_format.decode_table_info(table.info()) for table in reverb_tables]
-            messages.check_checkpoint(checkpoint, wire_format.read_checkpoint(checkpoint), expected)
+            found = {table.name: table.settings() for table in wire_format.read_checkpoint(checkpoint)}
+            messages.check_checkpoint(checkpoint, found, map(messages.describe, tables))
         # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
         # one, and Reverb makes it when it writes the first checkpoint.
         folder = checkpoint_directory or (checkpoint and checkpoint.parent)
@@ -148,9 +148,8 @@ class ReverbClient(base.ReplayClient):
         return ReverbSampler(self._connection, table, exact, report_seconds)
 
     def check_table(self, config: base.TableConfig) -> None:
-        table = _make_table(self._connection.pybind, config)
-        expected = wire_format.decode_table_info(table.info())
-        messages.check_same(f"at {self.address}", self._connection.table(config.name), expected)
+        found = self._connection.table(config.name).settings()
+        messages.check_same(f"at {self.address}", found, messages.describe(config))
 
     def table_info(self, table: str) -> base.TableInfo:
         return self._connection.table(table).info()

@@ -64,7 +64,7 @@ class ReverbWriter(base.Writer):
             self._write()
 
     def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
-        messages.check_priority(priority)
+        messages.check_priority(table, priority)
         staged = self._open()
         self._check_item(table, fields)
         # Reverb knows an item's fields by their order alone: that of their sorted names.
