@@ -274,24 +274,19 @@ def _describe_value(value: Any) -> str:
 
 def _describe_non_finite(leaves: Sequence[_Leaf], values: Sequence[Any]) -> str:
     for leaf, value in zip(leaves, values, strict=True):
-        if not np.isfinite(value).all():
-            found = _describe_first(value, ~np.isfinite(value))
-            return (
-                f"`{leaf.name}` must be finite, got {found}. Look for a simulation or a policy that has "
-                "diverged."
-            )
-    for leaf, value in zip(leaves, values, strict=True):
         with np.errstate(over="ignore"):
-            is_wrong = ~np.isfinite(value.astype(np.float32)) if leaf.overflows else np.False_
-        if is_wrong.any():
-            found = _describe_first(value, is_wrong)
-            return (
-                f"`{leaf.name}` must be finite in float32, in which it is stored, got {found}. Scale it "
-                "down in a wrapper of the environment."
-            )
-    raise AssertionError(
-        "What is stored is not finite, though all of it is finite before and after the cast."
-    )
+            stored = value.astype(np.float32) if leaf.overflows else value
+        if not np.isfinite(stored).all():
+            break
+    found = _describe_first(value, ~np.isfinite(stored))
+    if np.isfinite(value).all():
+        where, way_out = (
+            " in float32, in which it is stored",
+            "Scale it down in a wrapper of the environment.",
+        )
+    else:
+        where, way_out = "", "Look for a simulation or a policy that has diverged."
+    return f"`{leaf.name}` must be finite{where}, got {found}. {way_out}"
 
 
 def _describe_out_of_bounds(leaf: _Leaf, value: Any) -> str:

@@ -15,6 +15,7 @@ from minerva_acme.replay.memory.sum_tree import SumTree
 
 _SLICE_SECONDS = 0.5  # how long Ctrl-C may go unheard where a lock does not hear it
 _MIN_CAPACITY = 16
+_NUMBERS = ("size", "inserted", "sampled", "_capacity", "_first", "_end", "_common_priority")  # of a table
 _SPARSE = 4  # places for each item from which on guessing where one is does not pay
 
 
@@ -231,27 +232,17 @@ class Table:
 
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Returns the state of the items: numbers and words, and arrays."""
-        numbers = {
-            "capacity": self._capacity,
-            "first": self._first,
-            "end": self._end,
-            "size": self.size,
-            "inserted": self.inserted,
-            "sampled": self.sampled,
-            "priority": self._common_priority,
-            "generator": self._generator.bit_generator.state,
-        }
-        return numbers, self._arrays
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return numbers | {"generator": self._generator.bit_generator.state}, self._arrays
 
     def restore(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Restores what `save` returned, and holds the rows of the items."""
         self._arrays = {name: array[:0] for name, array in arrays.items()}
-        self._resize(numbers["capacity"])
+        self._resize(numbers["_capacity"])
         for name, array in arrays.items():
             self._arrays[name][:] = array
-        self._first, self._end = numbers["first"], numbers["end"]
-        self.size, self.inserted, self.sampled = numbers["size"], numbers["inserted"], numbers["sampled"]
-        self._common_priority = numbers["priority"]
+        for name in _NUMBERS:
+            setattr(self, name, numbers[name])
         self._generator.bit_generator.state = numbers["generator"]
         self._plant()
         for place in (self._alive() % self._capacity).tolist():
@@ -294,7 +285,8 @@ class Table:
         self.size += 1
         self.inserted += 1
         if self.size > self.config.max_size:
-            self._remove(int(self._draw(self.config.remover, 1)[0]))
+            numbers, _ = self._draw(self.config.remover, 1)
+            self._remove(int(numbers[0]))
 
     def _remove(self, number: int) -> None:
         """Gives up an item's rows and takes it out of what can be drawn."""
@@ -332,7 +324,7 @@ class Table:
         count = min(wanted, self.samples_allowed())
         if not count:
             return None
-        numbers = self._draw(self.config.sampler, count)
+        numbers, probabilities = self._draw(self.config.sampler, count)
         places = numbers % self._capacity
         times = self._times[places] + 1
         ordered = np.sort(places)
@@ -340,18 +332,18 @@ class Table:
             times += _earlier(places)
         self._times[places] = times  # of several at one place the last counts
         self.sampled += count
-        return self._take(numbers, places, np.full(count, self.size), self._probabilities(places), times)
+        return self._take(numbers, places, np.full(count, self.size), probabilities, times)
 
     def _draw_limited(self, wanted: int) -> Batch | None:
         """Draws one by one, since an item may leave with each sample."""
         drawn: list[tuple[int, int, int, float, int]] = []
         while len(drawn) < wanted and self.samples_allowed():
-            numbers = self._draw(self.config.sampler, 1)
+            numbers, probabilities = self._draw(self.config.sampler, 1)
             number = int(numbers[0])
             place = number % self._capacity
             times = self._times_cells[place] + 1
             self._times_cells[place] = times
-            drawn.append((number, place, self.size, self._probabilities(np.array([place]))[0], times))
+            drawn.append((number, place, self.size, probabilities[0], times))
             self.sampled += 1
             if times == self.config.max_times_sampled:
                 # Its rows stay where they are until something is written, which is after they are read.
@@ -383,20 +375,24 @@ class Table:
             fields[field.name] = field.store.gather(starts, longest, lengths.get(field.name))
         return Batch(info, fields, lengths)
 
-    def _draw(self, selector: base.Selector, count: int) -> np.ndarray:
-        """Returns the numbers of items that a selector chooses; the table must not be empty."""
+    def _draw(self, selector: base.Selector, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of items that a selector chooses, and the probability of each.
+
+        The table must not be empty.
+        """
         match selector:
             case base.Fifo():
-                return np.full(count, self._first)
+                return np.full(count, self._first), np.ones(count)
             case base.Lifo():
-                return np.full(count, self._end - 1)
+                return np.full(count, self._end - 1), np.ones(count)
             case base.Prioritized():
                 tree = self._trees[selector]
                 total = tree.total()
                 if total > 0.0:
                     places = tree.find(self._generator.random(count) * total)
-                    return self._first + (places - self._first) % self._capacity
-        return self._draw_uniformly(count)
+                    numbers = self._first + (places - self._first) % self._capacity
+                    return numbers, tree.weights(places) / total
+        return self._draw_uniformly(count), np.full(count, 1.0 / self.size)
 
     def _draw_uniformly(self, count: int) -> np.ndarray:
         span = self._end - self._first
@@ -409,17 +405,6 @@ class Table:
                 break
             numbers[holes] = self._generator.integers(self._first, self._end, holes.size)
         return numbers
-
-    def _probabilities(self, places: np.ndarray) -> np.ndarray:
-        selector = self.config.sampler
-        if isinstance(selector, base.Fifo | base.Lifo):
-            return np.ones(len(places))
-        if isinstance(selector, base.Prioritized):
-            tree = self._trees[selector]
-            total = tree.total()
-            if total > 0.0:
-                return tree.weights(places) / total
-        return np.full(len(places), 1.0 / self.size)
 
     def _priorities(self, places: np.ndarray) -> np.ndarray:
         if "priorities" in self._arrays:

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any, TypeVar
 
 from minerva_acme.replay import base, messages
@@ -72,25 +73,20 @@ class ReverbConnection:
         Raises:
             ReplayTimeout: it took longer; the call itself stays behind in a daemon thread.
         """
-        results: list[T] = []
-        errors: list[BaseException] = []
+        answer: futures.Future[T] = futures.Future()
 
         def target() -> None:
             try:
-                results.append(function())
+                answer.set_result(function())
             except BaseException as error:
-                errors.append(error)
+                answer.set_exception(error)
 
-        thread = threading.Thread(target=target, name="reverb-call", daemon=True)
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        thread.start()
-        while thread.is_alive():
-            thread.join(SLICE_SECONDS)
-            if deadline is not None and time.monotonic() >= deadline and thread.is_alive():
+        threading.Thread(target=target, name="reverb-call", daemon=True).start()
+        while not futures.wait([answer], SLICE_SECONDS).done:
+            if deadline is not None and time.monotonic() >= deadline:
                 raise base.ReplayTimeout(self._silence())
-        if errors:
-            raise errors[0]
-        return results[0]
+        return answer.result()
 
     def _silence(self) -> str:
         proxies = [name for name in _PROXY_VARIABLES if os.environ.get(name)]

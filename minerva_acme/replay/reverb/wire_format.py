@@ -8,6 +8,7 @@ each a key (field number, wire type) and a value.
 import pathlib
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 from minerva_acme.replay import base
@@ -46,18 +47,8 @@ def decode_table_info(message: bytes) -> TableDescription:
     """Reads a `deepmind.reverb.TableInfo`."""
     table = _Message(message)
     limiter = table.message(5)
-    return TableDescription(
-        name=table.text(8),
-        max_size=table.number(3),
-        max_times_sampled=table.number(4),
-        sampler=_selector(table.message(1)),
-        remover=_selector(table.message(2)),
-        limits=Limits(limiter.double(1), limiter.number(4), limiter.double(2), limiter.double(3)),
-        fields=decode_signature(table.encoded(6)),
-        size=table.number(7),
-        inserted=limiter.message(5).number(2),
-        sampled=limiter.message(6).number(2),
-    )
+    inserted, sampled = limiter.message(5).number(2), limiter.message(6).number(2)
+    return _describe(table, (8, 3, 4, 1, 2, 6), limiter, 1, table.number(7), inserted, sampled)
 
 
 def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
@@ -75,18 +66,33 @@ def _decode_table_checkpoint(message: bytes) -> TableDescription:
     """Reads a `deepmind.reverb.PriorityTableCheckpoint`."""
     table = _Message(message)
     limiter = table.message(3)
-    inserted, deleted = limiter.number(7), limiter.number(8)
+    sampled, inserted, deleted = (limiter.number(field) for field in (6, 7, 8))
+    return _describe(table, (1, 6, 7, 4, 5, 9), limiter, 2, inserted - deleted, inserted, sampled)
+
+
+def _describe(
+    table: "_Message",
+    numbers: Sequence[int],
+    limiter: "_Message",
+    first_limit: int,
+    size: int,
+    inserted: int,
+    sampled: int,
+) -> TableDescription:
+    """Describes a table; the two messages have the same fields by different numbers."""
+    name, max_size, max_times_sampled, sampler, remover, signature = numbers
+    samples_per_insert, min_diff, max_diff = (limiter.double(first_limit + i) for i in range(3))
     return TableDescription(
-        name=table.text(1),
-        max_size=table.number(6),
-        max_times_sampled=table.number(7),
-        sampler=_selector(table.message(4)),
-        remover=_selector(table.message(5)),
-        limits=Limits(limiter.double(2), limiter.number(5), limiter.double(3), limiter.double(4)),
-        fields=decode_signature(table.encoded(9)),
-        size=inserted - deleted,
+        name=table.text(name),
+        max_size=table.number(max_size),
+        max_times_sampled=table.number(max_times_sampled),
+        sampler=_selector(table.message(sampler)),
+        remover=_selector(table.message(remover)),
+        limits=Limits(samples_per_insert, limiter.number(first_limit + 3), min_diff, max_diff),
+        fields=decode_signature(table.encoded(signature)),
+        size=size,
         inserted=inserted,
-        sampled=limiter.number(6),
+        sampled=sampled,
     )
 
 
