@@ -10,7 +10,7 @@ import numpy as np
 
 from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory.rows import Stream
-from minerva_acme.replay.memory.table import Batch, Item, Table, Tables, store_key
+from minerva_acme.replay.memory.table import Batch, Table, Tables, store_key
 
 _logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class MemoryClient(base.ReplayClient):
         )
 
     def writer(self, max_window: int) -> "MemoryWriter":
-        with self._tables.changed:
+        with self._tables.lock:
             self._tables.check_open()
         return MemoryWriter(self._tables, max_window, self._timeout_seconds)
 
@@ -47,29 +47,29 @@ class MemoryClient(base.ReplayClient):
             table: the table's name.
             report_seconds: how often the log says what a wait is for.
         """
-        with self._tables.changed:
+        with self._tables.lock:
             return MemorySampler(self._tables, self._tables.table(table), report_seconds)
 
     def check_table(self, config: base.TableConfig) -> None:
-        with self._tables.changed:
+        with self._tables.lock:
             found = self._tables.table(config.name).description().settings()
         messages.check_same(messages.IN_MEMORY, found, messages.describe(config))
 
     def table_info(self, table: str) -> base.TableInfo:
-        with self._tables.changed:
+        with self._tables.lock:
             return self._tables.table(table).description().info()
 
     def memory_bytes(self) -> int:
-        with self._tables.changed:
+        with self._tables.lock:
             return self._tables.nbytes
 
     def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
         messages.check_priorities(keys, priorities)
-        with self._tables.changed:
+        with self._tables.lock:
             self._tables.table(table).update_priorities(keys.ravel(), priorities.ravel())
 
     def checkpoint(self) -> str:
-        with self._tables.changed:
+        with self._tables.lock:
             self._tables.check_open()
             return self._save(self._tables)
 
@@ -98,8 +98,9 @@ class MemoryWriter(base.Writer):
 
     def append(self, rows: Mapping[str, np.ndarray]) -> None:
         streams = self._streams
-        with self._tables.changed:
-            self._check_open()
+        with self._tables.lock:
+            if self._is_closed or self._tables.is_closed:
+                self._refuse_use()
             for name, row in rows.items():
                 stream = streams.get(name)
                 if stream is None or row.dtype is not stream.dtype or row.shape != stream.shape:
@@ -110,8 +111,9 @@ class MemoryWriter(base.Writer):
     def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
         if not 0.0 <= priority < math.inf:
             messages.check_priority(table, priority)
-        with self._tables.changed:
-            self._check_open()
+        with self._tables.lock:
+            if self._is_closed or self._tables.is_closed:
+                self._refuse_use()
             target = self._tables.tables.get(table)
             if target is None or len(fields) != len(target.fields):
                 self._refuse_item(table, fields)
@@ -128,25 +130,26 @@ class MemoryWriter(base.Writer):
                     self._refuse_item(table, fields)
                 starts.append(place)
                 lengths.append(length)
-            target.offer(Item(self, starts, lengths, float(priority)))
-            self._tables.changed.notify_all()
+            target.offer(self, starts, lengths, float(priority))
+            self._tables.notify()
             if self.num_pending > self._max_pending:
                 self._wait_for_pending(self._max_pending)
 
     def flush(self) -> None:
-        with self._tables.changed:
-            self._check_open()
+        with self._tables.lock:
+            if self._is_closed or self._tables.is_closed:
+                self._refuse_use()
             self._wait_for_pending(0)
 
     def end_episode(self) -> None:
         self.flush()
-        with self._tables.changed:
+        with self._tables.lock:
             for stream in self._streams.values():
                 stream.begin()
 
     def close(self) -> None:
         tables = self._tables
-        with tables.changed:
+        with tables.lock:
             if self._is_closed:
                 return
             deadline = time.monotonic() + _CLOSE_SECONDS
@@ -162,10 +165,9 @@ class MemoryWriter(base.Writer):
         if lost:
             _logger.warning("%s", messages.items_lost(sum(lost.values()), lost))
 
-    def _check_open(self) -> None:
+    def _refuse_use(self) -> NoReturn:
         self._tables.check_open()
-        if self._is_closed:
-            raise base.ReplayError(messages.WRITER_CLOSED)
+        raise base.ReplayError(messages.WRITER_CLOSED)
 
     def _check_row(self, name: str, spec: base.ColumnSpec) -> None:
         """Refuses a row unlike those before it; the first of a column begins a stream."""
@@ -215,7 +217,7 @@ class MemorySampler(base.Sampler):
     ) -> tuple[base.SampleInfo, dict[str, Any]]:
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be >= 1 item, got {batch_size}.")
-        with self._tables.changed:
+        with self._tables.lock:
             self._check_open()
             self._collect(batch_size, timeout_seconds)
             batch = self._taken[0] if len(self._taken) == 1 else self._join(self._taken)
@@ -226,9 +228,9 @@ class MemorySampler(base.Sampler):
             return batch.info, batch.fields
 
     def close(self) -> None:
-        with self._tables.changed:
+        with self._tables.lock:
             self._is_closed = True
-            self._tables.changed.notify_all()
+            self._tables.notify()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -244,7 +246,7 @@ class MemorySampler(base.Sampler):
             batch = self._table.draw(batch_size - num_taken)
             if batch is not None:
                 self._taken.append(batch)
-                self._tables.changed.notify_all()
+                self._tables.notify()
                 continue
             self._tables.wait(self._has_news, deadline)
             self._check_open()

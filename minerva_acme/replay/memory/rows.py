@@ -85,7 +85,9 @@ class RowStore:
         """Gives up one `hold` of a window."""
         page = start >> self.shift
         hops = ((start & self._mask) + length - 1) >> self.shift
-        self.release_page(page)
+        self._holds[page] -= 1
+        if not self._holds[page]:
+            self._free.append(page)
         for _ in range(hops):
             page = int(self._next[page])
             self.release_page(page)

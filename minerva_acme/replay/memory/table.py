@@ -48,14 +48,16 @@ class Batch(NamedTuple):
 class Tables:
     """The tables of a server, the rows that they share, and who waits for what.
 
-    Everything is used with `changed` held: a lock, and the condition that all waits are for.
+    Everything is used with the lock held; `wait` and `notify` are for whoever waits for another.
     """
 
     def __init__(
         self, configs: Sequence[base.TableConfig], seed: int, make_store: Callable[..., RowStore]
     ) -> None:
         """Args: configs: of the tables. seed: of all draws. make_store: makes the store of a column."""
-        self.changed = threading.Condition(threading.Lock())
+        self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
+        self._num_waiting = 0
         self.is_closed = False
         self.stores: dict[str, RowStore] = {}
         self.tables: dict[str, Table] = {}
@@ -95,11 +97,11 @@ class Tables:
 
     def close(self) -> None:
         """Ends all waits, refuses further use and frees the memory."""
-        with self.changed:
+        with self.lock:
             self.is_closed = True
             self.tables.clear()
             self.stores.clear()
-            self.changed.notify_all()
+            self.notify()
 
     def wait(self, is_done: Callable[[], bool], deadline: float | None) -> bool:
         """Waits for a change until `is_done` or the deadline, at most for a slice of time.
@@ -110,8 +112,17 @@ class Tables:
         if deadline is not None:
             seconds = min(seconds, deadline - time.monotonic())
         if seconds > 0 and not is_done():
-            self.changed.wait(seconds)
+            self._num_waiting += 1
+            try:
+                self._changed.wait(seconds)
+            finally:
+                self._num_waiting -= 1
         return is_done()
+
+    def notify(self) -> None:
+        """Wakes whoever waits, for something has changed."""
+        if self._num_waiting:
+            self._changed.notify_all()
 
     def _fill(self, key: str) -> float:
         """How full the tables are that have rows in a store; of several, the emptiest that has items."""
@@ -154,6 +165,7 @@ class Table:
         self.size = self.inserted = self.sampled = 0
         self.pending: collections.deque[Item] = collections.deque()
         self._generator = generator
+        self._max_size = config.max_size
         self._limits = messages.limits(config.rate_limiter)
         self._first = self._end = 0
         self._in_order = _leaves_in_order(config)
@@ -190,18 +202,22 @@ class Table:
             return 0
         return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
 
-    def offer(self, item: Item) -> None:
+    def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
         """Holds an item's rows, and inserts it once those before it are in and the rate limiter allows it."""
-        self._hold(item.starts, item.lengths)
-        item.owner.num_pending += 1
-        self.pending.append(item)
-        self._insert_pending()
+        for field, start, length in zip(self.fields, starts, lengths, strict=True):
+            field.store.hold(start, length)
+        if not self.pending and self._can_insert():
+            self._insert(starts, lengths, priority)
+        else:
+            self.pending.append(Item(owner, starts, lengths, priority))
+            owner.num_pending += 1
 
     def drop_pending(self, owner: object) -> int:
         """Forgets those items of an owner that were not inserted; returns how many."""
         dropped = [item for item in self.pending if item.owner is owner]
         for item in dropped:
-            self._release(item.starts, item.lengths)
+            for field, start, length in zip(self.fields, item.starts, item.lengths, strict=True):
+                field.store.release(start, length)
         self.pending = collections.deque(item for item in self.pending if item.owner is not owner)
         return len(dropped)
 
@@ -246,52 +262,54 @@ class Table:
         self._generator.bit_generator.state = numbers["generator"]
         self._plant()
         for place in (self._alive() % self._capacity).tolist():
-            self._hold(*self._windows(place))
+            for store, start, length in self._windows(place):
+                store.hold(start, length)
+
+    def _can_insert(self) -> bool:
+        per_insert, min_size, _, max_diff = self._limits
+        return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
 
     def _insert_pending(self) -> None:
-        per_insert, min_size, _, max_diff = self._limits
-        while self.pending and (
-            self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
-        ):
+        while self.pending and self._can_insert():
             item = self.pending.popleft()
             item.owner.num_pending -= 1
-            self._insert(item)
+            self._insert(item.starts, item.lengths, item.priority)
 
-    def _insert(self, item: Item) -> None:
+    def _insert(self, starts: list[int], lengths: list[int], priority: float) -> None:
         """Inserts an item whose rows are held; drops one if they are too many, be it the new one."""
         if self._in_order:
-            if self.size == self.config.max_size:  # first, so that there need be no place for one more
+            if self.size == self._max_size:  # first, so that there need be no place for one more
                 self._remove(self._first)
             if self.size == self._capacity:
                 self._make_room()
         elif self._end == self._capacity:
             self._make_room()
         place = self._end % self._capacity
-        for cells, start in zip(self._start_cells, item.starts, strict=True):
-            cells[place] = start
-        for length_cells, length in zip(self._length_cells, item.lengths, strict=True):
+        for (start_cells, length_cells), start, length in zip(self._cells, starts, lengths, strict=True):
+            start_cells[place] = start
             if length_cells is not None:
                 length_cells[place] = length
         self._times_cells[place] = 0
         if self._common_priority is None:
-            self._common_priority = item.priority
-        if item.priority != self._common_priority or "priorities" in self._arrays:
-            self._each_priority()[place] = item.priority
+            self._common_priority = priority
+        if priority != self._common_priority or "priorities" in self._arrays:
+            self._each_priority()[place] = priority
         if not self._in_order:
             self._arrays["keys"][place] = self.inserted
         for selector, tree in self._trees.items():
-            tree.set(place, item.priority**selector.exponent if item.priority else 0.0)
+            tree.set(place, priority**selector.exponent if priority else 0.0)
         self._end += 1
         self.size += 1
         self.inserted += 1
-        if self.size > self.config.max_size:
+        if self.size > self._max_size:
             numbers, _ = self._draw(self.config.remover, 1)
             self._remove(int(numbers[0]))
 
     def _remove(self, number: int) -> None:
         """Gives up an item's rows and takes it out of what can be drawn."""
         place = number % self._capacity
-        self._release(*self._windows(place))
+        for store, start, length in self._windows(place):
+            store.release(start, length)
         self.size -= 1
         for tree in self._trees.values():
             tree.set(place, 0.0)
@@ -304,21 +322,12 @@ class Table:
         while self._first < self._end and self._times_cells[self._end - 1] < 0:
             self._end -= 1
 
-    def _windows(self, place: int) -> tuple[list[int], list[int]]:
-        """Where an item's rows begin in each field, and how many they are."""
-        lengths = [
-            field.length if cells is None else cells[place]
-            for field, cells in zip(self.fields, self._length_cells, strict=True)
+    def _windows(self, place: int) -> list[tuple[RowStore, int, int]]:
+        """Where an item's rows are in each field, where they begin and how many they are."""
+        return [
+            (field.store, starts[place], field.length if lengths is None else lengths[place])
+            for field, (starts, lengths) in zip(self.fields, self._cells, strict=True)
         ]
-        return [cells[place] for cells in self._start_cells], lengths
-
-    def _hold(self, starts: list[int], lengths: list[int]) -> None:
-        for field, start, length in zip(self.fields, starts, lengths, strict=True):
-            field.store.hold(start, length)
-
-    def _release(self, starts: list[int], lengths: list[int]) -> None:
-        for field, start, length in zip(self.fields, starts, lengths, strict=True):
-            field.store.release(start, length)
 
     def _draw_unlimited(self, wanted: int) -> Batch | None:
         count = min(wanted, self.samples_allowed())
@@ -447,9 +456,13 @@ class Table:
         # Single elements are read and written through views: twice as fast.
         self._times = self._arrays["times"]
         self._times_cells = self._times.data
-        self._start_cells = [self._arrays[f"start/{field.name}"].data for field in self.fields]
-        lengths = [self._arrays.get(f"length/{field.name}") for field in self.fields]
-        self._length_cells = [None if array is None else array.data for array in lengths]
+        self._cells = [
+            (
+                self._arrays[f"start/{field.name}"].data,
+                self._arrays[f"length/{field.name}"].data if field.variable else None,
+            )
+            for field in self.fields
+        ]
         self._plant()
 
     def _plant(self) -> None:
