@@ -1,4 +1,4 @@
-"""What adders have in common: one episode at a time, a writer made when it is first needed."""
+"""What adders have in common: the order of calls, priorities, and a writer made when first needed."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ the last of its episode and taken already, the episode stays open and `reset` tr
 class BaseAdder(core.Adder):
     """Keeps the order of calls; subclasses say what is written at each of them.
 
-    To write an adder of one's own, override what is called with a writer, and leave the public methods:
+    To write your own adder, override the methods below and leave the public ones:
 
         _write_first        an episode begins
         _write_step         a step of it, the LAST one too
@@ -157,7 +157,7 @@ class BaseAdder(core.Adder):
     def _create_items(
         self, writer: replay.Writer, fields: dict[str, replay.Window], priorities: Mapping[str, float]
     ) -> None:
-        """Creates an item in every table; a table that held it back holds nothing back from the others."""
+        """Creates an item in every table; where one holds it back, the others get it all the same."""
         timeout = None
         for table, priority in priorities.items():
             # Counted first: an item that the writer had to give up waiting for is sent later.

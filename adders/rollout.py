@@ -30,7 +30,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
     Between LAST and FIRST there is no transition and no row. Termination: s_1 has discount 0.
     Truncation, by the environment or by `reset`: s_1 keeps the discount that came with it. After both,
     its `next_observation` is o_2, the true last one, to bootstrap from, and its `last` is 1; so is that
-    of an item's last step, s_2, whose episode goes on in the next item. Every step is in exactly one
+    of an item's last step, s_2, whose episode continues in the next item. Every step is in exactly one
     item, whatever ends an episode; `reset` writes nothing, but the next step is the first of another.
 
     `return_so_far` is what rewards are scaled by the spread of: with gamma and an episode's rewards r_k,
@@ -94,9 +94,9 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         }
 
     def restore(self, state: core.State) -> None:
-        """Takes over a state of `save`, into a new adder, and writes its steps again.
+        """Restores a state of `save` into a new adder, and writes its steps again.
 
-        If an episode was open it is open again: where the environment cannot go on with it, `reset` ends
+        If an episode was open it is open again: where the environment cannot continue it, `reset` ends
         it, as a time limit would.
 
         Raises:
@@ -161,7 +161,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
             writer.flush()
 
     def _write_end(self, writer: replay.Writer) -> None:
-        writer.flush()  # An item that had to wait; to the store the stream goes on.
+        writer.flush()  # An item that had to wait; to the store the stream continues.
 
     def _write_rest(self, writer: replay.Writer) -> None:
         del writer

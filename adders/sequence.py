@@ -46,8 +46,8 @@ others lost, and `reset` ends the episode.
 def pad_every_start(episode: EndedEpisode) -> Iterable[int]:
     """Starts a sequence at every `period`-th step that is left, beyond the episode's end if need be.
 
-    With period 1 every transition is the first of exactly one sequence, so that a learner which uses
-    the first steps of sequences most sees all transitions alike.
+    With period 1 every transition is the first of exactly one sequence, so that all transitions
+    count equally for a learner that uses the first steps of sequences most.
     """
     return range(episode.next_start, episode.num_steps, episode.period)
 

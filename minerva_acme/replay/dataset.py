@@ -69,7 +69,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
 
     @property
     def wait_seconds(self) -> float:
-        """How long, in all, the caller has waited for batches."""
+        """Seconds that the caller has waited for batches in total."""
         return self._wait_seconds
 
     def __iter__(self) -> Self:
@@ -114,7 +114,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         while True:
             left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
             try:
-                # In slices, so that Ctrl-C and `close` from another thread are heard.
+                # In slices, so that Ctrl-C and `close` from another thread have an effect.
                 sample = self._ready.get(timeout=min(_SLICE_SECONDS, max(left, 0.001)))
             except queue.Empty:
                 self._check_open()
@@ -122,7 +122,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
                     raise base.ReplayTimeout(self._reason) from None
                 continue
             if isinstance(sample, BaseException):
-                self._thread = None  # It has ended; the next call starts another.
+                self._thread = None  # It has ended; the next call starts a new one.
                 raise sample
             return sample
 

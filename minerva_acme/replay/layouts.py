@@ -73,7 +73,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         extras         0      e_0    e_1    e_2     recorded when that action was chosen
 
     An item of T = 2 that starts at row 1 is `Trajectory(observation=[o_1, o_2, o_3], action=[a_1, a_2],
-    reward=[r_2, r_3], ...)`. Nothing of a row is known later than the row, so it is written at once.
+    reward=[r_2, r_3], ...)`. A row is complete when it arrives, so it is written at once.
 
     Rewards and discounts are stored as float32, whatever the environment's dtypes; all else keeps its own.
 
@@ -94,7 +94,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         Args:
             environment_spec: of the environment as the actor sees it.
             sequence_length: T, in transitions; of items of variable length, the most.
-            extras_spec: of what the policy records beside each action.
+            extras_spec: of what the policy records with each action.
             variable_length: whether items may be stored with fewer transitions than T.
 
         Raises:
@@ -220,7 +220,7 @@ class TransitionLayout:
             environment_spec: of the environment as the actor sees it. Rewards and discounts are
                 arrays that broadcast against each other, or nests of such; where only one of the two
                 is a nest, the other counts for each of its leaves.
-            extras_spec: of what the policy records beside each action.
+            extras_spec: of what the policy records with each action.
 
         Raises:
             ValueError: something cannot be stored, or rewards and discounts cannot be folded.
@@ -344,7 +344,7 @@ class TransitionLayout:
                 f"The rewards of several steps sum to {reward}, too large for float32. Scale them down in a "
                 "wrapper of the environment."
             )
-        # In the order of `types.Transition`, whose packer reads them.
+        # In the order of the fields of `types.Transition`.
         parts = [observation, step.action, {"float32": folded}, next_observation, step.extras]
         return packing.join(parts, self._row_columns)
 

@@ -11,7 +11,7 @@ from minerva_acme.replay import base
 
 UNKNOWN = -1  # size of a dimension that is not the same in all items
 
-IN_MEMORY = "in memory"  # where tables are that have no address
+IN_MEMORY = "in memory"  # where a table without an address is
 
 DTYPES = tuple(
     np.dtype(name)

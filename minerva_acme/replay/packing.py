@@ -171,7 +171,7 @@ class RowPacker:
 
 
 def join(parts: Sequence[Rows], columns: Iterable[str]) -> Rows:
-    """Joins the packed parts of a step: in each of the columns their rows, one behind the other."""
+    """Joins the packed parts of a step: in each of the columns their rows, one after the other."""
     rows = {}
     for name in columns:
         found = [part[name] for part in parts if name in part]

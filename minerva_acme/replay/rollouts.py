@@ -41,7 +41,7 @@ class RolloutLayout(layouts.WindowLayout[types.Rollout]):
         Args:
             environment_spec: of the environment as the actor sees it.
             rollout_length: T, in steps of one environment.
-            extras_spec: of what the policy records beside each action.
+            extras_spec: of what the policy records with each action.
 
         Raises:
             ValueError: the length is below 1, rewards or discounts are not one number a step, or

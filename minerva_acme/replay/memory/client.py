@@ -80,8 +80,8 @@ class MemoryClient(base.ReplayClient):
 class MemoryWriter(base.Writer):
     """Appends rows and creates items.
 
-    An item is in its table when `create_item` returns, unless the rate limiter holds it back: a few may
-    wait for it, as many as with Reverb, before the writer does.
+    An item is in its table when `create_item` returns, unless the rate limiter holds it back: a few items may
+    be held back, as many as with Reverb, before the writer itself waits.
     """
 
     def __init__(self, tables: Tables, max_window: int, timeout_seconds: float) -> None:

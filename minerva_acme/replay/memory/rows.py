@@ -1,4 +1,4 @@
-"""Rows of a column in memory: stored once, in pages that are used again when no item refers to them."""
+"""Rows of a column in memory: stored once, in pages that are reused when no item refers to them."""
 
 import collections
 import sys
@@ -144,7 +144,7 @@ class RowStore:
         places = starts[:, None] + np.arange(length)
         crossing = np.flatnonzero((starts & self._mask) > self.page_rows - length)
         if length <= self.page_rows and crossing.size:
-            # Pages of a single writer lie one behind the other.
+            # Where there is a single writer its pages are adjacent.
             pages = starts[crossing] >> self.shift
             crossing = crossing[self._next[pages] != pages + 1]
         if not crossing.size:
@@ -182,7 +182,7 @@ class RowStore:
 
 
 class Stream:
-    """The rows of one column that a writer has written, by numbers that are never used again.
+    """The rows of one column that a writer has written, counted over all episodes.
 
     Row number n lies at place `n + _shift` of the store if it is in the page that is being filled.
     """

@@ -13,7 +13,7 @@ from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory.rows import RowStore
 from minerva_acme.replay.memory.sum_tree import SumTree
 
-_SLICE_SECONDS = 0.5  # how long Ctrl-C may go unheard where a lock does not hear it
+_SLICE_SECONDS = 0.5  # how long Ctrl-C may have to wait, where waiting for a lock ignores it
 _MIN_CAPACITY = 16
 _NUMBERS = ("size", "inserted", "sampled", "_capacity", "_first", "_end", "_common_priority")  # of a table
 _SPARSE = 4  # places for each item from which on guessing where one is does not pay
@@ -46,9 +46,9 @@ class Batch(NamedTuple):
 
 
 class Tables:
-    """The tables of a server, the rows that they share, and who waits for what.
+    """The tables of a server, the rows that they share, and the lock around them.
 
-    Everything is used with the lock held; `wait` and `notify` are for whoever waits for another.
+    Everything here is used with the lock held.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Tables:
                 if key not in self.stores:
                     self.stores[key] = make_store(spec, functools.partial(self._fill, key), in_order)
                 stores[column] = self.stores[key]
-            # A stream of its own for each table, so that what one does changes no other's draws.
+            # Each table has its own generator, so that its draws do not depend on the other tables.
             sequence = np.random.SeedSequence([seed, *config.name.encode()])
             self.tables[config.name] = Table(config, stores, np.random.Generator(np.random.PCG64(sequence)))
 
@@ -120,7 +120,7 @@ class Tables:
         return is_done()
 
     def notify(self) -> None:
-        """Wakes whoever waits, for something has changed."""
+        """Wakes all who wait, since something has changed."""
         if self._num_waiting:
             self._changed.notify_all()
 
@@ -142,14 +142,14 @@ def store_key(column: str, spec: base.ColumnSpec) -> str:
 class Table:
     """Items as arrays: of each item its first row in each field, its priority, how often it was sampled.
 
-    Item number n lies at place n % capacity; numbers count up with the inserts.
+    Item number n lies at place n % capacity; every insert takes the next number.
 
         number   first = 5    6    7    8    9    end = 10
         alive          yes   yes   -   yes  yes
 
     Where only the oldest item can leave, there is never a hole: a number is then an item's key, and
     nothing needs to be moved once the arrays have their full size. Otherwise keys are kept, in
-    ascending order, and from time to time the items move up to fill the holes.
+    ascending order, and from time to time the items are moved to fill the holes.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Table:
         self._arrays["times"] = np.empty(0, np.int32)  # sampled; -1: no item
         if not self._in_order:
             self._arrays["keys"] = np.empty(0, np.uint64)
-        # As long as all items have one priority, that is all there is; then there is an array of them too.
+        # As long as all items have one priority it is kept here, and else in an array.
         self._common_priority: float | None = None
         self._trees: dict[base.Prioritized, SumTree] = {}
         self._resize(min(_MIN_CAPACITY, self._max_capacity))
@@ -247,7 +247,7 @@ class Table:
             tree.set_many(places, _weights(priorities, selector.exponent))
 
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Returns the state of the items: numbers and words, and arrays."""
+        """Returns the state of the items: what JSON can hold, and arrays."""
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         return numbers | {"generator": self._generator.bit_generator.state}, self._arrays
 
@@ -276,7 +276,7 @@ class Table:
             self._insert(item.starts, item.lengths, item.priority)
 
     def _insert(self, starts: list[int], lengths: list[int], priority: float) -> None:
-        """Inserts an item whose rows are held; drops one if they are too many, be it the new one."""
+        """Inserts an item whose rows are held; drops one if there are too many, possibly the new one."""
         if self._in_order:
             if self.size == self._max_size:  # first, so that there need be no place for one more
                 self._remove(self._first)
@@ -466,7 +466,7 @@ class Table:
         self._plant()
 
     def _plant(self) -> None:
-        """Makes the trees of the priorities that there are."""
+        """Builds the trees from the priorities."""
         for selector in (self.config.sampler, self.config.remover):
             if isinstance(selector, base.Prioritized):
                 places = self._alive() % self._capacity

@@ -1,7 +1,7 @@
-"""A connection to a Reverb server on which nothing waits for ever.
+"""A connection to a Reverb server on which no call waits for ever.
 
-Reverb's own calls ignore Ctrl-C while they wait and most of them wait without limit: for a server that
-is gone as for one that is busy. Here every wait is cut into slices and has an end.
+Reverb's own calls ignore Ctrl-C while they wait, and most of them wait without a limit, be the server
+busy or gone. Here every wait is cut into slices and has a limit.
 """
 
 import os
@@ -16,7 +16,7 @@ from minerva_acme.replay.reverb import loader, wire_format
 
 T = TypeVar("T")
 
-SLICE_SECONDS = 0.5  # how long Ctrl-C may go unheard
+SLICE_SECONDS = 0.5  # how long Ctrl-C may have to wait
 
 _PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _BYPASS_VARIABLE = "no_grpc_proxy"
@@ -68,7 +68,7 @@ class ReverbConnection:
         return tables[name]
 
     def call(self, function: Callable[[], T], timeout_seconds: float | None = None) -> T:
-        """Calls what blocks in C++ so that Ctrl-C is heard and, with a limit, the wait ends.
+        """Calls what blocks in C++ so that Ctrl-C works and, with a limit, the wait ends.
 
         Raises:
             ReplayTimeout: it took longer; the call itself stays behind in a daemon thread.

@@ -79,7 +79,7 @@ class ReverbServer(base.ReplayServer):
         try:
             if not public and not ports.keep_to_this_machine(port):
                 _logger.warning(
-                    "other machines can reach port %d, without authentication; close it by a firewall", port
+                    "other machines can reach port %d, without authentication; close it with a firewall", port
                 )
             with ReverbClient(self.address, answer_seconds=_START_SECONDS) as client:
                 for table in tables:
@@ -116,7 +116,7 @@ class ReverbClient(base.ReplayClient):
     def __init__(
         self, address: str, timeout_seconds: float = base.TIMEOUT_SECONDS, answer_seconds: float = 10.0
     ) -> None:
-        """Makes a client; the server is first asked when something is needed of it.
+        """Makes a client; the server is not asked before something is needed of it.
 
         Args:
             address: `host:port`.
@@ -163,7 +163,7 @@ class ReverbClient(base.ReplayClient):
                 lambda: connection.client.MutatePriorities(table, updates, []), connection.answer_seconds
             )
         except (RuntimeError, ValueError) as error:
-            connection.table(table)  # Says itself that there is no such table, or no server.
+            connection.table(table)  # Raises where there is no such table, or no server.
             raise base.ReplayError(f"Table '{table}' did not take the priorities: {error}") from error
 
     def checkpoint(self) -> str:

@@ -22,7 +22,7 @@ _CLOSE_SECONDS = 0.4
 
 
 class ReverbWriter(base.Writer):
-    """Appends rows and creates items; at most a few dozen of them are on their way at any time.
+    """Appends rows and creates items; at most a few dozen of them are unsent at any time.
 
     Reverb's writer gets them in bursts, a chunk's worth of rows at a time: no item can be sent before
     its last chunk is full, and one call in a burst costs a third of one between other work.
@@ -105,7 +105,7 @@ class ReverbWriter(base.Writer):
         """Raises: ReplayError: rows are out of reach, or the item does not fit the table."""
         columns = self._staged.columns
         messages.check_windows(fields, columns, self._max_window)
-        # The rows of a column are all alike, so items of the same windows' lengths fit alike.
+        # All rows of a column have one shape and dtype: items with the same lengths fit or do not.
         kind = (table, *((name, window.column, window.length) for name, window in fields.items()))
         if kind in self._fitting:
             return
@@ -140,7 +140,7 @@ class ReverbWriter(base.Writer):
                     raise base.ReplayTimeout(self._explain_wait()) from None
 
     def _explain_wait(self) -> str:
-        tables = self._connection.tables(timeout_seconds=1.0)  # Says itself that nobody answers.
+        tables = self._connection.tables(timeout_seconds=1.0)  # Raises where the server does not answer.
         for name in sorted(self._staged.unsent_tables & tables.keys()):
             table = tables[name]
             if not table.allows_inserting():
@@ -176,13 +176,13 @@ class _Item(NamedTuple):
 
 
 class _Staged:
-    """Rows and items in the order they came, on their way into Reverb's writer."""
+    """Rows and items, in their order, that wait to be handed to Reverb's writer."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer
         self.columns: dict[str, _Column] = {}
         self.num_rows = 0  # staged
-        self.num_unsent = 0  # items at most that the server has not got, staged ones included
+        self.num_unsent = 0  # at most this many items has the server not got, staged ones included
         self.unsent_tables: set[str] = set()
         self._queue: collections.deque[dict[str, np.ndarray] | _Item] = collections.deque()
 
@@ -209,7 +209,7 @@ class _Staged:
                 self._write_row(entry)
 
     def at_most_unsent(self, num_items: int) -> None:
-        """Notes that the server has all items but at most so many."""
+        """Notes that the server has all but at most `num_items` items."""
         self.num_unsent = min(self.num_unsent, num_items)
         if not self.num_unsent:
             self.unsent_tables.clear()
