@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import dm_env
 
@@ -17,6 +17,14 @@ The item is a `Transition` or a `Trajectory` of arrays as a learner gets it, wit
 the function raises or returns what is no priority, the step that completes the item is refused; if it is
 the last of its episode and taken already, the episode stays open and `reset` tries again.
 """
+
+
+class Step(NamedTuple):
+    """What `add` is given."""
+
+    action: types.NestedArray
+    next_timestep: dm_env.TimeStep
+    extras: types.NestedArray
 
 
 class BaseAdder(core.Adder):
@@ -109,7 +117,7 @@ class BaseAdder(core.Adder):
                 "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`."
             )
         try:
-            self._write_step(self._writer, action, next_timestep, extras)
+            self._write_step(self._writer, Step(action, next_timestep, extras))
         except replay.ReplayTimeout:  # The step is taken, and its item is sent later.
             self._has_ended = next_timestep.last()
             raise
@@ -174,13 +182,7 @@ class BaseAdder(core.Adder):
         """Begins an episode, or raises and changes nothing."""
 
     @abc.abstractmethod
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
+    def _write_step(self, writer: replay.Writer, step: Step) -> None:
         """Writes a step and the items that it completes, or raises and changes nothing."""
 
     @abc.abstractmethod

@@ -2,9 +2,6 @@
 
 from collections.abc import Mapping
 
-import dm_env
-
-from minerva_acme import types
 from minerva_acme.adders import base
 from minerva_acme.adders.sequence import SequenceAdder
 from minerva_acme.replay import base as replay
@@ -56,19 +53,13 @@ class EpisodeAdder(SequenceAdder):
             client=client, table=table, layout=layout, period=layout.sequence_length, priority=priority
         )
 
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
+    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
         if self._last_step == self._length:
             raise ValueError(
                 f"An episode must have at most {self._length} steps, the layout's sequence length, got one "
                 "more. Lengthen the layout, or limit the steps in a wrapper of the environment; `reset` "
                 f"writes the {self._length} steps so far, as if a time limit had ended the episode there."
             )
-        rows = self._layout.step(action, next_timestep, extras)
+        rows = self._layout.step(*step)
         self._last_step = self._num_rows
         self._append(writer, rows)

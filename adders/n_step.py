@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import dm_env
 
-from minerva_acme import types
 from minerva_acme.adders import base
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts, packing
@@ -102,19 +101,14 @@ class NStepTransitionAdder(base.BaseAdder):
         self._last_large = -self._n_step
         self._append_observation(writer, observation)
 
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        step = self._layout.step(action, next_timestep, extras)
-        started = [*self._started, _Started(self._observation, step)]
+    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+        is_last = step.next_timestep.last()
+        packed = self._layout.step(*step)
+        started = [*self._started, _Started(self._observation, packed)]
         is_full = len(started) == self._n_step
-        num_due = len(started) if next_timestep.last() else int(is_full or self._shorter_at_start)
+        num_due = len(started) if is_last else int(is_full or self._shorter_at_start)
         due = self._fold(started, num_due)
-        last_large = self._num_steps if self._layout.is_large(step, self._n_step) else self._last_large
+        last_large = self._num_steps if self._layout.is_large(packed, self._n_step) else self._last_large
         if self._num_steps - last_large < self._n_step:
             # What `reset` would have to write is refused while it can be.
             for first in range(len(started)):
@@ -123,8 +117,8 @@ class NStepTransitionAdder(base.BaseAdder):
         self._last_large = last_large
         self._started, self._is_oldest_written = started, False
         self._num_steps += 1
-        self._append_observation(writer, step.next_observation)
-        self._write_transitions(writer, due, is_full=is_full or next_timestep.last())
+        self._append_observation(writer, packed.next_observation)
+        self._write_transitions(writer, due, is_full=is_full or is_last)
 
     def _write_end(self, writer: replay.Writer) -> None:
         if self._is_oldest_written:

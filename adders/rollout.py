@@ -7,7 +7,7 @@ import dm_env
 import numpy as np
 import torch
 
-from minerva_acme import core, types
+from minerva_acme import core
 from minerva_acme.adders import base
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import packing, rollouts
@@ -133,17 +133,11 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         self._is_first = True
         self._return_so_far = 0.0
 
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        step = self._layout.step(action, next_timestep, extras)
-        return_so_far = float(next_timestep.reward) + self._gamma * self._return_so_far
+    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+        packed = self._layout.step(*step)
+        return_so_far = float(step.next_timestep.reward) + self._gamma * self._return_so_far
         rows = self._layout.transition(
-            observation=self._observation, step=step, first=self._is_first, return_so_far=return_so_far
+            observation=self._observation, step=packed, first=self._is_first, return_so_far=return_so_far
         )
         length = self._layout.rollout_length
         is_full = len(self._rows) + 1 == length
@@ -152,7 +146,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         writer.append(rows)
         self._rows.append(rows)
         self._num_rows += 1
-        self._observation = self._layout.next_observation(step)
+        self._observation = self._layout.next_observation(packed)
         self._is_first = False
         self._return_so_far = return_so_far
         if is_full:

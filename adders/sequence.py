@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeAlias
 import dm_env
 import numpy as np
 
-from minerva_acme import types
 from minerva_acme.adders import base
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts, packing
@@ -171,14 +170,8 @@ class SequenceAdder(base.BaseAdder):
         self._begin()
         self._append(writer, rows)
 
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        self._add_row(writer, self._layout.step(action, next_timestep, extras), happened=True)
+    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+        self._add_row(writer, self._layout.step(*step), happened=True)
 
     def _write_end(self, writer: replay.Writer) -> None:
         if self._ending is None:

@@ -449,8 +449,7 @@ def case(suite, part, test, message):
             ReplaySuite,
             IgnoresPriorities,
             "items_are_selected_by_their_priorities",
-            "`update_priorities` must take items of priority 0 out of the draw, expected [1], "
-            "got [0, 1, 2].",
+            "`update_priorities` must take items of priority 0 out of the draw, expected [1], got [0, 1, 2].",
         ),
         case(
             ReplaySuite,

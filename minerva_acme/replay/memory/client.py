@@ -153,9 +153,7 @@ class MemoryWriter(base.Writer):
             if self._is_closed:
                 return
             deadline = time.monotonic() + _CLOSE_SECONDS
-            while not tables.wait(lambda: tables.is_closed or not self.num_pending, deadline):
-                if time.monotonic() >= deadline:
-                    break
+            tables.wait(lambda: tables.is_closed or not self.num_pending, deadline)
             lost = {
                 name: count for name, table in tables.tables.items() if (count := table.drop_pending(self))
             }
@@ -186,14 +184,13 @@ class MemoryWriter(base.Writer):
     def _wait_for_pending(self, max_pending: int) -> None:
         tables = self._tables
         deadline = time.monotonic() + self._timeout_seconds
-        while not tables.wait(lambda: tables.is_closed or self.num_pending <= max_pending, deadline):
-            if time.monotonic() >= deadline:
-                held_back = next(
-                    table
-                    for _, table in sorted(tables.tables.items())
-                    if any(item.owner is self for item in table.pending)
-                )
-                raise base.ReplayTimeout(messages.inserting_waits(held_back.description()))
+        if not tables.wait(lambda: tables.is_closed or self.num_pending <= max_pending, deadline):
+            held_back = next(
+                table
+                for _, table in sorted(tables.tables.items())
+                if any(item.owner is self for item in table.pending)
+            )
+            raise base.ReplayTimeout(messages.inserting_waits(held_back.description()))
         tables.check_open()
 
 
@@ -240,25 +237,23 @@ class MemorySampler(base.Sampler):
     def _collect(self, batch_size: int, timeout_seconds: float | None) -> None:
         """Takes what the table gives, and waits, until there is enough for a batch."""
         start = time.monotonic()
-        deadline = None if timeout_seconds is None else start + timeout_seconds
-        reported = start - self._report_seconds + _ASK_SECONDS
+        deadline = math.inf if timeout_seconds is None else start + timeout_seconds
+        next_report = start + _ASK_SECONDS
         while (num_taken := sum(len(batch.info.key) for batch in self._taken)) < batch_size:
             batch = self._table.draw(batch_size - num_taken)
             if batch is not None:
                 self._taken.append(batch)
                 self._tables.notify()
                 continue
-            self._tables.wait(self._has_news, deadline)
+            has_news = self._tables.wait(self._has_news, min(deadline, next_report))
             self._check_open()
-            now = time.monotonic()
-            if self._table.samples_allowed():
+            if has_news:
                 continue
             reason = messages.sampling_waits(self._table.description(), batch_size, num_taken)
-            if deadline is not None and now >= deadline:
+            if time.monotonic() >= deadline:
                 raise base.ReplayTimeout(reason)
-            if now - reported >= self._report_seconds:
-                reported = now
-                _logger.info("%s", reason)
+            next_report = time.monotonic() + max(self._report_seconds, _ASK_SECONDS)
+            _logger.info("%s", reason)
 
     def _has_news(self) -> bool:
         return self._is_closed or self._tables.is_closed or self._table.samples_allowed() > 0

@@ -104,20 +104,17 @@ class Tables:
             self.notify()
 
     def wait(self, is_done: Callable[[], bool], deadline: float | None) -> bool:
-        """Waits for a change until `is_done` or the deadline, at most for a slice of time.
-
-        Returns whether it is done.
-        """
-        seconds = _SLICE_SECONDS
-        if deadline is not None:
-            seconds = min(seconds, deadline - time.monotonic())
-        if seconds > 0 and not is_done():
-            self._num_waiting += 1
-            try:
-                self._changed.wait(seconds)
-            finally:
-                self._num_waiting -= 1
-        return is_done()
+        """Waits until `is_done` or the deadline, if there is one; returns whether it is done."""
+        self._num_waiting += 1
+        try:
+            while not is_done():
+                left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
+                if left <= 0.0:
+                    return False
+                self._changed.wait(min(left, _SLICE_SECONDS))
+            return True
+        finally:
+            self._num_waiting -= 1
 
     def notify(self) -> None:
         """Wakes all who wait, since something has changed."""
