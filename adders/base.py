@@ -63,11 +63,12 @@ class BaseAdder(core.Adder):
         priorities = {table: priority} if isinstance(table, str) else dict(table)
         if not priorities:
             raise ValueError("`table` must be a table's name, or names and priorities, got none.")
-        for name, value in priorities.items():
-            if not callable(value):
-                messages.check_priority(name, value)
+        constants = {name: value for name, value in priorities.items() if not callable(value)}
+        for name, value in constants.items():
+            messages.check_priority(name, value)
         self._client = client
         self._priorities = priorities
+        self._constants = constants if len(constants) == len(priorities) else None
         self._signature = signature
         self._max_window = max_window
         self._writer: replay.Writer | None = None
@@ -153,6 +154,8 @@ class BaseAdder(core.Adder):
         Raises:
             ValueError: a function returned what is not a priority.
         """
+        if self._constants is not None:  # the usual case
+            return self._constants
         priorities, item = {}, None
         for name, priority in self._priorities.items():
             if callable(priority):

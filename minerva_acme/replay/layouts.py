@@ -27,15 +27,15 @@ class WindowLayout(abc.ABC, Generic[_Item]):
     def __init__(self, packer: packing.RowPacker, num_rows: int, variable: bool = False) -> None:
         """Args: packer: of a row. num_rows: of an item. variable: whether items may have fewer."""
         self._packer = packer
+        self._columns = packer.columns
         self._num_rows = num_rows
         self._variable = variable
 
     @property
     def signature(self) -> base.ItemSignature:
         """What the table must be made for."""
-        columns = self._packer.columns
-        fields = {name: base.FieldSpec(name, self._num_rows, self._variable) for name in columns}
-        return base.ItemSignature(columns, fields)
+        fields = {name: base.FieldSpec(name, self._num_rows, self._variable) for name in self._columns}
+        return base.ItemSignature(self._columns, fields)
 
     def fields(self, start: int, num_rows: int | None = None) -> dict[str, base.Window]:
         """Returns the item whose first row is `start`.
@@ -45,7 +45,7 @@ class WindowLayout(abc.ABC, Generic[_Item]):
             num_rows: how many rows it has; None for as many as all have, but those of variable length.
         """
         length = self._num_rows if num_rows is None else num_rows
-        return {name: base.Window(name, start, length) for name in self._packer.columns}
+        return {name: base.Window(name, start, length) for name in self._columns}
 
     def item(self, rows: Sequence[packing.Rows]) -> _Item:
         """Returns the item of these rows as arrays: what `unpack` returns, without the batch axis.
@@ -53,7 +53,7 @@ class WindowLayout(abc.ABC, Generic[_Item]):
         Raises:
             ValueError: items of variable length have more rows than the layout allows.
         """
-        fields = {name: np.stack([row[name] for row in rows]) for name in self._packer.columns}
+        fields = {name: np.stack([row[name] for row in rows]) for name in self._columns}
         return _only_item(self.unpack, fields, self._batch_axis)
 
     @abc.abstractmethod
@@ -150,7 +150,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
 
     def padding(self, rows: packing.Rows) -> packing.Rows:
         """Returns the rows that follow an episode's last ones: their observation again, else 0."""
-        padding = {name: np.zeros(*column) for name, column in self._packer.columns.items()}
+        padding = {name: np.zeros(*column) for name, column in self._columns.items()}
         for name, column in self._observation.columns.items():
             size = column.shape[0]
             padding[name][:size] = rows[name][:size]

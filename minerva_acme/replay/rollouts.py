@@ -87,6 +87,7 @@ class RolloutLayout(layouts.WindowLayout[types.Rollout]):
         super().__init__(row, rollout_length)
         columns = self._observation.columns
         self._next_images = {name: f"next_{name}" for name in columns if len(columns[name].shape) > 1}
+        self._observation_sizes = {name: column.shape[0] for name, column in columns.items()}
 
     @property
     def rollout_length(self) -> int:
@@ -112,7 +113,7 @@ class RolloutLayout(layouts.WindowLayout[types.Rollout]):
     def next_observation(self, step: packing.Rows) -> packing.Rows:
         """Returns the observation that a step ended with, packed, without a copy."""
         # A packed step begins with its observation.
-        return {name: step[name][: column.shape[0]] for name, column in self._observation.columns.items()}
+        return {name: step[name][:size] for name, size in self._observation_sizes.items()}
 
     def transition(
         self, *, observation: packing.Rows, step: packing.Rows, first: bool, return_so_far: float
@@ -134,8 +135,9 @@ class RolloutLayout(layouts.WindowLayout[types.Rollout]):
                 "down in a wrapper of the environment."
             )
         marks = {"float32": np.array([first, return_so_far], np.float32)}
-        step = {self._next_images.get(name, name): row for name, row in step.items()}
-        return packing.join([marks, observation, step], self._packer.columns)
+        if self._next_images:
+            step = {self._next_images.get(name, name): row for name, row in step.items()}
+        return packing.join([marks, observation, step], self._columns)
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Rollout:
         """Returns E items [E, T, *row shape] as contiguous tensors [T, E, ...]."""
