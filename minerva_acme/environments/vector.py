@@ -2,15 +2,14 @@
 
 import abc
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import dm_env
 
 from minerva_acme import core, specs, types
 
 
-class VectorEnvironment(abc.ABC):
+class VectorEnvironment(core.Closeable):
     """E environments of the same specs. A context manager that closes itself.
 
     A call hands out, for each environment, the timesteps that arrived in it:
@@ -74,17 +73,6 @@ class VectorEnvironment(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Closes every environment; calling it again does nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
