@@ -18,7 +18,6 @@ the two are never merged into one "done".
 
 import abc
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import dm_env
@@ -26,6 +25,20 @@ import dm_env
 from minerva_acme import types
 
 State: TypeAlias = Any
+
+
+class Closeable(abc.ABC):
+    """What holds something that must be released: a context manager that closes itself."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Releases what is held; closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
 
 
 class Actor(abc.ABC):
@@ -71,7 +84,7 @@ class VectorActor(abc.ABC):
         """Takes newer weights if there are any; with `wait`, returns only once it holds them."""
 
 
-class Adder(abc.ABC):
+class Adder(Closeable):
     """Turns a stream of timesteps into replay items. A context manager that closes itself.
 
     Calls come as `add_first (add)*` for each episode; the `add` whose timestep is LAST ends it.
@@ -127,17 +140,6 @@ class Adder(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Ends an open episode like `reset`, sends what is pending and releases the writer."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class VersionedVariables(NamedTuple):

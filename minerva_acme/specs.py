@@ -24,8 +24,26 @@ class EnvironmentSpec(NamedTuple):
     discounts: types.NestedSpec
 
 
-def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
-    """Reads the four specs off an environment."""
+class SpecMethods:
+    """The four methods by which an environment tells its specs, for those in `_specs`."""
+
+    _specs: EnvironmentSpec
+
+    def observation_spec(self) -> types.NestedSpec:
+        return self._specs.observations
+
+    def action_spec(self) -> types.NestedSpec:
+        return self._specs.actions
+
+    def reward_spec(self) -> types.NestedSpec:
+        return self._specs.rewards
+
+    def discount_spec(self) -> types.NestedSpec:
+        return self._specs.discounts
+
+
+def make_environment_spec(environment: dm_env.Environment | SpecMethods) -> EnvironmentSpec:
+    """Reads the four specs of an environment, or of one environment of a vector."""
     return EnvironmentSpec(
         observations=environment.observation_spec(),
         actions=environment.action_spec(),
@@ -82,6 +100,22 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
             raise ValueError(
                 f"`{_leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}."
             )
+
+
+def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec) -> None:
+    """Checks a timestep against the specs.
+
+    Raises:
+        ValueError: a leaf does not conform, or the first timestep has a reward or a discount.
+    """
+    check_conforms("observation", timestep.observation, environment_spec.observations)
+    if timestep.first():
+        for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
+            if value is not None:
+                raise ValueError(f"`{name}` of a FIRST timestep must be None, got {value!r}.")
+    else:
+        check_conforms("reward", timestep.reward, environment_spec.rewards)
+        check_conforms("discount", timestep.discount, environment_spec.discounts)
 
 
 def _leaf_name(name: str, path: tuple[Any, ...]) -> str:

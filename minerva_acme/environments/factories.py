@@ -12,17 +12,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dm_env
 import numpy as np
 import tree
 
 from minerva_acme import wrappers
-from minerva_acme.environments import gymnasium_adapter, vector
-
-if TYPE_CHECKING:
-    from minerva_acme.environments import gymnasium_vector
+from minerva_acme.environments import gymnasium_adapter, process_vector, vector
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
@@ -95,7 +92,7 @@ def make_training_environment(
 
 def make_vector(
     environment_factories: Sequence[Callable[[], dm_env.Environment]], *, processes: bool
-) -> "vector.InProcessVectorEnvironment | gymnasium_vector.ProcessVectorEnvironment":
+) -> vector.InProcessVectorEnvironment | process_vector.ProcessVectorEnvironment:
     """Makes E environments that step together, and whose random states can be saved and restored.
 
     Args:
@@ -105,15 +102,11 @@ def make_vector(
             needs the guard `if __name__ == "__main__":`.
 
     Raises:
-        ValueError: there is no factory, or the environments' specs differ; with processes also where
-            Gymnasium has no space for a spec, or a reward or discount is not one number.
+        ValueError: there is no factory, or the environments' specs differ.
     """
     if not processes:
         return vector.InProcessVectorEnvironment([make() for make in environment_factories])
-    # Importing gymnasium is left to those who use it.
-    from minerva_acme.environments import gymnasium_vector
-
-    return gymnasium_vector.ProcessVectorEnvironment(environment_factories)
+    return process_vector.ProcessVectorEnvironment(environment_factories)
 
 
 def list_environments() -> list[str]:

@@ -2,13 +2,14 @@
 
 import abc
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from minerva_acme import core
 
 PlainRow = dict[str, int | float | str]
 
 
-class Logger(abc.ABC):
+class Logger(core.Closeable):
     """Takes rows of named values. A context manager that closes itself.
 
     A value is a number, a string, or a numpy or torch array of one number, on any device. Loggers
@@ -26,17 +27,6 @@ class Logger(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Writes what is held back and releases what is held; closing twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def to_plain(values: Mapping[str, Any]) -> PlainRow:

@@ -5,13 +5,13 @@ import os
 import pathlib
 import uuid
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from minerva_acme import core
 from minerva_acme.loggers import base
 
 
-class WandbRun:
+class WandbRun(core.Closeable):
     """A run of Weights & Biases, whose loggers write to it; a context manager.
 
     Where nobody is logged in there, or without a network, `WANDB_MODE=offline` keeps everything in
@@ -73,17 +73,6 @@ class WandbRun:
     def close(self) -> None:
         """Waits until everything is sent or written; closing twice is fine."""
         self._run.finish()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _WandbLogger(base.Logger):

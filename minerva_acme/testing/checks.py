@@ -3,28 +3,11 @@
 import io
 from typing import Any
 
-import dm_env
 import numpy as np
 import torch
 import tree
 
-from minerva_acme import core, specs
-
-
-def check_timestep(timestep: dm_env.TimeStep, environment_spec: specs.EnvironmentSpec) -> None:
-    """Checks a timestep against the specs.
-
-    Raises:
-        ValueError: a leaf does not conform, or the first timestep has a reward or a discount.
-    """
-    specs.check_conforms("observation", timestep.observation, environment_spec.observations)
-    if timestep.first():
-        for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
-            if value is not None:
-                raise ValueError(f"`{name}` of a FIRST timestep must be None, got {value!r}.")
-        return
-    specs.check_conforms("reward", timestep.reward, environment_spec.rewards)
-    specs.check_conforms("discount", timestep.discount, environment_spec.discounts)
+from minerva_acme import core
 
 
 def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:

@@ -226,6 +226,6 @@ def assert_is_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:
 
 def check_keeps_to_specs(environment: dm_env.Environment, timestep: dm_env.TimeStep, method: str) -> None:
     try:
-        checks.check_timestep(timestep, specs.make_environment_spec(environment))
+        specs.check_timestep(timestep, specs.make_environment_spec(environment))
     except ValueError as error:
         raise AssertionError(f"{method} must return what the specs say: {error}") from error

@@ -10,7 +10,6 @@ import tree
 from minerva_acme import core, loggers, specs, types
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
-from minerva_acme.testing import checks
 
 T = TypeVar("T")
 
@@ -174,7 +173,7 @@ class FakeEnvironment(dm_env.Environment):
         return np.asarray(values, spec.dtype)
 
     def _remember(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        checks.check_timestep(timestep, specs.make_environment_spec(self))
+        specs.check_timestep(timestep, specs.make_environment_spec(self))
         self.timesteps.append(timestep)
         return timestep
 
@@ -205,13 +204,13 @@ class FakeActor(core.Actor):
 
     def observe_first(self, timestep: dm_env.TimeStep) -> None:
         if self._environment_spec is not None:
-            checks.check_timestep(timestep, self._environment_spec)
+            specs.check_timestep(timestep, self._environment_spec)
         self.timesteps.append(timestep)
 
     def observe(self, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
         if self._environment_spec is not None:
             specs.check_conforms("action", action, self._environment_spec.actions)
-            checks.check_timestep(next_timestep, self._environment_spec)
+            specs.check_timestep(next_timestep, self._environment_spec)
         self.actions.append(action)
         self.timesteps.append(next_timestep)
 

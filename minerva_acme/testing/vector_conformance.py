@@ -66,7 +66,7 @@ class VectorEnvironmentConformance(abc.ABC):
                     kept += timesteps
                     copies += copy.deepcopy(timesteps)
         for timestep, copied in zip(kept, copies, strict=True):
-            checks.check_timestep(timestep, spec)
+            specs.check_timestep(timestep, spec)
             what = "`step` must return fresh arrays, but a later call changed a timestep."
             checks.assert_nests_equal(timestep.observation, copied.observation, what)
 

@@ -56,9 +56,7 @@ class SinglePrecisionWrapper(base.EnvironmentWrapper):
         return self._discount_spec
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        observation = timestep.observation
-        is_array = isinstance(observation, np.ndarray)
-        observation = _narrow(observation) if is_array else tree.map_structure(_narrow, observation)
+        observation = narrow(timestep.observation)
         if timestep.first():
             return timestep._replace(observation=observation)  # no reward and no discount yet
         return dm_env.TimeStep(
@@ -88,26 +86,30 @@ def _call(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def cast(wide: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Returns an array in another dtype.
+def narrow(nest: types.NestedArray) -> types.NestedArray:
+    """Returns a nest of arrays in 32 bits where it has 64.
 
     Raises:
         ValueError: an integer does not fit.
     """
-    narrow = wide.astype(dtype)
-    if wide.dtype == np.int64 and dtype == np.int32 and not np.array_equal(narrow, wide):
+    if isinstance(nest, np.ndarray):  # the usual case; `tree` takes ten times as long
+        return _narrow_leaf(nest)
+    return tree.map_structure(_narrow_leaf, nest)
+
+
+def _narrow_leaf(value: Any) -> Any:
+    wide = np.asarray(value)
+    dtype = _NARROWER.get(wide.dtype)
+    if dtype is None:
+        return value
+    cast = wide.astype(dtype)
+    if dtype == np.int32 and not np.array_equal(cast, wide):
         raise ValueError(
             f"An int64 value of the environment does not fit int32: {wide}. Leave out "
             "SinglePrecisionWrapper, or rescale the value in a wrapper inside it; of a vector, in each "
             "environment."
         )
-    return narrow
-
-
-def _narrow(value: Any) -> Any:
-    wide = np.asarray(value)
-    dtype = _NARROWER.get(wide.dtype)
-    return value if dtype is None else cast(wide, dtype)
+    return cast
 
 
 def narrow_spec(spec: specs.Array) -> specs.Array:

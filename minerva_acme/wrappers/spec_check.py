@@ -42,12 +42,5 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
 
     def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         self._reset_next_step = timestep.last()
-        specs.check_conforms("observation", timestep.observation, self._specs.observations)
-        if timestep.first():
-            for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
-                if value is not None:
-                    raise ValueError(f"`{name}` must be None at FIRST, got {value!r}.")
-        else:
-            specs.check_conforms("reward", timestep.reward, self._specs.rewards)
-            specs.check_conforms("discount", timestep.discount, self._specs.discounts)
+        specs.check_timestep(timestep, self._specs)
         return timestep

@@ -32,7 +32,7 @@ def fork_server():
         [
             "gymnasium.envs.classic_control",
             "minerva_acme.testing",
-            "minerva_acme.environments.gymnasium_vector",
+            "minerva_acme.environments",
         ]
     )
     yield
@@ -243,14 +243,13 @@ SINGLE_SPEC = specs.EnvironmentSpec(
 )
 
 
-@pytest.mark.parametrize("environment_spec", [None, SINGLE_SPEC], ids=["as the spaces say", "with a spec"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [vector.SyncVectorEnv, vector.AsyncVectorEnv])
-def test_a_true_terminal_has_discount_0_and_a_time_limit_1(kind, mode, environment_spec):
+def test_a_true_terminal_has_discount_0_and_a_time_limit_1(kind, mode):
     makers = [functools.partial(Ending, terminates) for terminates in (True, False)]
     settings = {} if kind is vector.SyncVectorEnv else {"context": "forkserver"}
     inner = kind(makers, autoreset_mode=mode, **settings)
-    with GymnasiumVectorEnvironment(inner, environment_spec=environment_spec) as environment:
+    with GymnasiumVectorEnvironment(inner) as environment:
         assert specs.make_environment_spec(environment) == SINGLE_SPEC
         environment.reset()
         steps = [environment.step([np.float32([0.5])] * 2) for _ in range(2)]
@@ -273,20 +272,6 @@ def test_a_true_terminal_has_discount_0_and_a_time_limit_1(kind, mode, environme
 def test_agents_take_the_specs_of_a_vector_as_they_are(make):
     with make_sync(vector.AutoresetMode.SAME_STEP, make=make) as environment:
         ppo.PPOBuilder(ppo.PPOConfig()).check_spec(specs.make_environment_spec(environment))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_discount_of_a_reset_is_not_that_of_the_episode_that_ended(mode):
-    class Telling(Ending):
-        def reset(self, **arguments):
-            observation, _ = super().reset(**arguments)
-            return observation, {"discount": 0.75}
-
-    inner = vector.SyncVectorEnv([functools.partial(Telling, True)], autoreset_mode=mode)
-    with GymnasiumVectorEnvironment(inner, environment_spec=SINGLE_SPEC) as environment:
-        environment.reset()
-        discounts = [environment.step([np.float32([0.5])])[0][0].discount for _ in range(2)]
-    assert discounts == [1, 0]
 
 
 def test_an_integer_that_single_precision_cannot_hold_is_refused():
@@ -432,7 +417,7 @@ ACTIONS = [np.zeros(2, np.float32)] * 2
         ),
         (
             functools.partial(os._exit, 5),
-            "A process ended: that of environment 1 with exit code 5. All processes",
+            "A process ended: that of environment 1 with exit code 5. What .* All processes",
         ),
     ],
 )
@@ -444,7 +429,7 @@ def test_a_failure_in_a_process_is_told_and_ends_all_of_them(how, message):
     with pytest.raises(EnvironmentWorkerError, match=message):
         environment.step(ACTIONS)
     assert not multiprocessing.active_children()
-    with pytest.raises(EnvironmentWorkerError, match=r"after a call to `close\(\)`"):
+    with pytest.raises(EnvironmentWorkerError, match="The vector environment is closed"):
         environment.step(ACTIONS)
     environment.close()
 

@@ -100,7 +100,7 @@ def test_environments_that_cannot_be_batched_are_refused():
     )
     with pytest.raises(ValueError, match=message):
         environments.InProcessVectorEnvironment(different)
-    with pytest.raises(ValueError, match="`environments` must be objects of their own, got one twice"):
+    with pytest.raises(ValueError, match="`environments` must be separate objects, got one twice"):
         environments.InProcessVectorEnvironment(different[:1] * 2)
 
 
