@@ -68,6 +68,75 @@ def test_the_package_itself_does_not_load_torch(tmp_path: pathlib.Path) -> None:
     assert not loaded
 
 
+COMMAND = """
+import contextlib, io, json, sys
+from minerva_acme.cli import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    try:
+        status = main(sys.argv[1:])
+    except SystemExit as stopped:
+        status = stopped.code
+print(json.dumps([status, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+def modules_of(command: str, folder: pathlib.Path) -> tuple[int, set[str]]:
+    """Returns the exit status of `minerva` and the top-level modules that are loaded then."""
+    code = f"import sys; sys.argv[1:] = {command.split()}; exec({COMMAND!r})"
+    status, modules = answer(code, folder)
+    return status, set(modules)
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("--help", 0),
+        ("list agents", 0),
+        ("list presets", 0),
+        ("list tasks", 0),
+        ("train ppo --help", 0),
+        ("resume --help", 0),
+        ("trian mpo", 2),
+        ("train pop", 2),
+        ("train mpo", 2),
+        ("train mpo --env Pendulum-v1 --num-env-stps 10", 2),
+        ("train vmpo --env Pendulum-v1 --num-env-steps many", 2),
+        ("train ppo --env Pendulum-v1 --num-env-steps 10 --discount 2", 2),
+        ("plot --aggregat", 2),
+    ],
+)
+def test_help_lists_and_wrong_flags_load_no_library_that_is_slow_to_import(
+    command: str, status: int, tmp_path: pathlib.Path
+) -> None:
+    found, modules = modules_of(command, tmp_path)
+    assert found == status
+    assert not {"torch", "numpy", *HEAVY} & modules
+
+
+def test_the_environments_are_listed_without_a_simulator_or_torch(tmp_path: pathlib.Path) -> None:
+    for command in ("list", "list environments"):
+        status, modules = modules_of(command, tmp_path)
+        assert status == 0
+        # What Gymnasium has registered, it alone knows.
+        assert {"torch", *HEAVY} & modules == {"gymnasium"}
+
+
+def test_configs_and_options_load_neither_torch_nor_numpy(tmp_path: pathlib.Path) -> None:
+    code = """
+import json, sys
+from minerva_acme import experiments
+from minerva_acme.agents import mpo, on_policy, ppo, registry, vmpo
+for entry in registry.AGENTS.values():
+    assert isinstance(entry.presets["default"], entry.config)
+on_policy.OnPolicyConfig
+experiments.RunOptions(num_env_steps=1)
+before = [name for name in ("numpy", "torch") if name in sys.modules]
+mpo.MPOBuilder
+print(json.dumps([before, "torch" in sys.modules]))
+"""
+    assert answer(code, tmp_path) == [[], True]
+
+
 def test_torch_threads_wait_without_spinning_unless_the_user_says_otherwise(tmp_path: pathlib.Path) -> None:
     code = "import json, os, minerva_acme; print(json.dumps(os.environ['OMP_WAIT_POLICY']))"
     assert answer(code, tmp_path) == "PASSIVE"

@@ -80,7 +80,8 @@ def foreign_to_maths(module: str, source: str) -> list[str]:
     return [
         f"{module} imports {name}"
         for name in imports(source)
-        if name.split(".")[0] not in allowed and not any(belongs_to(name, package) for package in MATHS)
+        if name.split(".")[0] not in allowed
+        if not any(belongs_to(name, package) for package in (*MATHS, "minerva_acme._lazy"))
     ]
 
 

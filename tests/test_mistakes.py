@@ -531,8 +531,8 @@ def a_folder_with_a_run_of_fewer_environments(s):
 
 @mistake(
     OSError,
-    "Checkpoints must have a folder to be written to, but <folder>/file/run/checkpoints is none: Not "
-    "a directory. Choose another directory for the run, or see to the rights there.",
+    "Checkpoints need a folder that can be written to, but <folder>/file/run/checkpoints is none: Not "
+    "a directory. Choose another directory for the run, or check the permissions there.",
 )
 def a_folder_that_cannot_be_made(s):
     (s.folder / "file").write_text("")
@@ -541,8 +541,8 @@ def a_folder_that_cannot_be_made(s):
 
 @mistake(
     OSError,
-    "The checkpoint <folder>/000000020 could not be written: No space left on device. Make room or "
-    "see to the rights there and start the run again: it goes on from step 10.",
+    "The checkpoint <folder>/000000020 could not be written: No space left on device. Free some "
+    "space or check the permissions there, then start the run again: it resumes from step 10.",
 )
 def no_space_left_for_a_checkpoint(s):
     checkpointer = checkpointing.Checkpointer(s.folder)
@@ -997,8 +997,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "the folder of another run": (
         "train ppo --env CartPole-v1 --seed 1 --num-env-steps 10 --directory <young>",
         2,
-        "<young> holds another run: seed is 0 there, 1 here. Choose another --directory, or go on "
-        "with it as it is: minerva resume <young>",
+        "<young> holds another run: seed is 0 there, 1 here. Choose another --directory, or resume it "
+        "as it is: minerva resume <young>",
     ),
     "a folder below a file": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --directory <young>/run.json/a",

@@ -1,11 +1,16 @@
 """Maximum a posteriori policy optimisation (MPO) with Retrace targets."""
 
-from minerva_acme.agents.mpo.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
-from minerva_acme.agents.mpo.builder import MPOBuilder
-from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
-from minerva_acme.agents.mpo.learner import MPOLearner
-from minerva_acme.agents.mpo.networks import MPONetworks, make_networks
-from minerva_acme.agents.mpo.targets import CriticTarget
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.agents.mpo.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
+    from minerva_acme.agents.mpo.builder import MPOBuilder
+    from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
+    from minerva_acme.agents.mpo.learner import MPOLearner
+    from minerva_acme.agents.mpo.networks import MPONetworks, make_networks
+    from minerva_acme.agents.mpo.targets import CriticTarget
 
 __all__ = [
     "BehaviourExtras",
@@ -19,3 +24,16 @@ __all__ = [
     "PRESETS",
     "make_networks",
 ]
+
+# A config needs no torch; what does is imported when it is used.
+__getattr__ = _lazy.attach(
+    __name__,
+    {
+        "acting": ["BehaviourExtras", "BehaviourPolicy", "GreedyPolicy"],
+        "builder": ["MPOBuilder"],
+        "config": ["PRESETS", "MPOConfig"],
+        "learner": ["MPOLearner"],
+        "networks": ["MPONetworks", "make_networks"],
+        "targets": ["CriticTarget"],
+    },
+)

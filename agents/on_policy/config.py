@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from minerva_acme.networks.policy import MAX_STDDEV, MIN_STDDEV, STDDEV_RANGE
+from minerva_acme.distributions.limits import MAX_STDDEV, MIN_STDDEV, STDDEV_RANGE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,22 @@
 """Proximal policy optimisation (PPO)."""
 
-from minerva_acme.agents.ppo.builder import PPOBuilder
-from minerva_acme.agents.ppo.config import PRESETS, PPOConfig
-from minerva_acme.agents.ppo.learner import PPOLearner
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.agents.ppo.builder import PPOBuilder
+    from minerva_acme.agents.ppo.config import PRESETS, PPOConfig
+    from minerva_acme.agents.ppo.learner import PPOLearner
 
 __all__ = ["PPOBuilder", "PPOConfig", "PPOLearner", "PRESETS"]
+
+# A config needs no torch; what does is imported when it is used.
+__getattr__ = _lazy.attach(
+    __name__,
+    {
+        "builder": ["PPOBuilder"],
+        "config": ["PRESETS", "PPOConfig"],
+        "learner": ["PPOLearner"],
+    },
+)

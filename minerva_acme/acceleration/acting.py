@@ -19,9 +19,10 @@ from torch import nn
 
 from minerva_acme.acceleration.linear import Linear
 from minerva_acme.distributions import Categorical, DiagonalGaussian
+from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks import normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import MAX_LOG_STD, MIN_LOG_STD, GaussianPolicy
+from minerva_acme.networks.policy import GaussianPolicy
 
 _logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from minerva_acme.acceleration.linear import Linear
+from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.torso import TanhMLP
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -14,7 +14,7 @@ def choose(what: str, name: str, choices: Iterable[str], *, advice: str = "") ->
         advice: ends the message.
 
     Raises:
-        ValueError: it is none of them; the message has them all and the nearest.
+        ValueError: it is none of them; the message lists them and suggests the nearest.
     """
     choices = list(choices)
     if name in choices:
@@ -24,6 +24,6 @@ def choose(what: str, name: str, choices: Iterable[str], *, advice: str = "") ->
 
 
 def near(name: str, choices: Iterable[str], *, at_most: int = 1) -> str:
-    """Returns "Did you mean ...?" with the choices that look like `name`; "" where none does."""
+    """Returns "Did you mean ...?" with the choices that look like `name`; "" if none does."""
     found = difflib.get_close_matches(name, list(choices), n=at_most)
-    return f"Did you mean {' or '.join(repr(choice) for choice in found)}?" if found else ""
+    return f"Did you mean {' or '.join(map(repr, found))}?" if found else ""

@@ -1,4 +1,4 @@
-"""`minerva doctor`: what of this machine works, in plain words, with the command that mends the rest."""
+"""`minerva doctor`: what of this machine works, in plain words, and the command that fixes the rest."""
 
 import importlib.metadata
 import importlib.util
@@ -10,27 +10,38 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import torch
-from rich import console as rich_console
+from rich.console import Console
 
 from minerva_acme import thread_settings
 from minerva_acme.acceleration import fused, linear
+from minerva_acme.cli import commands
 
 _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
 _LITTLE_SHM_MB = 64.0
 
-_REVERB = "import reverb"
-_TENSORBOARD = "from tensorboard.compat.proto import event_pb2"
-_DM_CONTROL = "from dm_control import suite; suite.load('cartpole', 'swingup').reset()"
-_GYMNASIUM = "import gymnasium; gymnasium.make('CartPole-v1').reset()"
 # With a picture: without a display GLFW makes a context that cannot draw.
 _DRAW = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 8, 8).render()"
 _BACKENDS = ("egl", "osmesa", "glfw")
+# What training needs of each package, and the command that installs it.
+_PACKAGES = {
+    "dm_control": (
+        "from dm_control import suite; suite.load('cartpole', 'swingup').reset()",
+        "pip install 'dm_control>=1.0.20' 'mujoco>=3.3,<4'",
+    ),
+    "gymnasium": ("import gymnasium; gymnasium.make('CartPole-v1').reset()", "pip install 'gymnasium>=1.0'"),
+    # Its 2.15 imports pkg_resources, which newer setuptools lack.
+    "tensorboard": (
+        "from tensorboard.compat.proto import event_pb2",
+        "pip install tensorboard 'setuptools<81'",
+    ),
+}
 
+_STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}  # wrong: training does not work
 _NAME_WIDTH = 20  # OPENBLAS_NUM_THREADS
 
 
@@ -38,9 +49,9 @@ class Check(NamedTuple):
     """What was found of one thing."""
 
     name: str
-    status: Literal["ok", "warning", "wrong"]  # wrong: training does not work
+    status: str  # one of `_STYLES`
     words: str
-    mend: str = ""  # the command, or what else to do
+    fix: str = ""  # the command, or what else to do
 
 
 class Probe(NamedTuple):
@@ -50,23 +61,19 @@ class Probe(NamedTuple):
     seconds: float
 
 
-def run(directory: pathlib.Path) -> int:
-    """Shows what works, as it is found out; returns 0 where training does, else 1.
+Prober = Callable[..., Probe]
 
-    Args:
-        directory: where runs are to be kept.
-    """
-    console = rich_console.Console(highlight=False, soft_wrap=True)
-    styles = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
-    found = []
-    for check in examine(directory):
-        found.append(check)
-        status = f"[{styles[check.status]}]{check.status:8}[/]"
-        console.print(f"{status}{check.name:{_NAME_WIDTH}} ", end="")
+
+def run(command: commands.Doctor) -> int:
+    """Shows what works, as it is found out; returns 0 where training does, else 1."""
+    console = Console(highlight=False, soft_wrap=True)
+    counts = dict.fromkeys(_STYLES, 0)
+    for check in examine(command.directory):
+        counts[check.status] += 1
+        console.print(f"[{_STYLES[check.status]}]{check.status:8}[/]{check.name:{_NAME_WIDTH}} ", end="")
         console.print(check.words, markup=False)
-        if check.mend:
-            console.print(f"{'':{_NAME_WIDTH + 9}}-> {check.mend}", markup=False)
-    counts = {status: sum(check.status == status for check in found) for status in styles}
+        if check.fix:
+            console.print(f"{'':{_NAME_WIDTH + 9}}-> {check.fix}", markup=False)
     works = "Training does not work here yet." if counts["wrong"] else "Training works here."
     console.print(f"{works} {counts['ok']} ok, {counts['warning']} warnings, {counts['wrong']} wrong.")
     return int(counts["wrong"] > 0)
@@ -76,13 +83,12 @@ def examine(directory: pathlib.Path) -> Iterator[Check]:
     """Yields what is found of each thing."""
     yield check_python(sys.version_info[:3])
     yield Check("platform", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    yield from check_torch(os.environ, _num_cores())
+    yield Check("torch", "ok", torch.__version__)
+    yield from check_threads(os.environ, thread_settings.num_cores())
+    yield check_products()
+    yield check_cuda()
     yield check_reverb(probe)
-    physics = "pip install 'dm_control>=1.0.20' 'mujoco>=3.3,<4'"
-    yield check_package("dm_control", _DM_CONTROL, probe, mend=physics)
-    yield check_package("gymnasium", _GYMNASIUM, probe, mend="pip install 'gymnasium>=1.0'")
-    # Its 2.15 imports pkg_resources, which newer setuptools lack.
-    yield check_package("tensorboard", _TENSORBOARD, probe, mend="pip install tensorboard 'setuptools<81'")
+    yield from (check_package(name, *needs, probe) for name, needs in _PACKAGES.items())
     yield check_rendering(probe)
     yield check_extras()
     yield check_disk(directory)
@@ -103,129 +109,111 @@ def probe(code: str, **environment: str) -> Probe:
         )
     except subprocess.TimeoutExpired:
         return Probe(f"no answer within {_PROBE_SECONDS:.0f} s", _PROBE_SECONDS)
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    error = (lines[-1].strip() if lines else f"exit status {done.returncode}") if done.returncode else ""
-    return Probe(error, time.monotonic() - start)
-
-
-Prober = Callable[..., Probe]
+    lines = [f"exit status {done.returncode}", *filter(None, map(str.strip, done.stderr.splitlines()))]
+    return Probe(lines[-1] if done.returncode else "", time.monotonic() - start)
 
 
 def check_python(version: tuple[int, ...]) -> Check:
     """Checks the version of Python."""
     words = ".".join(map(str, version))
-    if version < (3, 11):
-        return Check(
-            "python",
-            "wrong",
-            f"{words}, but 3.11 or newer is needed",
-            "python3.11 -m venv .venv, and install there",
-        )
-    return Check("python", "ok", words)
+    if version >= (3, 11):
+        return Check("python", "ok", words)
+    fix = "python3.11 -m venv .venv, and install there"
+    return Check("python", "wrong", f"{words}, but 3.11 or newer is needed", fix)
 
 
-def check_torch(environment: "os._Environ[str] | dict[str, str]", num_cores: int) -> Iterator[Check]:
-    """Checks torch, its threads and CUDA."""
-    yield Check("torch", "ok", torch.__version__)
+def check_threads(environment: Mapping[str, str], num_cores: int) -> Iterator[Check]:
+    """Checks how many threads compute, and how they wait."""
     threads = environment.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > num_cores:
-        yield Check(
-            "threads",
-            "warning",
-            f"OMP_NUM_THREADS is {threads}, but {num_cores} cores may be used: they will be contended",
-            f"export OMP_NUM_THREADS={thread_settings.recommended(num_cores)}",
-        )
+        words = f"OMP_NUM_THREADS is {threads}, but {num_cores} cores may be used: they will be contended"
+        fix = f"export OMP_NUM_THREADS={thread_settings.recommended(num_cores)}"
+        yield Check("threads", "warning", words, fix)
     else:
         yield Check("threads", "ok", f"{num_cores} cores may be used")
     for setting in thread_settings.describe():
-        who = "by default" if setting.is_default else "by you"
-        said = f"{setting.value}, set {who}"
+        words = f"{setting.value}, set {'by default' if setting.is_default else 'by you'}"
         if setting.is_late:
-            said += ", but after the library that reads it was loaded"
-            yield Check(setting.name, "warning", said, f"export {setting.name}={setting.value}")
+            words += ", but after the library that reads it was loaded"
+            yield Check(setting.name, "warning", words, f"export {setting.name}={setting.value}")
         else:
-            yield Check(setting.name, "ok", said)
+            yield Check(setting.name, "ok", words)
+
+
+def check_products() -> Check:
+    """Says how matrices are multiplied."""
     by = "oneDNN, MKL being slow on this CPU" if linear.uses_onednn() else "torch's own choice"
-    fuses = [str(dtype)[6:] for dtype in (torch.float32, torch.bfloat16) if fused.pays(dtype)]
-    among = " and ".join(fuses) or "no precision"
-    yield Check("products", "ok", f"float32 by {by}; fused with activations in {among}")
+    fused_in = [str(dtype)[6:] for dtype in (torch.float32, torch.bfloat16) if fused.pays(dtype)]
+    among = " and ".join(fused_in) or "no precision"
+    return Check("products", "ok", f"float32 by {by}; fused with activations in {among}")
+
+
+def check_cuda() -> Check:
+    """Checks that torch finds the GPU, where there is one."""
     if torch.cuda.is_available():
-        yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}; --device cpu does without")
-    elif shutil.which("nvidia-smi"):
-        yield Check(
-            "cuda",
-            "warning",
-            f"there is an NVIDIA driver, but torch {torch.__version__} finds no device: the CPU computes",
-            "install a build of torch for this CUDA: https://pytorch.org/get-started/locally",
-        )
-    else:
-        yield Check("cuda", "ok", "none: the CPU computes, which these networks are small enough for")
+        return Check("cuda", "ok", f"{torch.cuda.get_device_name()}; --device cpu does without")
+    if not shutil.which("nvidia-smi"):
+        return Check("cuda", "ok", "none: the CPU computes, which these networks are small enough for")
+    words = f"there is an NVIDIA driver, but torch {torch.__version__} finds no device: the CPU computes"
+    fix = "install a build of torch for this CUDA: https://pytorch.org/get-started/locally"
+    return Check("cuda", "warning", words, fix)
 
 
 def check_reverb(prober: Prober) -> Check:
     """Checks Reverb and the TensorFlow that it needs; without it replay is kept in memory."""
     version, tensorflow = _version("dm-reverb"), _version("tensorflow")
+    fix = "pip install 'dm-reverb[tensorflow]==0.14.0'"
     if version is None:
-        if sys.version_info[:2] == (3, 11) and (sys.platform, platform.machine()) == ("linux", "x86_64"):
-            mend = "pip install 'dm-reverb[tensorflow]==0.14.0'"
-        else:
-            mend = "for Reverb: Python 3.11 on x86-64 Linux"
-        return Check("reverb", "warning", "not installed: replay is kept in this process's memory", mend)
-    result = prober(_REVERB)
+        has_wheel = (sys.version_info[:2], sys.platform, platform.machine()) == ((3, 11), "linux", "x86_64")
+        fix = fix if has_wheel else "for Reverb: Python 3.11 on x86-64 Linux"
+        return Check("reverb", "warning", "not installed: replay is kept in this process's memory", fix)
+    result = prober("import reverb")
     if result.error:
-        return Check(
-            "reverb",
-            "wrong",
-            f"{version} is installed with TensorFlow {tensorflow}, but does not load: {result.error}",
-            "pip install 'dm-reverb[tensorflow]==0.14.0' 'numpy<2', or train with --replay memory",
-        )
+        words = f"{version} is installed with TensorFlow {tensorflow}, but does not load: {result.error}"
+        return Check("reverb", "wrong", words, f"{fix} 'numpy<2', or train with --replay memory")
     return Check("reverb", "ok", f"{version} with TensorFlow {tensorflow}, loaded in {result.seconds:.1f} s")
 
 
-def check_package(name: str, code: str, prober: Prober, *, mend: str) -> Check:
+def check_package(name: str, code: str, fix: str, prober: Prober) -> Check:
     """Checks that a package does what training needs of it."""
     version = _version(name)
     if version is None:
-        return Check(name, "wrong", "not installed", mend)
+        return Check(name, "wrong", "not installed", fix)
     result = prober(code)
     if result.error:
-        return Check(name, "wrong", f"{version} does not work: {result.error}", mend)
+        return Check(name, "wrong", f"{version} does not work: {result.error}", fix)
     beside = f", mujoco {_version('mujoco')}" if name == "dm_control" else ""
     return Check(name, "ok", f"{version}{beside}")
 
 
 def check_rendering(prober: Prober) -> Check:
     """Checks what MuJoCo can draw with; only `minerva video` needs it."""
+
+    def draws(backend: str) -> bool:
+        offscreen = {} if backend == "glfw" else {"PYOPENGL_PLATFORM": backend}
+        return not prober(_DRAW, MUJOCO_GL=backend, **offscreen).error
+
     if _version("mujoco") is None:
         return Check("rendering", "warning", "MuJoCo is not installed", "pip install 'mujoco>=3.3,<4'")
-    works = [name for name in _BACKENDS if not _draws(name, prober)]
-    if works:
-        chosen = os.environ.get("MUJOCO_GL")
-        if chosen in _BACKENDS and chosen not in works:
-            return Check(
-                "rendering",
-                "warning",
-                f"MUJOCO_GL is {chosen}, which does not work; {' and '.join(works)} would",
-                f"export MUJOCO_GL={works[0]}",
-            )
-        return Check("rendering", "ok", " and ".join(works))
-    return Check(
-        "rendering",
-        "warning",
-        "none of egl, osmesa and glfw works: no videos, training does without",
-        "apt-get install libegl1 libosmesa6",
-    )
+    works = list(filter(draws, _BACKENDS))
+    if not works:
+        words = "none of egl, osmesa and glfw works: no videos, training does without"
+        return Check("rendering", "warning", words, "apt-get install libegl1 libosmesa6")
+    chosen = os.environ.get("MUJOCO_GL")
+    if chosen in _BACKENDS and chosen not in works:
+        words = f"MUJOCO_GL is {chosen}, which does not work; {' and '.join(works)} would"
+        return Check("rendering", "warning", words, f"export MUJOCO_GL={works[0]}")
+    return Check("rendering", "ok", " and ".join(works))
 
 
 def check_extras() -> Check:
     """Says which packages of single commands are there."""
     extras = {"plot": "matplotlib", "video": "imageio_ffmpeg", "wandb": "wandb"}
     missing = [extra for extra, module in extras.items() if importlib.util.find_spec(module) is None]
-    if not missing:
-        return Check("extras", "ok", ", ".join(extras))
-    there = [extra for extra in extras if extra not in missing] or ["none"]
-    command = f"pip install 'minerva-acme[{','.join(missing)}]'"
-    return Check("extras", "ok", f"{', '.join(there)}; not {', '.join(missing)}, for which: {command}")
+    words = ", ".join(extra for extra in extras if extra not in missing) or "none"
+    if missing:
+        words += f"; not {', '.join(missing)}, for which: pip install 'minerva-acme[{','.join(missing)}]'"
+    return Check("extras", "ok", words)
 
 
 def check_disk(directory: pathlib.Path) -> Check:
@@ -247,14 +235,10 @@ def check_shared_memory(folder: pathlib.Path) -> Check:
     if not folder.is_dir():
         return Check("shared", "ok", f"no {folder} on this system")
     free = shutil.disk_usage(folder).free / 1e6
-    if free < _LITTLE_SHM_MB:
-        return Check(
-            "shared",
-            "warning",
-            f"{free:.0f} MB free in {folder}: environments in processes of their own may fail",
-            "in a container: docker run --shm-size=1g ...",
-        )
-    return Check("shared", "ok", f"{free:,.0f} MB free in {folder}")
+    if free >= _LITTLE_SHM_MB:
+        return Check("shared", "ok", f"{free:,.0f} MB free in {folder}")
+    words = f"{free:.0f} MB free in {folder}: environments in processes of their own may fail"
+    return Check("shared", "warning", words, "in a container: docker run --shm-size=1g ...")
 
 
 def check_port() -> Check:
@@ -266,16 +250,6 @@ def check_port() -> Check:
     except OSError as error:
         return Check("port", "warning", f"none can be listened on: {error}", "train with --replay memory")
     return Check("port", "ok", f"free ones, such as {port}")
-
-
-def _draws(backend: str, prober: Prober) -> str:
-    offscreen = {} if backend == "glfw" else {"PYOPENGL_PLATFORM": backend}
-    return prober(_DRAW, MUJOCO_GL=backend, **offscreen).error
-
-
-def _num_cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _version(package: str) -> str | None:

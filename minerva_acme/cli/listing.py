@@ -5,54 +5,45 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-from rich import columns as rich_columns
-from rich import console as rich_console
+from rich.columns import Columns
+from rich.console import Console
 
-from minerva_acme import environments
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices
+from minerva_acme.cli import choices, commands
 from minerva_acme.experiments import tasks
 
-KINDS = ("agents", "environments", "presets", "tasks")
+_ALL = "all"  # kinds
 _WIDTH = 80  # of the tasks' table, whose last column is the seeds' scores
 _TASK_COLUMNS = "{:5} {:7} {:34} {:>6} {:>6}  "
 _TASK_HEAD = _TASK_COLUMNS.format("agent", "preset", "environment", "steps", "return") + "of each seed"
 _TASK_ADVICE = "To train with such settings: minerva train AGENT --env ENVIRONMENT --preset task"
 
 
-def run(kind: str | None = None, word: str = "") -> int:
+def run(command: commands.List) -> int:
     """Shows what there is to choose from; returns the exit status.
-
-    Args:
-        kind: one of `KINDS`; None: all of them.
-        word: only what holds it.
 
     Raises:
         ValueError: there is no such kind.
     """
-    if kind is not None:
-        choices.choose(
-            "list of", kind, KINDS, advice=f"By a word of the name: minerva list environments {kind}"
-        )
-    console = rich_console.Console(highlight=False, soft_wrap=True)
-    found = False
-    for name in KINDS if kind is None else (kind,):
-        lines = list(_LISTS[name]())
-        shown = [line for line in lines if word.lower() in line.lower()]
-        if not shown:
-            continue
-        found = True
-        if kind is None:
+    kind, word = command.kind, command.word
+    if kind != _ALL:
+        advice = f"By a word of the name: minerva list environments {kind}"
+        choices.choose("list of", kind, _LISTS, advice=advice)
+    console = Console(highlight=False, soft_wrap=True)
+    kinds = _LISTS if kind == _ALL else [kind]
+    found = {name: [line for line in _LISTS[name]() if word.lower() in line.lower()] for name in kinds}
+    for name in filter(found.get, kinds):
+        shown = found[name]
+        if kind == _ALL:
             console.print(f"{name.capitalize()}:", style="bold")
         if name == "environments" and console.is_terminal:
-            console.print(rich_columns.Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
-        elif name == "tasks":
-            console.print("\n".join([_TASK_HEAD, *shown, _TASK_ADVICE]), markup=False)
+            console.print(Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
         else:
+            shown = [_TASK_HEAD, *shown, _TASK_ADVICE] if name == "tasks" else shown
             console.print("\n".join(shown), markup=False)
-    if not found:
-        every = [line.split()[0] for name in KINDS for line in _LISTS[name]()]
-        print(f"minerva: nothing holds '{word}'. {choices.near(word, every, at_most=3)}", file=sys.stderr)
+    if not any(found.values()):
+        every = [line.split()[0] for lines in _LISTS.values() for line in lines()]
+        print(f"minerva: nothing contains '{word}'. {choices.near(word, every, at_most=3)}", file=sys.stderr)
         return 1
     return 0
 
@@ -64,17 +55,17 @@ def _agents() -> Iterator[str]:
 
 
 def _environments() -> Iterator[str]:
+    from minerva_acme import environments  # imports numpy, which the other lists do without
+
     yield from environments.list_makeable()
 
 
 def _presets() -> Iterator[str]:
     for agent, entry in registry.AGENTS.items():
+        default = dataclasses.asdict(entry.presets["default"])
         for name, config in entry.presets.items():
-            changes = ", ".join(
-                f"{field.name}={getattr(config, field.name)}"
-                for field in dataclasses.fields(config)
-                if getattr(config, field.name) != getattr(entry.presets["default"], field.name)
-            )
+            values = dataclasses.asdict(config).items()
+            changes = ", ".join(f"{field}={value}" for field, value in values if value != default[field])
             yield f"{agent:8}{name:12}{changes}".rstrip()
 
 

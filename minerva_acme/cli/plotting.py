@@ -1,28 +1,18 @@
 """`minerva plot`."""
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich import console as rich_console
+from rich.console import Console
 
 from minerva_acme import plotting
-from minerva_acme.cli import runs
+from minerva_acme.agents import registry
+from minerva_acme.cli import commands, runs
 from minerva_acme.experiments import checkpointing
 
-_RETURNS = ("evaluator/episode_return", "actor/episode_return")
-_AGENT_NAMES = {"mpo": "MPO", "ppo": "PPO", "vmpo": "V-MPO"}
-_PUBLISHED_NAMES = {
-    "d4pg": "D4PG",
-    "ddpg": "DDPG",
-    "dmpo": "DMPO",
-    "mpo": "MPO",
-    "ppo_acme_fixhp": "PPO",
-    "sac_1024": "SAC",
-}
-# What an agent is compared with unless the user says.
-_BACKDROP = {"mpo": ("mpo", "dmpo"), "ppo": ("ppo_acme_fixhp",), "vmpo": ("mpo", "ppo_acme_fixhp")}
+_RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
 _DM_CONTROL_RETURNS = (0.0, 1000.0)
 
 
@@ -33,70 +23,46 @@ class _Run(NamedTuple):
     curve: plotting.Curve
 
 
-def run(
-    directories: Sequence[pathlib.Path],
-    *,
-    out: pathlib.Path = pathlib.Path("curve"),
-    metric: str = _RETURNS[0],
-    group: str = "agent",
-    published: Sequence[str] | None = None,
-    aggregate: bool = False,
-    seed: int = 0,
-) -> int:
+def run(command: commands.Plot) -> int:
     """Draws the learning curves of runs; returns the exit status.
 
-    Args:
-        directories: runs' folders, or folders that hold such.
-        out: the picture; without a suffix both PNG and SVG are written.
-        metric: `<csv file>/<column>`.
-        group: what runs of one curve have in common besides their environment: "agent", or
-            hyperparameters too, such as "agent,critic_target".
-        published: algorithms drawn as a backdrop where there are numbers of theirs ("none": none);
-            None: those nearest to the runs' agents.
-        aggregate: whether all tasks go into one panel, as the interquartile mean over seeds and tasks; for
-            dm_control's, whose returns share a scale, from 0 to 1000.
-        seed: of the bootstrap.
+    Raises:
+        ValueError: there are no such runs, they have no such metric, or cannot be drawn as asked.
     """
-    try:
+    with runs.extra("plot"):
         from minerva_acme.plotting import figure
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"`minerva plot` needs '{error.name}', which is not installed: pip install 'minerva-acme[plot]'"
-        ) from error
-    console = rich_console.Console(stderr=True, highlight=False, soft_wrap=True)
-    found = list(_read(directories, metric, group.split(","), console))
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    metric = command.metric
+    found = sorted(_read(command, console), key=lambda run: run.description.environment)
     if not found:
         raise ValueError(f"None of the runs has a number of '{metric}' yet. Wait for the first, or train on.")
-    generator = np.random.default_rng(seed)
     by_environment: dict[str, list[_Run]] = {}
-    for item in sorted(found, key=lambda item: item.description.environment):
-        by_environment.setdefault(item.description.environment, []).append(item)
-    if aggregate and metric not in _RETURNS:
+    for one in found:
+        by_environment.setdefault(one.description.environment, []).append(one)
+    if command.aggregate and metric not in _RETURNS:
         raise ValueError(f"`metric` must be a return to be aggregated over tasks, got '{metric}'.")
-    parts = [by_environment] if aggregate else [{name: members} for name, members in by_environment.items()]
-    panels = [_make_panel(part, metric, published, generator, console) for part in parts]
-    files = figure.save(figure.draw(panels, y_label=_y_label(metric)), out)
+    each = [{name: members} for name, members in by_environment.items()]
+    parts = [by_environment] if command.aggregate else each
+    generator = np.random.default_rng(0)  # of the bootstrap
+    panels = [_make_panel(part, command, generator, console) for part in parts]
+    y_label = _RETURNS.get(metric, metric.partition("/")[2].replace("_", " "))
+    files = figure.save(figure.draw(panels, y_label=y_label), command.out)
     console.print(
-        f"Wrote {', '.join(map(str, files))}. For the caption: {_y_label(metric)}; lines: interquartile mean "
-        f"over seeds{' and tasks' if aggregate else ''} (below four runs their mean), shaded: 95% stratified "
-        "percentile bootstrap interval, 2000 resamples; thin lines: single runs."
+        f"Wrote {', '.join(map(str, files))}. For the caption: {y_label}; lines: interquartile mean "
+        f"over seeds{' and tasks' if command.aggregate else ''} (below four runs their mean), shaded: 95% "
+        "stratified percentile bootstrap interval, 2000 resamples; thin lines: single runs."
     )
     return 0
 
 
-def _read(
-    directories: Sequence[pathlib.Path],
-    metric: str,
-    group: Sequence[str],
-    console: rich_console.Console,
-) -> Iterator[_Run]:
-    for directory in _find(directories):
+def _read(command: commands.Plot, console: Console) -> Iterator[_Run]:
+    for directory in _find(command.directories):
         description = runs.read(directory)
-        curve = plotting.read_curve(directory, metric)
+        curve = plotting.read_curve(directory, command.metric)
         if len(curve.env_steps):
-            yield _Run(directory, description, _label(description, group), curve)
+            yield _Run(directory, description, _label(description, command.group.split(",")), curve)
         else:
-            console.print(f"Left out {directory}: it has no number of '{metric}' yet.")
+            console.print(f"Left out {directory}: it has no number of '{command.metric}' yet.")
 
 
 def _find(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
@@ -114,35 +80,35 @@ def _find(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 
 def _label(description: runs.RunDescription, group: Sequence[str]) -> str:
     values: dict[str, Any] = {**description.hyperparameters, "agent": description.agent}
-    parts = []
     for key in group:
         if key not in values:
             raise ValueError(
                 f"`group` must be agent or a hyperparameter of every run, got '{key}'. "
                 f"{description.agent} has {', '.join(sorted(description.hyperparameters))}."
             )
-        value = values[key]
-        if key == "agent":
-            parts.append(_AGENT_NAMES.get(value, value))
-        else:
-            parts.append(f"{key.replace('_', ' ')} {str(value).replace('_', '-')}")
-    return ", ".join(parts)
+    title = registry.AGENTS[description.agent].title
+    return ", ".join(
+        title if key == "agent" else f"{key.replace('_', ' ')} {str(values[key]).replace('_', '-')}"
+        for key in group
+    )
 
 
 def _make_panel(
     by_environment: Mapping[str, Sequence[_Run]],
-    metric: str,
-    published: Sequence[str] | None,
+    command: commands.Plot,
     generator: np.random.Generator,
-    console: rich_console.Console,
+    console: Console,
 ) -> plotting.Panel:
     """Makes the panel of one environment, or of several together."""
     environments = list(by_environment)
-    if len(environments) > 1:
-        _check_one_scale(environments)
-    labels = dict.fromkeys(run.label for members in by_environment.values() for run in members)
+    others = [name for name in environments if not name.startswith("dm_control/")]
+    if len(environments) > 1 and others:
+        raise ValueError(
+            "`aggregate` must be over tasks of dm_control, whose returns go from 0 to 1000, got "
+            f"{', '.join(others)}. Without it each has a panel of its own."
+        )
     groups = []
-    for label in labels:
+    for label in dict.fromkeys(run.label for members in by_environment.values() for run in members):
         tasks = [[run for run in members if run.label == label] for members in by_environment.values()]
         if not all(tasks):
             missing = [name for name, members in zip(environments, tasks, strict=True) if not members]
@@ -153,31 +119,18 @@ def _make_panel(
         for members in tasks:
             _warn(members, console)
         groups.append(plotting.make_group(label, [[run.curve for run in task] for task in tasks], generator))
-    backdrop, random = [], None
-    if metric in _RETURNS:
-        backdrop = _published(by_environment, published)
-        randoms = [_random_return(members) for members in by_environment.values()]
-        if None not in randoms:
-            random = float(np.mean([value for value in randoms if value is not None]))
-    return plotting.Panel(
-        title=_title(environments[0]) if len(environments) == 1 else f"{len(environments)} tasks",
-        groups=groups,
-        published=backdrop,
-        random=random,
-        limits=_limits(environments[0], metric),
-    )
+    published: Sequence[tuple[str, plotting.Curve]] = ()
+    random = limits = None
+    if command.metric in _RETURNS:
+        published = _published(by_environment, command.published)
+        randoms = [value for value in map(_random_return, by_environment.values()) if value is not None]
+        random = float(np.mean(randoms)) if len(randoms) == len(environments) else None
+        limits = None if others else _DM_CONTROL_RETURNS
+    title = _title(environments[0]) if len(environments) == 1 else f"{len(environments)} tasks"
+    return plotting.Panel(title, groups, published, random, limits)
 
 
-def _check_one_scale(environments: Sequence[str]) -> None:
-    others = [name for name in environments if not name.startswith("dm_control/")]
-    if others:
-        raise ValueError(
-            "`aggregate` must be over tasks of dm_control, whose returns go from 0 to 1000, got "
-            f"{', '.join(others)}. Without it each has a panel of its own."
-        )
-
-
-def _warn(group: Sequence[_Run], console: rich_console.Console) -> None:
+def _warn(group: Sequence[_Run], console: Console) -> None:
     """Says what makes a group something else than seeds of one training."""
     name = f"{group[0].label} on {group[0].description.environment}"
     differing = sorted(
@@ -198,17 +151,17 @@ def _warn(group: Sequence[_Run], console: rich_console.Console) -> None:
     if shortest.curve.env_steps[-1] < longest:
         console.print(
             f"The curve of {name} ends at {shortest.curve.env_steps[-1]:,.0f} steps with "
-            f"{shortest.directory}; others go on to {longest:,.0f}."
+            f"{shortest.directory}; others continue to {longest:,.0f}."
         )
 
 
 def _published(
-    by_environment: Mapping[str, Sequence[_Run]], wanted: Sequence[str] | None
+    by_environment: Mapping[str, Sequence[_Run]], wanted: Iterable[str] | None
 ) -> list[tuple[str, plotting.Curve]]:
     """Returns what was published of the environment, or the means of what was of all of several."""
     if wanted is None:
         agents = dict.fromkeys(run.description.agent for runs in by_environment.values() for run in runs)
-        wanted = list(dict.fromkeys(name for agent in agents for name in _BACKDROP.get(agent, ())))
+        wanted = dict.fromkeys(name for agent in agents for name in registry.AGENTS[agent].compared_with)
     backdrop = []
     for name in wanted:
         if name == "none":
@@ -218,23 +171,17 @@ def _published(
             common = plotting.at_common_steps([published.curve for published in found])
             seeds = min(published.num_seeds for published in found)
             curve = plotting.Curve(common.env_steps, common.values.mean(axis=0))
-            backdrop.append((f"{_PUBLISHED_NAMES[name]}, published: mean of {seeds} seeds", curve))
+            algorithm = name.partition("_")[0].upper()  # without its variant, such as sac_1024's
+            backdrop.append((f"{algorithm}, published: mean of {seeds} seeds", curve))
     return backdrop
 
 
 def _random_return(members: Sequence[_Run]) -> float | None:
     """What random actions reached before training; the checkpoints know."""
-    means = []
-    for run in members:
-        newest = checkpointing.latest(run.directory / "checkpoints")
-        state = checkpointing.load_state(newest).get("random") if newest else None
-        if state:
-            means.append(np.mean(state[0]))
+    newest = filter(None, (checkpointing.latest(run.directory / "checkpoints") for run in members))
+    states = filter(None, (checkpointing.load_state(checkpoint).get("random") for checkpoint in newest))
+    means = [np.mean(returns) for returns, *_ in states]
     return float(np.mean(means)) if means else None
-
-
-def _limits(environment: str, metric: str) -> tuple[float, float] | None:
-    return _DM_CONTROL_RETURNS if environment.startswith("dm_control/") and metric in _RETURNS else None
 
 
 def _title(environment: str) -> str:
@@ -242,8 +189,3 @@ def _title(environment: str) -> str:
     if not name.startswith("dm_control/"):
         return name
     return " ".join(part.replace("_", " ") for part in name.split("/")[1:]).capitalize()
-
-
-def _y_label(metric: str) -> str:
-    names = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
-    return names.get(metric, metric.partition("/")[2].replace("_", " "))

@@ -1,17 +1,16 @@
-"""What a training shows: a live block of 80 columns on a terminal, a line now and then elsewhere."""
+"""How a training is shown: a live block of 80 columns on a terminal, a line now and then elsewhere."""
 
 import collections
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import NamedTuple, Self
 
-from rich import console as rich_console
-from rich import live as rich_live
-from rich import progress_bar as rich_bar
-from rich import table as rich_table
-from rich import text as rich_text
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from minerva_acme import experiments
 
@@ -44,44 +43,39 @@ class ProgressDisplay:
 
     def __init__(
         self,
-        console: rich_console.Console,
+        console: Console,
         *,
         kl_bounds: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Shows nothing yet.
+        """Prepares the display; shows nothing yet.
 
         Args:
             console: where to show it.
-            kl_bounds: bounds of KLs that the learner logs as they are, by the metric's name; those
-                that are logged relative to theirs end in `_rel` and need none.
+            kl_bounds: bounds of KLs that the learner logs in nats, by the metric's name; those
+                logged relative to their bound end in `_rel` and need none.
             clock: seconds.
         """
         self._console = console
         self._kl_bounds = dict(kl_bounds or {})
         self._clock = clock
-        self._live = rich_live.Live(console=console, auto_refresh=False)
+        self._live = Live(console=console, auto_refresh=False)
         self._moments: collections.deque[_Moment] = collections.deque()
         self._returns: collections.deque[float] = collections.deque(maxlen=_NUM_RETURNS)
         self._num_episodes = 0
         self._evaluation: experiments.Evaluation | None = None
         self._evaluated_at = 0
         self._best = -float("inf")
+        self._phase = ""
         self._next_update = -float("inf")
         self._next_line = clock() + _SECONDS_BETWEEN_LINES
-        self._phase = ""
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live.stop()
 
     def __call__(self, progress: experiments.Progress) -> None:
@@ -95,23 +89,36 @@ class ProgressDisplay:
             return
         self._next_update = now + _SECONDS_BETWEEN_UPDATES
         self._phase = progress.phase
-        self._note_moment(_Moment(now, progress.env_steps, progress.learner_steps))
+        self._moments.append(_Moment(now, progress.env_steps, progress.learner_steps))
+        while len(self._moments) > 2 and now - self._moments[1].seconds >= _SECONDS_OF_SPEED:
+            self._moments.popleft()
         if self._console.is_terminal:
             self._live.update(self.block(progress), refresh=True)
         elif now >= self._next_line:
             self._next_line = now + _SECONDS_BETWEEN_LINES
-            self._console.print(self.line(progress), highlight=False, soft_wrap=True)
+            self._print(self.line(progress))
 
-    def block(self, progress: experiments.Progress) -> rich_table.Table:
+    def block(self, progress: experiments.Progress) -> Table:
         """Returns what a terminal shows."""
         width = min(COLUMNS, self._console.width)
-        block = rich_table.Table.grid(padding=(0, 1))
+        block = Table.grid(padding=(0, 1))
         block.width = width
         block.add_column(no_wrap=True, style="bold", width=10)
         block.add_column(no_wrap=True, overflow="ellipsis", width=width - 11)
-        block.add_row(progress.phase, self._bar(progress, width - 11))
-        for label, text in self._rows(progress):
-            block.add_row(label, text)
+        total, made = progress.num_env_steps, progress.env_steps
+        text = f" {made:,}/{total:,} steps  {self._time_left(progress)} left"
+        bar = ProgressBar(
+            total=total,
+            completed=min(made, total),
+            width=max(1, width - 11 - len(text)),
+            complete_style="cyan",
+            finished_style="green",
+        )
+        bar_and_text = Table.grid()
+        bar_and_text.add_row(bar, Text(text, no_wrap=True))
+        block.add_row(progress.phase, bar_and_text)
+        for label, text in self._rows(progress).items():
+            block.add_row(label, Text(text))
         return block
 
     def line(self, progress: experiments.Progress) -> str:
@@ -125,7 +132,7 @@ class ProgressDisplay:
         ]
         if self._returns:
             parts.append(f"return {self._returns[-1]:.1f}")
-        parts += [f"{name} {_number(value)}" for name, value in _losses(progress.metrics).items()]
+        parts += [f"{name} {_number(value)}" for name, value in _losses(progress.metrics)]
         parts += [f"KL {name}/bound {_number(value)}" for name, value in self._kls(progress.metrics).items()]
         if "replay/size" in progress.metrics:
             parts.append(f"replay {progress.metrics['replay/size']:,.0f}")
@@ -138,62 +145,33 @@ class ProgressDisplay:
         self._evaluated_at = progress.env_steps
         self._best = max(self._best, self._evaluation.mean)
         if not self._console.is_terminal:
-            self._console.print(
-                f"{progress.env_steps:>9,} steps: evaluation return {self._evaluation.mean:8.1f} "
-                f"+- {self._evaluation.std:.1f}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            mean, std = self._evaluation.mean, self._evaluation.std
+            self._print(f"{progress.env_steps:>9,} steps: evaluation return {mean:8.1f} +- {std:.1f}")
 
-    def _note_moment(self, moment: _Moment) -> None:
-        self._moments.append(moment)
-        while len(self._moments) > 2 and moment.seconds - self._moments[1].seconds >= _SECONDS_OF_SPEED:
-            self._moments.popleft()
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
 
     def _speeds(self) -> tuple[float, float]:
-        """Environment and learner steps a second, of late."""
-        if len(self._moments) < 2:
-            return 0.0, 0.0
-        first, last = self._moments[0], self._moments[-1]
-        seconds = max(last.seconds - first.seconds, 1e-9)
-        return (
-            (last.env_steps - first.env_steps) / seconds,
-            (last.learner_steps - first.learner_steps) / seconds,
-        )
+        """Returns environment and learner steps a second over the last half minute."""
+        ends = zip(self._moments[0], self._moments[-1], strict=True)
+        seconds, env_steps, learner_steps = (last - first for first, last in ends)
+        return (env_steps / seconds, learner_steps / seconds) if seconds > 0 else (0.0, 0.0)
 
     def _time_left(self, progress: experiments.Progress) -> str:
         speed, _ = self._speeds()
+        if speed <= 0:
+            return "-:--:--"
         left = max(0, progress.num_env_steps - progress.env_steps)
-        return _clock_time(left / speed) if speed > 0 else "-:--:--"
+        minutes, seconds = divmod(round(left / speed), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
-    def _bar(self, progress: experiments.Progress, width: int) -> rich_table.Table:
-        steps = f"{progress.env_steps:,}/{progress.num_env_steps:,} steps"
-        text = f" {steps}  {self._time_left(progress)} left"
-        grid = rich_table.Table.grid()
-        bar_width = max(1, width - len(text))
-        bar = rich_bar.ProgressBar(
-            total=progress.num_env_steps,
-            completed=min(progress.env_steps, progress.num_env_steps),
-            width=bar_width,
-            complete_style="cyan",
-            finished_style="green",
-        )
-        grid.add_column(width=bar_width)
-        grid.add_column(no_wrap=True)
-        grid.add_row(bar, text)
-        return grid
-
-    def _rows(self, progress: experiments.Progress) -> list[tuple[str, rich_text.Text]]:
+    def _rows(self, progress: experiments.Progress) -> dict[str, str]:
+        """Returns what stands behind each label, of what is known yet."""
         env_speed, learner_speed = self._speeds()
         metrics = progress.metrics
         rows = {
             "speed": f"{_number(env_speed)} environment steps/s, {_number(learner_speed)} learner steps/s, "
-            f"{progress.learner_steps:,} made",
-            "returns": "",
-            "evaluation": "",
-            "losses": "  ".join(f"{name} {_number(value)}" for name, value in _losses(metrics).items()),
-            "KL/bound": "  ".join(f"{name} {value:.2f}" for name, value in self._kls(metrics).items()),
-            "replay": "",
+            f"{progress.learner_steps:,} made"
         }
         if self._returns:
             rows["returns"] = (
@@ -205,39 +183,36 @@ class ProgressDisplay:
                 f"{self._evaluation.mean:,.1f} +- {self._evaluation.std:,.1f} at "
                 f"{self._evaluated_at:,} steps, best {self._best:,.1f}"
             )
+        if losses := _losses(metrics):
+            rows["losses"] = "  ".join(f"{name} {_number(value)}" for name, value in losses)
+        if kls := self._kls(metrics):
+            rows["KL/bound"] = "  ".join(f"{name} {value:.2f}" for name, value in kls.items())
         if "replay/size" in metrics:
             rows["replay"] = (
                 f"{metrics['replay/size']:,.0f} of {metrics['replay/max_size']:,.0f} items, "
                 f"{metrics['replay/samples_per_insert']:.3g} samples per insert"
             )
-        return [(label, rich_text.Text(text)) for label, text in rows.items() if text]
+        return rows
 
     def _kls(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        relative = {
-            name.removeprefix("kl/").removesuffix("_rel"): value
-            for name, value in metrics.items()
-            if name.startswith("kl/") and name.endswith("_rel")
-        }
-        for name, bound in self._kl_bounds.items():
-            if name in metrics:
-                relative[name.partition("/")[2]] = metrics[name] / bound
-        return relative
+        """Returns the KLs relative to their bounds."""
+        kls = {}
+        for name, value in metrics.items():
+            if name in self._kl_bounds:
+                kls[name.partition("/")[2]] = value / self._kl_bounds[name]
+            elif name.startswith("kl/") and name.endswith("_rel"):
+                kls[name.removeprefix("kl/").removesuffix("_rel")] = value
+        return kls
 
 
-def _losses(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The losses, the policy's and the critic's before those of the multipliers."""
-    losses = {name.removeprefix("loss/"): v for name, v in metrics.items() if name.startswith("loss/")}
-    first = [name for name in ("policy", "q", "value", "total") if name in losses]
-    names = [*first, *(name for name in losses if name not in first)]
-    return {name: losses[name] for name in names[:_MAX_LOSSES]}
+def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Returns the losses, the policy's and the critic's before those of the multipliers."""
+    first = ["policy", "q", "value", "total"]
+    losses = [(name.removeprefix("loss/"), v) for name, v in metrics.items() if name.startswith("loss/")]
+    losses.sort(key=lambda loss: first.index(loss[0]) if loss[0] in first else len(first))
+    return losses[:_MAX_LOSSES]
 
 
 def _number(value: float) -> str:
-    """Three significant digits, of numbers from a thousand on all before the point."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 and abs(value) < 1e9 else f"{value:.3g}"
-
-
-def _clock_time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"
+    """Three significant digits; from a thousand on, all digits before the point."""
+    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:.3g}"

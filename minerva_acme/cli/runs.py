@@ -1,9 +1,11 @@
 """What a run's folder says of the run: `run.json`."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from minerva_acme import _version, builders
@@ -45,17 +47,23 @@ class RunDescription:
         os.replace(written, directory / _FILE)
 
     def _check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
-        asked, there = _flat(self), _flat(found)
+        asked, there = self._identity(), found._identity()
         differences = [
             f"{key} is {there.get(key)!r} there, {asked.get(key)!r} here"
-            for key in sorted(asked.keys() | there.keys())
+            for key in sorted(asked | there)
             if asked.get(key) != there.get(key)
         ]
         if differences:
             raise ValueError(
                 f"{directory} holds another run: {'; '.join(differences)}. "
-                f"Choose another --directory, or go on with it as it is: minerva resume {directory}"
+                f"Choose another --directory, or resume it as it is: minerva resume {directory}"
             )
+
+    def _identity(self) -> dict[str, Any]:
+        """Returns what may not change, hyperparameters and all else, as JSON gives it back."""
+        content = json.loads(json.dumps(dataclasses.asdict(self)))
+        del content["options"]
+        return {**content.pop("hyperparameters"), **content}
 
     def make_config(self) -> Any:
         """Makes the agent's config."""
@@ -68,6 +76,18 @@ class RunDescription:
     def make_builder(self) -> builders.AgentBuilder[Any]:
         """Makes the agent's builder."""
         return registry.AGENTS[self.agent].builder(self.make_config())
+
+
+@contextlib.contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Turns the ImportError of a package that a command alone needs into a ValueError with the way out."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"`minerva {name}` needs '{error.name}', which is not installed: "
+            f"pip install 'minerva-acme[{name}]'"
+        ) from error
 
 
 def read(directory: pathlib.Path) -> RunDescription:
@@ -96,9 +116,3 @@ def read(directory: pathlib.Path) -> RunDescription:
             f"there are {', '.join(registry.AGENTS)}."
         )
     return description
-
-
-def _flat(description: RunDescription) -> dict[str, Any]:
-    content = json.loads(json.dumps(dataclasses.asdict(description)))
-    content.pop("options")
-    return {**content.pop("hyperparameters"), **content}

@@ -1,7 +1,16 @@
-"""What policies are over actions. They need torch alone."""
+"""What policies are over actions. They need torch alone, and their limits not even that."""
 
-from minerva_acme.distributions.categorical import Categorical
-from minerva_acme.distributions.gaussian import DiagonalGaussian
-from minerva_acme.distributions.squashed import TanhSquash
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.distributions.categorical import Categorical
+    from minerva_acme.distributions.gaussian import DiagonalGaussian
+    from minerva_acme.distributions.squashed import TanhSquash
 
 __all__ = ["Categorical", "DiagonalGaussian", "TanhSquash"]
+
+__getattr__ = _lazy.attach(
+    __name__, {"categorical": ["Categorical"], "gaussian": ["DiagonalGaussian"], "squashed": ["TanhSquash"]}
+)

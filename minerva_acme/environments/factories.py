@@ -9,6 +9,8 @@ import difflib
 import importlib
 import importlib.util
 import os
+import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -19,10 +21,11 @@ import numpy as np
 import tree
 
 from minerva_acme import wrappers
-from minerva_acme.environments import gymnasium_adapter, process_vector, vector
+from minerva_acme.environments import process_vector, vector
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
+_SUITE_TASK = re.compile(r"^@SUITE\.add\(.*\)\ndef (\w+)", re.MULTILINE)
 # What kinds of Gymnasium's own environments need besides Gymnasium.
 _NEEDED_PACKAGES = {
     "gymnasium.envs.box2d": "Box2D",
@@ -127,9 +130,7 @@ def list_makeable() -> list[str]:
         # The ids of environments that moved elsewhere are functions which say so.
         if isinstance(spec.entry_point, str) and _has_packages(spec.entry_point)
     ]
-    with contextlib.suppress(ModuleNotFoundError):
-        found += _list_dm_control()
-    return sorted(found)
+    return sorted([*found, *_list_dm_control()])
 
 
 def _has_packages(entry_point: str) -> bool:
@@ -141,16 +142,19 @@ def _has_packages(entry_point: str) -> bool:
 def _make_dm_control(
     environment_id: str, seed: int | None, task_kwargs: dict[str, Any]
 ) -> dm_env.Environment:
-    if environment_id not in _list_dm_control():
+    suite = _import_suite()
+    domain, _, task = environment_id.removeprefix(_DM_CONTROL).partition("/")
+    if (domain, task) not in suite.ALL_TASKS:
         raise _unknown(environment_id)
-    _, domain, task = environment_id.split("/")
-    environment = _import_suite().load(domain, task, task_kwargs={"random": seed, **task_kwargs})
+    environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
     return wrappers.DmControlRandomState(environment)
 
 
 def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str, Any]) -> dm_env.Environment:
     import gymnasium
     from gymnasium import error
+
+    from minerva_acme.environments import gymnasium_adapter
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
     if "render_mode" in make_kwargs:
@@ -174,7 +178,17 @@ def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str
 
 
 def _list_dm_control() -> list[str]:
-    return [f"{_DM_CONTROL}{domain}/{task}" for domain, task in _import_suite().ALL_TASKS]
+    """Reads the suite's tasks in its source: importing it loads MuJoCo and settles how to draw."""
+    package = importlib.util.find_spec("dm_control")
+    if package is None or importlib.util.find_spec("mujoco") is None:
+        return []
+    tasks = [
+        (module.stem, task)
+        for folder in package.submodule_search_locations or ()
+        for module in pathlib.Path(folder, "suite").glob("*.py")
+        for task in _SUITE_TASK.findall(module.read_text(encoding="utf-8"))
+    ]
+    return [f"{_DM_CONTROL}{domain}/{task}" for domain, task in sorted(tasks) or _import_suite().ALL_TASKS]
 
 
 def _list_gymnasium() -> list[str]:

@@ -68,7 +68,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
                 "Leave it at True, or choose another autoreset mode."
             )
         if self._workers:
-            # Gymnasium waits without end for the error of a worker, which never comes if it cannot be pickled.
+            # Gymnasium waits without end for a worker's error, which never comes if it cannot be pickled.
             wait = functools.partial(self._workers.error_queue.get, timeout=_GRACE_SECONDS)
             self._workers.error_queue.get = wait  # type: ignore[method-assign]
         self._vector = vector_environment

@@ -1,8 +1,15 @@
 """An agent and an environment, played, evaluated and saved."""
 
-from minerva_acme.experiments.config import EnvironmentFactory, EpisodeFilmer, ExperimentConfig, RunOptions
-from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint, load_policy
-from minerva_acme.experiments.run import ExperimentResult, Progress, run_experiment
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.experiments.config import EnvironmentFactory, EpisodeFilmer, ExperimentConfig
+    from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint, load_policy
+    from minerva_acme.experiments.options import RunOptions
+    from minerva_acme.experiments.progress import Progress
+    from minerva_acme.experiments.run import ExperimentResult, run_experiment
 
 __all__ = [
     "EnvironmentFactory",
@@ -17,3 +24,15 @@ __all__ = [
     "load_policy",
     "run_experiment",
 ]
+
+# Options and tasks need no torch; what does is imported when it is used.
+__getattr__ = _lazy.attach(
+    __name__,
+    {
+        "config": ["EnvironmentFactory", "EpisodeFilmer", "ExperimentConfig"],
+        "evaluation": ["Evaluation", "evaluate", "evaluate_checkpoint", "load_policy"],
+        "options": ["RunOptions"],
+        "progress": ["Progress"],
+        "run": ["ExperimentResult", "run_experiment"],
+    },
+)

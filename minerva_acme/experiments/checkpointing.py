@@ -1,7 +1,7 @@
-"""Checkpoints: folders that exist whole or not at all.
+"""Checkpoints: folders that are complete or do not exist.
 
 <directory>/000020000/state.pt     everything but the replay
-<directory>/000020000/replay/      the replay store's own files, if it was saved
+<directory>/000020000/replay/      the files of the replay store, if replay was saved
 """
 
 import contextlib
@@ -26,7 +26,7 @@ class Checkpointer:
     """Writes and finds the checkpoints of one run."""
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 2) -> None:
-        """Args: directory: where checkpoints lie. keep: how many of the newest are kept, >= 1."""
+        """Args: directory: of the checkpoints; made if needed. keep: how many of the newest to keep, >= 1."""
         if keep < 1:
             raise ValueError(f"`keep` must be >= 1 checkpoint, got {keep}.")
         self._directory = pathlib.Path(directory)
@@ -37,20 +37,20 @@ class Checkpointer:
                 shutil.rmtree(unfinished)
         except OSError as error:
             raise OSError(
-                f"Checkpoints must have a folder to be written to, but {self._directory} is none: "
-                f"{error.strerror}. Choose another directory for the run, or see to the rights there."
+                f"Checkpoints need a folder that can be written to, but {self._directory} is none: "
+                f"{error.strerror}. Choose another directory for the run, or check the permissions there."
             ) from error
 
     def save(self, env_steps: int, state: Any, replay_files: str | os.PathLike[str] | None = None) -> None:
-        """Writes a checkpoint and drops all but the newest ones.
+        """Writes a checkpoint and deletes all but the newest ones.
 
         Args:
             env_steps: names the checkpoint; a checkpoint of the same number is replaced.
-            state: what `torch.load(weights_only=True)` can read back, see `core.Saveable`.
+            state: what `torch.load(weights_only=True)` can read, see `core.Saveable`.
             replay_files: a folder on the same disk that is moved into the checkpoint.
 
         Raises:
-            OSError: it could not be written; those that were there stay.
+            OSError: it could not be written. The older checkpoints stay.
         """
         final = self._directory / f"{env_steps:09d}"
         unfinished = self._directory / f".unfinished-{env_steps:09d}"
@@ -59,25 +59,22 @@ class Checkpointer:
             if final.exists():
                 shutil.rmtree(final)
             unfinished.rename(final)
-        except (OSError, RuntimeError) as error:  # torch hides the first in the second
+        except (OSError, RuntimeError) as error:  # torch wraps the first in the second
             shutil.rmtree(unfinished, ignore_errors=True)
             cause = error.__context__ if isinstance(error.__context__, OSError) else error
             reason = getattr(cause, "strerror", None) or cause
             newest = self.latest()
             raise OSError(
-                f"The checkpoint {final} could not be written: {reason}. Make room or see to "
-                "the rights there and start the run again: it goes on from "
+                f"The checkpoint {final} could not be written: {reason}. Free some "
+                "space or check the permissions there, then start the run again: it resumes from "
                 f"{'its beginning' if newest is None else f'step {int(newest.name)}'}."
             ) from error
-        for old in self._all()[: -self._keep]:
+        for old in _finished(self._directory)[: -self._keep]:
             shutil.rmtree(old)
 
     def latest(self) -> pathlib.Path | None:
         """The newest checkpoint, or None."""
         return latest(self._directory)
-
-    def _all(self) -> list[pathlib.Path]:
-        return _finished(self._directory)
 
 
 def _write(folder: pathlib.Path, state: Any, replay_files: str | os.PathLike[str] | None) -> None:
@@ -98,7 +95,7 @@ def latest(directory: pathlib.Path) -> pathlib.Path | None:
 
 
 def find(path: pathlib.Path) -> pathlib.Path:
-    """The newest checkpoint of the run in a folder, or the folder itself where that is a checkpoint.
+    """The newest checkpoint in a run's folder, or the folder itself if it is a checkpoint.
 
     Raises:
         ValueError: it is neither.
@@ -113,19 +110,19 @@ def find(path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def explain_misfit(checkpoint: pathlib.Path) -> Iterator[None]:
-    """Around the restoring of parts: says that what was saved is not of such parts.
+    """Wraps the restoring of parts: says that the checkpoint is of other parts than these.
 
     Raises:
-        ValueError: instead of what the parts raise. Their own ValueErrors, which say more, stay.
+        ValueError: in place of what the parts raise. Their own ValueErrors say more and stay.
     """
     try:
         yield
     except replay.ReplayError:
-        raise  # no misfit, though a RuntimeError
+        raise  # a RuntimeError, but no misfit
     except (AttributeError, KeyError, RuntimeError, TypeError) as error:
         missing = isinstance(error, KeyError) and len(error.args) == 1
         found = f"{error} is missing" if missing else str(error)
-        # torch lists all that differs.
+        # torch lists every difference.
         found = " ".join(line.strip() for line in found.splitlines()[:2]).removesuffix(".")
         raise ValueError(
             f"{checkpoint} must be of this agent, config and environment, got another's ({found}). Use the "
@@ -138,11 +135,11 @@ def _finished(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> Any:
-    """Reads the state of a checkpoint; no code stored in it is executed."""
+    """Loads the state of a checkpoint. No code stored in it is executed."""
     return torch.load(checkpoint / _STATE_FILE, map_location=device, weights_only=True)
 
 
 def replay_folder(checkpoint: pathlib.Path) -> pathlib.Path | None:
-    """Where a checkpoint holds its replay, or None if it was saved without."""
+    """The folder of a checkpoint's replay, or None if it was saved without replay."""
     folder = checkpoint / _REPLAY_FOLDER
     return next(iter(folder.iterdir()), None) if folder.exists() else None

@@ -1,4 +1,4 @@
-"""What a policy is worth: raw returns in an environment of its own."""
+"""Evaluating a policy: the returns of a few episodes."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ from minerva_acme.experiments import checkpointing
 class Evaluation(NamedTuple):
     """The returns of a few episodes."""
 
-    returns: tuple[float, ...]  # undiscounted sums of the environment's own rewards
+    returns: tuple[float, ...]  # undiscounted sums of the environment's rewards
     lengths: tuple[int, ...]  # environment steps
 
     @property
@@ -55,11 +55,11 @@ def evaluate(
     environment: dm_env.Environment,
     actor: core.Actor,
     num_episodes: int,
-    should_stop: Callable[[], bool] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
     """Plays whole episodes; returns None if `should_stop` cut them short.
 
-    The actor must have no adder, and should select the action that the agent is to be judged by.
+    The actor must have no adder. It usually acts with the policy for evaluation, without exploration.
 
     Raises:
         ValueError: `num_episodes` is below 1.
@@ -67,16 +67,17 @@ def evaluate(
     if num_episodes < 1:
         raise ValueError(f"`num_episodes` must be >= 1, got {num_episodes}. A return needs a whole episode.")
     loop = environments.EnvironmentLoop(environment=environment, actor=actor)
-    returns: list[float] = []
-    lengths: list[int] = []
-    while len(returns) < num_episodes:
-        if should_stop is not None and should_stop():
+    episodes: list[environments.EpisodeResult] = []
+    while len(episodes) < num_episodes:
+        if should_stop():
             return None
         result = loop.step()
         if result is not None:
-            returns.append(float(result["episode_return"]))
-            lengths.append(int(result["episode_length"]))
-    return Evaluation(tuple(returns), tuple(lengths))
+            episodes.append(result)
+    return Evaluation(
+        tuple(float(episode["episode_return"]) for episode in episodes),
+        tuple(int(episode["episode_length"]) for episode in episodes),
+    )
 
 
 def load_policy(
@@ -87,17 +88,17 @@ def load_policy(
     seed: int = 0,
     explore: bool = False,
 ) -> builders.AgentPolicy:
-    """Makes the policy that a run has learned: `policy(timestep.observation).action`.
+    """Loads the policy that a run has learned: `policy(timestep.observation).action`.
 
     Args:
-        path: a run's folder, of which the newest checkpoint is taken, or a checkpoint's own.
-        builder: of the agent that was trained, with its config.
+        path: the folder of a run, whose newest checkpoint is used, or of a checkpoint.
+        builder: of the trained agent, with its config.
         environment: wrapped as in training, or its spec.
-        seed: of the policy's own randomness, if it has any.
-        explore: whether it explores as in training, rather than being the one to be judged by.
+        seed: of the policy's randomness, if any.
+        explore: whether to explore as in training.
 
     Raises:
-        ValueError: there is no checkpoint, the agent cannot act in this environment, or what was saved is
+        ValueError: there is no checkpoint, the agent cannot act in this environment, or the checkpoint is
             of another agent, config or environment.
     """
     checkpoint = checkpointing.find(pathlib.Path(path))
@@ -126,12 +127,12 @@ def evaluate_checkpoint(
     """Plays episodes with the policy that a run has learned.
 
     Args:
-        path: as `load_policy` takes it, and the other arguments likewise.
-        builder: of the agent that was trained, with its config.
+        path: the folder of a run, whose newest checkpoint is used, or of a checkpoint.
+        builder: of the trained agent, with its config.
         environment: wrapped as in training.
         num_episodes: how many episodes to play, >= 1.
-        seed: of the policy's own randomness, if it has any.
-        explore: whether to act with the exploring policy rather than the one to be judged by.
+        seed: of the policy's randomness, if any.
+        explore: whether to explore as in training.
 
     Raises:
         ValueError: as `load_policy` and `evaluate`.

@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-# `timeout` and other supervisors send a signal to a process and to its group, which is twice to it.
+# `timeout` and other supervisors signal a process and its group, so the process gets the signal twice.
 _SAME_REQUEST_SECONDS = 0.5
 
 _logger = logging.getLogger(__name__)
 
 
 class StopRequest:
-    """Whether somebody asked the run to stop."""
+    """True once the run was asked to stop."""
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
@@ -29,9 +29,9 @@ class StopRequest:
 def stop_request_on_signals() -> Iterator[StopRequest]:
     """Turns the first SIGINT or SIGTERM into a request and the second into KeyboardInterrupt.
 
-    One that comes within half a second of the first is the same request.
+    A signal within half a second of the first belongs to the same request.
 
-    Outside the main thread signals cannot be handled, and the request is never made.
+    Outside the main thread signals cannot be handled, so no request is ever made.
     """
     request = StopRequest()
 
@@ -43,7 +43,7 @@ def stop_request_on_signals() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.made_at = time.monotonic()
         request.signal_name = signal.Signals(number).name
-        _logger.warning("%s: saving and stopping. Once more to stop without saving.", request.signal_name)
+        _logger.warning("%s: saving and stopping. Again to stop without saving.", request.signal_name)
 
     if threading.current_thread() is not threading.main_thread():
         yield request

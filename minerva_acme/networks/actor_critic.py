@@ -11,13 +11,9 @@ import torch
 from torch import nn
 
 from minerva_acme.distributions import Categorical, DiagonalGaussian
+from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.normalizer import RunningNorm
-from minerva_acme.networks.policy import (
-    LOG_STD_HEAD_GAIN,
-    MAX_LOG_STD,
-    MIN_LOG_STD,
-    log_of_initial_stddev,
-)
+from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, log_of_initial_stddev
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP, orthogonal_linear
 
 _VALUE_GAIN = 1.0

@@ -8,17 +8,8 @@ from torch import nn
 
 from minerva_acme.acceleration.linear import Linear
 from minerva_acme.distributions import DiagonalGaussian
+from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_STD, MIN_STDDEV, STDDEV_RANGE
 from minerva_acme.networks.torso import LayerNormMLP
-
-# Every policy clamps its log-std to this range, on tensors and on arrays. An actor's means and a learner's
-# differ by float32 rounding, some 3e-7, which the log-density of an action sees divided by the standard
-# deviation. At exp(-7) = 0.0009 densities differ by 0.001 nats (root mean square, 21 dimensions), at exp(-10)
-# by 0.02 and at exp(-15) by 4: ratios of the two would mean nothing.
-MIN_LOG_STD = -7.0
-MAX_LOG_STD = 2.0
-MIN_STDDEV = math.exp(MIN_LOG_STD)
-MAX_STDDEV = math.exp(MAX_LOG_STD)
-STDDEV_RANGE = f"in [{MIN_STDDEV:.3g}, {MAX_STDDEV:.3g}], to which policies clamp theirs"  # in messages
 
 # Log-std starts almost the same in every state: the KL bound on it is so tight that differences
 # drawn by chance would stay for long.

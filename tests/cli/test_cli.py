@@ -8,7 +8,7 @@ import pytest
 import rich.console
 
 from minerva_acme import experiments
-from minerva_acme.cli import choices, main, plotting, progress, training, video
+from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, progress, training, video
 
 cli = sys.modules["minerva_acme.cli.main"]
 
@@ -65,13 +65,13 @@ def test_the_same_command_resumes_and_other_settings_are_refused(tmp_path, train
     assert "holds another run: discount is 0.99 there, 0.5 here" in capsys.readouterr().err
 
 
-def test_a_run_goes_on_from_its_folder_alone_and_for_longer(tmp_path, trained, call):
+def test_a_run_is_resumed_from_its_folder_alone_and_for_longer(tmp_path, trained, call):
     run = tmp_path / "run"
     shutil.copytree(trained, run)
     before = json.loads((run / "run.json").read_text())
     status, out, _ = call("resume", run, "--num-env-steps", 90)
     assert status == 0
-    assert "Going on at 60 steps" in out
+    assert "Resuming at 60 steps" in out
     assert "after 90 environment" in out
     after = json.loads((run / "run.json").read_text())
     assert after["options"].pop("num_env_steps") == 90
@@ -86,7 +86,7 @@ def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, 
     assert f"minerva resume {trained} --num-env-steps 120" in err
 
 
-def test_a_run_of_before_options_were_noted_asks_how_long_to_train(tmp_path, trained, call):
+def test_a_run_without_noted_options_asks_how_long_to_train(tmp_path, trained, call):
     run = tmp_path / "run"
     shutil.copytree(trained, run)
     description = json.loads((run / "run.json").read_text())
@@ -97,7 +97,7 @@ def test_a_run_of_before_options_were_noted_asks_how_long_to_train(tmp_path, tra
     assert f"Say it: minerva resume {run} --num-env-steps ..." in err
 
 
-def test_a_stop_saves_exits_with_0_and_says_how_to_go_on(tmp_path, train, monkeypatch, capsys):
+def test_a_stop_saves_exits_with_0_and_says_how_to_resume(tmp_path, train, monkeypatch, capsys):
     shown = progress.ProgressDisplay.__call__
 
     def stop(self, now):
@@ -108,7 +108,7 @@ def test_a_stop_saves_exits_with_0_and_says_how_to_go_on(tmp_path, train, monkey
     monkeypatch.setattr(progress.ProgressDisplay, "__call__", stop)
     assert train(tmp_path / "run") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert f"Stopped by SIGTERM and saved. Go on: minerva resume {tmp_path / 'run'}" in out
+    assert f"Stopped by SIGTERM and saved. To resume: minerva resume {tmp_path / 'run'}" in out
     assert [path.name.lstrip("0") for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["30"]
 
 
@@ -120,7 +120,7 @@ def test_a_preset_gives_the_defaults_of_the_flags(tmp_path, train):
 
 
 def parse(text):
-    return cli._parse(text.split())
+    return parsing.parse(text.split())
 
 
 def test_num_envs_is_the_on_policy_agents_number_of_environments():
@@ -143,17 +143,16 @@ def test_the_agent_may_stand_behind_its_flags():
 def test_no_two_flags_of_an_agent_have_one_name():
     # They have no prefixes: `--discount` is the agent's, `--seed` the run's.
     for agent in ("mpo", "vmpo", "ppo"):
-        flags = [flag for flag, _ in cli._flags(cli._train_type(["train", agent]))]
-        assert len(flags) == len(set(flags)) > 30
+        names = [flag for flag, _ in flags.of(parsing.train_command(agent))]
+        assert len(names) == len(set(names)) > 30
 
 
-@pytest.mark.parametrize("command", ["train mpo", *(name for name in cli._COMMANDS if name != "train")])
+@pytest.mark.parametrize("command", ["train mpo", *(name for name in commands.COMMANDS if name != "train")])
 def test_every_command_has_help_for_every_flag(command, call):
     status, out, _ = call(*command.split(), "--help")
     assert status == 0
-    words = command.split()
-    kind = cli._train_type(words) if words[0] == "train" else cli._COMMANDS[words[0]]
-    for flag, _ in cli._flags(kind):
+    kind = parsing.train_command("mpo") if command == "train mpo" else commands.COMMANDS[command]
+    for flag, _ in flags.of(kind):
         assert flag in out, flag
 
 
@@ -162,35 +161,35 @@ def test_help_is_the_words_of_the_config(call):
     assert "Lambda of Retrace: 0 is one-step" in out
 
 
-def test_video_and_plot_hand_on_what_was_said(monkeypatch, tmp_path, call):
+def test_video_and_plot_get_what_was_typed(monkeypatch, tmp_path, call):
     calls = []
-    monkeypatch.setattr(video, "run", lambda directory, **said: calls.append((directory, said)) or 0)
-    monkeypatch.setattr(plotting, "run", lambda directories, **said: calls.append((directories, said)) or 1)
+    monkeypatch.setattr(video, "run", lambda command: calls.append(command) or 0)
+    monkeypatch.setattr(plotting, "run", lambda command: calls.append(command) or 1)
     assert call("video", tmp_path, "--format", "gif,mp4", "--camera", "1", "--episodes", 2)[0] == 0
     assert call("plot", tmp_path, tmp_path, "--published", "mpo,dmpo", "--group", "agent,discount")[0] == 1
-    (film, film_said), (plotted, plot_said) = calls
-    assert film == tmp_path
-    assert (film_said["formats"], film_said["camera"], film_said["episodes"]) == (("gif", "mp4"), 1, 2)
-    assert plotted == (tmp_path, tmp_path)
-    assert (plot_said["published"], plot_said["group"]) == (("mpo", "dmpo"), "agent,discount")
+    film, plot = calls
+    assert film == commands.Video(directory=tmp_path, format=("gif", "mp4"), camera="1", episodes=2)
+    assert plot == commands.Plot(
+        directories=(tmp_path, tmp_path), published=("mpo", "dmpo"), group="agent,discount"
+    )
 
 
 def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, monkeypatch, capfd):
     from minerva_acme.cli import bench
 
     with pytest.raises(ValueError, match=r"`minerva bench` needs the repository.*pip install -e"):
-        bench.run([], repository=tmp_path)
+        bench.run(commands.Bench(), repository=tmp_path)
     package = tmp_path / "tests" / "benchmarks"
     package.mkdir(parents=True)
     (package / "__main__.py").write_text("import sys; print(sys.argv[1:]); sys.exit(len(sys.argv) > 3)")
-    assert bench.run(["mpo"], repository=tmp_path) == 0
-    assert bench.run(["mpo"], seconds=1.5, repository=tmp_path) == 1
+    assert bench.run(commands.Bench(names=("mpo",)), repository=tmp_path) == 0
+    assert bench.run(commands.Bench(names=("mpo",), seconds=1.5), repository=tmp_path) == 1
     assert capfd.readouterr().out.splitlines() == ["['mpo']", "['mpo', '--seconds', '1.5']"]
     (package / "profile_step.py").write_text("print('parts')")
-    assert bench.run([], profile=True, repository=tmp_path) == 0
+    assert bench.run(commands.Bench(profile=True), repository=tmp_path) == 0
     assert capfd.readouterr().out == "parts\n"
     with pytest.raises(ValueError, match="`--profile` must stand alone, got names or seconds too"):
-        bench.run(["mpo"], profile=True, repository=tmp_path)
+        bench.run(commands.Bench(names=("mpo",), profile=True), repository=tmp_path)
 
 
 MISTAKES = [
@@ -277,7 +276,7 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, call):
     )
 
 
-def test_lists_hold_what_there_is_and_a_word_filters_them(call):
+def test_lists_show_what_there_is_and_a_word_filters_them(call):
     status, out, _ = call("list", "agents")
     assert status == 0
     assert out.startswith("mpo Hyperparameters of MPO") or out.startswith("mpo ")
@@ -289,13 +288,13 @@ def test_lists_hold_what_there_is_and_a_word_filters_them(call):
     assert "Pendulum-v1" not in out
 
 
-def test_a_word_that_nothing_holds_proposes_near_ones(call):
+def test_a_word_that_nothing_contains_suggests_similar_names(call):
     status, out, err = call("list", "environments", "CartPol-v1")
     assert (status, out) == (1, "")
-    assert "nothing holds 'CartPol-v1'. Did you mean 'CartPole-v1'" in err
+    assert "nothing contains 'CartPol-v1'. Did you mean 'CartPole-v1'" in err
 
 
-def test_near_names_are_proposed_and_far_ones_are_not():
+def test_similar_names_are_suggested_and_others_are_not():
     assert choices.near("swingupp", ["swingup", "balance"]) == "Did you mean 'swingup'?"
     assert choices.near("xyz", ["swingup", "balance"]) == ""
 

@@ -17,32 +17,29 @@ def fails(code, **environment):
 
 def test_an_old_python_is_wrong_and_a_newer_one_is_not():
     assert doctor.check_python((3, 10, 2)).status == "wrong"
-    assert "python3.11 -m venv" in doctor.check_python((3, 10, 2)).mend
+    assert "python3.11 -m venv" in doctor.check_python((3, 10, 2)).fix
     assert doctor.check_python((3, 13, 0)).status == "ok"
 
 
 def test_more_threads_than_cores_are_warned_of():
-    threads = {check.name: check for check in doctor.check_torch({"OMP_NUM_THREADS": "64"}, num_cores=4)}[
-        "threads"
-    ]
-    assert (threads.status, threads.mend) == ("warning", "export OMP_NUM_THREADS=4")
-    threads = {check.name: check for check in doctor.check_torch({}, num_cores=4)}["threads"]
-    assert (threads.status, threads.mend) == ("ok", "")
+    threads, *_ = doctor.check_threads({"OMP_NUM_THREADS": "64"}, num_cores=4)
+    assert (threads.status, threads.fix) == ("warning", "export OMP_NUM_THREADS=4")
+    threads, *_ = doctor.check_threads({}, num_cores=4)
+    assert (threads.status, threads.fix) == ("ok", "")
 
 
 def test_it_is_said_how_products_are_computed(monkeypatch):
-    def words():
-        (check,) = (check for check in doctor.check_torch({}, num_cores=4) if check.name == "products")
-        return check.words
-
     monkeypatch.setattr(doctor.linear, "uses_onednn", lambda: True)
     monkeypatch.setattr(doctor.fused, "pays", lambda dtype: True)
-    assert words() == (
+    assert doctor.check_products().words == (
         "float32 by oneDNN, MKL being slow on this CPU; fused with activations in float32 and bfloat16"
     )
     monkeypatch.setattr(doctor.linear, "uses_onednn", lambda: False)
     monkeypatch.setattr(doctor.fused, "pays", lambda dtype: False)
-    assert words() == "float32 by torch's own choice; fused with activations in no precision"
+    assert (
+        doctor.check_products().words
+        == "float32 by torch's own choice; fused with activations in no precision"
+    )
 
 
 def test_reverb_that_is_missing_is_a_warning_and_one_that_does_not_load_is_wrong(monkeypatch):
@@ -51,7 +48,7 @@ def test_reverb_that_is_missing_is_a_warning_and_one_that_does_not_load_is_wrong
     broken = doctor.check_reverb(fails)
     assert broken.status == "wrong"
     assert "does not load: ImportError" in broken.words
-    assert "--replay memory" in broken.mend
+    assert "--replay memory" in broken.fix
     monkeypatch.setattr(doctor, "_version", lambda package: None)
     missing = doctor.check_reverb(fails)
     assert missing.status == "warning"
@@ -60,9 +57,9 @@ def test_reverb_that_is_missing_is_a_warning_and_one_that_does_not_load_is_wrong
 
 def test_a_package_that_is_missing_or_does_not_work_is_wrong(monkeypatch):
     monkeypatch.setattr(doctor, "_version", {"gymnasium": "1.0"}.get)
-    assert doctor.check_package("gymnasium", "", works, mend="pip") == ("gymnasium", "ok", "1.0", "")
-    assert doctor.check_package("gymnasium", "", fails, mend="pip").status == "wrong"
-    assert doctor.check_package("dm_control", "", works, mend="pip") == (
+    assert doctor.check_package("gymnasium", "", "pip", works) == ("gymnasium", "ok", "1.0", "")
+    assert doctor.check_package("gymnasium", "", "pip", fails).status == "wrong"
+    assert doctor.check_package("dm_control", "", "pip", works) == (
         "dm_control",
         "wrong",
         "not installed",
@@ -72,14 +69,14 @@ def test_a_package_that_is_missing_or_does_not_work_is_wrong(monkeypatch):
 
 def test_without_a_renderer_training_works_and_the_command_is_told(monkeypatch):
     check = doctor.check_rendering(fails)
-    assert (check.status, check.mend) == ("warning", "apt-get install libegl1 libosmesa6")
+    assert (check.status, check.fix) == ("warning", "apt-get install libegl1 libosmesa6")
     monkeypatch.setenv("MUJOCO_GL", "egl")
 
     def only_osmesa(code, **environment):
         return works(code) if environment["MUJOCO_GL"] == "osmesa" else fails(code)
 
     check = doctor.check_rendering(only_osmesa)
-    assert (check.status, check.mend) == ("warning", "export MUJOCO_GL=osmesa")
+    assert (check.status, check.fix) == ("warning", "export MUJOCO_GL=osmesa")
     assert "MUJOCO_GL is egl, which does not work; osmesa would" in check.words
 
 
@@ -90,7 +87,7 @@ def test_little_room_is_warned_of_and_none_is_wrong(tmp_path, monkeypatch, free_
 
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: Usage)
     check = doctor.check_disk(tmp_path / "runs" / "not" / "yet")
-    assert (check.status, bool(check.mend)) == (status, status != "ok")
+    assert (check.status, bool(check.fix)) == (status, status != "ok")
 
 
 def test_a_place_that_is_no_folder_is_wrong(tmp_path):
@@ -108,7 +105,7 @@ def test_little_shared_memory_is_warned_of(tmp_path, monkeypatch):
     assert doctor.check_shared_memory(tmp_path / "none").status == "ok"
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: Usage)
     check = doctor.check_shared_memory(tmp_path)
-    assert (check.status, check.mend) == ("warning", "in a container: docker run --shm-size=1g ...")
+    assert (check.status, check.fix) == ("warning", "in a container: docker run --shm-size=1g ...")
 
 
 def test_a_free_port_is_found():

@@ -1,14 +1,12 @@
 import json
 import shlex
-import sys
 
 import pytest
 
 from minerva_acme.agents import registry
-from minerva_acme.cli import main, training
+from minerva_acme.cli import main, parsing, training
 from minerva_acme.experiments import tasks
 
-cli = sys.modules["minerva_acme.cli.main"]
 every_task = pytest.mark.parametrize(
     "task", tasks.load(), ids=lambda task: f"{task.agent}-{task.environment}"
 )
@@ -45,7 +43,7 @@ def long_entries(monkeypatch):
 @every_task
 def test_the_command_of_an_entry_parses_to_its_settings(task):
     program, *arguments = shlex.split(task.command(seed=7))
-    command = cli._parse(arguments)
+    command = parsing.parse(arguments)
     assert program == "minerva"
     assert (command.agent, command.env, command.preset) == (task.agent, task.environment, task.preset)
     assert command.hyperparameters == task.make_config()
@@ -54,7 +52,7 @@ def test_the_command_of_an_entry_parses_to_its_settings(task):
 
 @every_task
 def test_the_preset_task_is_the_entrys_settings_and_steps(task):
-    command = cli._parse(["train", task.agent, "--env", task.environment, "--preset", "task"])
+    command = parsing.parse(["train", task.agent, "--env", task.environment, "--preset", "task"])
     assert command.hyperparameters == task.make_config()
     assert command.run.num_env_steps == task.num_env_steps
 
@@ -64,14 +62,14 @@ def test_the_command_of_an_entry_with_settings_of_every_kind_parses_to_them(monk
         "discount = 0.995", 'compile = true, critic_target = "n_step", action_penalty = false'
     )
     task = tasks.parse(text)[0]
-    command = cli._parse(shlex.split(task.command(0))[1:])
+    command = parsing.parse(shlex.split(task.command(0))[1:])
     assert command.hyperparameters == task.make_config()
     assert command.hyperparameters.compile and command.hyperparameters.critic_layer_sizes == (512, 512, 256)
 
 
-def test_flags_go_over_the_preset_task(long_entries):
+def test_flags_override_the_preset_task(long_entries):
     words = "train ppo --preset=task --environment=gymnasium/Pendulum-v1 --num-epochs 3 --num_env_steps 99"
-    command = cli._parse(words.split())
+    command = parsing.parse(words.split())
     assert (command.hyperparameters.num_epochs, command.hyperparameters.rollout_steps) == (3, 64)
     assert command.run.num_env_steps == 99
 
@@ -118,13 +116,13 @@ def test_a_run_of_the_preset_task_goes_on_from_its_folder_when_the_entry_is_gone
 
 def test_the_steps_of_the_entry_are_what_is_trained(long_entries, monkeypatch):
     calls = []
-    monkeypatch.setattr(training, "run", lambda **said: calls.append(said) or 0)
+    monkeypatch.setattr(training, "_run", lambda description, directory: calls.append(description) or 0)
     words = "train ppo --env Pendulum-v1 --preset task --seed 2 --log csv"
     assert main(words.split()) == 0
-    (said,) = calls
-    options = said["options"]
-    assert (options.num_env_steps, options.seed, options.tensorboard) == (2_048, 2, False)
-    assert said["hyperparameters"] == tasks.find("ppo", "Pendulum-v1").make_config()
+    (description,) = calls
+    options = description.options
+    assert (options["num_env_steps"], options["seed"], options["tensorboard"]) == (2_048, 2, False)
+    assert description.make_config() == tasks.find("ppo", "Pendulum-v1").make_config()
 
 
 def test_no_preset_has_the_name_that_looks_one_up():

@@ -15,10 +15,10 @@ import tree
 
 from minerva_acme import core, experiments, wrappers
 from minerva_acme.agents import mpo, registry
+from minerva_acme.cli import commands as cli_commands
+from minerva_acme.cli import flags, parsing
 from minerva_acme.experiments import tasks
 from minerva_acme.video import recording
-
-command_line = importlib.import_module("minerva_acme.cli.main")  # its package has a function of that name
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -183,7 +183,7 @@ def test_the_environment_of_the_how_to_keeps_to_dm_env() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_a_command_of_a_page_parses(page: str, arguments: list[str]) -> None:
-    command = command_line._parse(arguments)
+    command = parsing.parse(arguments)
     assert type(command).__name__.lower() == arguments[0]
 
 
@@ -196,11 +196,11 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 
 def test_every_flag_that_a_page_names_exists() -> None:
-    known = {"--help", *command_line._OTHER_NAMES}
+    known = {"--help", *flags.OTHER_NAMES}
     for agent in registry.AGENTS:
-        known.update(dict(command_line._flags(command_line._train_type(["train", agent]))))
-    for command in command_line._COMMANDS.values():
-        known.update(dict(command_line._flags(command)))
+        known.update(dict(flags.of(parsing.train_command(agent))))
+    for command in cli_commands.COMMANDS.values():
+        known.update(dict(flags.of(command)))
     # But for other programs' flags.
     named = {
         (page, flag)

@@ -1,4 +1,5 @@
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -235,6 +236,20 @@ def test_only_environments_whose_packages_are_there_count_as_makeable(monkeypatc
     assert not [
         name for name in fewer if name.startswith(("HalfCheetah", "LunarLander", "phys2d", "tabular"))
     ]
+
+
+def test_the_tasks_read_in_the_suites_source_are_those_of_the_suite():
+    code = """
+import json, sys
+from minerva_acme import environments
+from minerva_acme.environments import factories
+listed = [name for name in environments.list_makeable() if name.startswith("dm_control/")]
+assert not {"dm_control", "mujoco"} & set(sys.modules)
+print(json.dumps([listed, factories._import_suite().ALL_TASKS]))
+"""
+    listed, there = json.loads(run_python(code).stdout)
+    assert listed == sorted(f"dm_control/{domain}/{task}" for domain, task in there)
+    assert len(listed) > 40
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_save_that_failed_leaves_nothing_behind_and_can_be_made_again(tmp_path
             raise OSError(28, "No space left on device")
 
     with pytest.raises(
-        OSError, match="could not be written: No space left on device.*goes on from its beginning"
+        OSError, match="could not be written: No space left on device.*resumes from its beginning"
     ):
         checkpointer.save(10, Full())
     assert not list(tmp_path.iterdir())

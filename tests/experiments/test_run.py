@@ -292,7 +292,7 @@ def test_a_signal_saves_and_ends_with_success(tmp_path, number):
 
 def test_progress_tells_episodes_the_newest_row_and_the_state_of_replay(tmp_path, monkeypatch):
     # Whoever watches reads numbers that were logged anyway: no learner step waits for it.
-    monkeypatch.setattr("minerva_acme.experiments.run._MIN_METRICS_SECONDS", 0.0)
+    monkeypatch.setattr("minerva_acme.experiments.progress._MIN_METRICS_SECONDS", 0.0)
     seen = []
     config = make_config(tmp_path, 210, log_period_seconds=0.0, replay="memory")
     experiments.run_experiment(config, on_progress=seen.append)

@@ -54,7 +54,7 @@ def test_the_file_has_the_runs_that_the_pages_state():
 
 
 def test_there_is_an_entry_for_every_task_of_both_suites():
-    environments.list_environments()  # makes dm_control importable where there is no display
+    environments.make("dm_control/cartpole/swingup")  # makes dm_control importable without a display
     from dm_control import suite
 
     of_dm_control = {f"dm_control/{domain}/{task}" for domain, task in suite.BENCHMARKING}

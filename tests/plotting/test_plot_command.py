@@ -6,7 +6,7 @@ import pytest
 
 from minerva_acme import loggers
 from minerva_acme.agents import registry
-from minerva_acme.cli import plotting, runs
+from minerva_acme.cli import commands, plotting, runs
 from minerva_acme.experiments import checkpointing
 from minerva_acme.plotting import figure
 
@@ -30,6 +30,10 @@ def make_run(tmp_path):
     return make
 
 
+def plot(directories, **settings):
+    return plotting.run(commands.Plot(directories=tuple(directories), **settings))
+
+
 @pytest.fixture
 def panels(monkeypatch):
     """What was drawn."""
@@ -42,7 +46,7 @@ def panels(monkeypatch):
 def test_runs_are_grouped_by_agent_and_environment(make_run, panels, tmp_path, capsys):
     directories = [make_run(f"mpo{seed}", seed=seed) for seed in range(3)]
     directories += [make_run("ppo", "ppo"), make_run("other", environment="CartPole-v1")]
-    assert plotting.run(directories, out=tmp_path / "curve") == 0
+    assert plot(directories, out=tmp_path / "curve") == 0
     shown = {panel.title: {group.label: group.seeds_by_task for group in panel.groups} for panel in panels}
     assert shown == {"CartPole-v1": {"MPO": [1]}, "Walker walk": {"MPO": [3], "PPO": [1]}}
     walker = panels[1]
@@ -56,16 +60,16 @@ def test_runs_are_grouped_by_agent_and_environment(make_run, panels, tmp_path, c
 def test_a_folder_of_runs_stands_for_its_runs_and_none_counts_twice(make_run, panels, tmp_path):
     directory = make_run("a")
     make_run("b", seed=1)
-    plotting.run([tmp_path, directory, directory / ".." / "a"], out=tmp_path / "curve.png")
+    plot([tmp_path, directory, directory / ".." / "a"], out=tmp_path / "curve.png")
     assert panels[0].groups[0].seeds_by_task == [2]
 
 
 def test_hyperparameters_can_tell_the_curves_apart(make_run, panels, tmp_path, capsys):
     directories = [make_run(target, critic_target=target) for target in ("retrace", "n_step")]
-    plotting.run(directories, out=tmp_path / "curve.png")
+    plot(directories, out=tmp_path / "curve.png")
     assert "differ in critic_target; --group agent,critic_target draws them apart" in capsys.readouterr().err
     panels.clear()
-    plotting.run(directories, out=tmp_path / "curve.png", group="agent,critic_target")
+    plot(directories, out=tmp_path / "curve.png", group="agent,critic_target")
     labels = [group.label for group in panels[0].groups]
     assert labels == ["MPO, critic target retrace", "MPO, critic target n-step"]
     assert "differ" not in capsys.readouterr().err
@@ -73,14 +77,14 @@ def test_hyperparameters_can_tell_the_curves_apart(make_run, panels, tmp_path, c
 
 def test_what_makes_seeds_less_than_independent_and_curves_short_is_said(make_run, tmp_path, capsys):
     directories = [make_run("long"), make_run("short", returns=[1.0, 2.0])]
-    plotting.run(directories, out=tmp_path / "curve.png")
+    plot(directories, out=tmp_path / "curve.png")
     err = capsys.readouterr().err
     assert "have seeds [0, 0]: equal ones are not independent" in err
-    assert "ends at 50,000 steps with" in err and "others go on to 100,000" in err
+    assert "ends at 50,000 steps with" in err and "others continue to 100,000" in err
 
 
 def test_a_run_without_numbers_is_left_out_with_a_word(make_run, panels, tmp_path, capsys):
-    plotting.run([make_run("a"), make_run("b", seed=1, returns=[])], out=tmp_path / "curve.png")
+    plot([make_run("a"), make_run("b", seed=1, returns=[])], out=tmp_path / "curve.png")
     assert panels[0].groups[0].seeds_by_task == [1]
     assert "b: it has no number of 'evaluator/episode_return' yet" in capsys.readouterr().err
 
@@ -89,7 +93,7 @@ def test_random_actions_are_shown_where_a_checkpoint_knows_them(make_run, panels
     directory = make_run("a")
     saver = checkpointing.Checkpointer(directory / "checkpoints")
     saver.save(5, {"random": ([30.0, 50.0], [5, 5])})
-    plotting.run([directory], out=tmp_path / "curve.png")
+    plot([directory], out=tmp_path / "curve.png")
     assert panels[0].random == 40.0
 
 
@@ -97,7 +101,7 @@ def test_plotting_leaves_a_checkpoint_alone_that_is_being_written(make_run, tmp_
     directory = make_run("a")
     unfinished = directory / "checkpoints" / ".unfinished-000000005"
     unfinished.mkdir(parents=True)
-    plotting.run([directory], out=tmp_path / "curve.png")
+    plot([directory], out=tmp_path / "curve.png")
     assert unfinished.exists()
 
 
@@ -105,12 +109,12 @@ def test_the_backdrop_can_be_chosen_or_left_out(make_run, panels, tmp_path):
     directory = make_run("a")
     for published, labels in ((["none"], []), (["sac_1024", "mpo"], ["SAC", "MPO"])):
         panels.clear()
-        plotting.run([directory], out=tmp_path / "curve.png", published=published)
+        plot([directory], out=tmp_path / "curve.png", published=published)
         assert [label.split(",")[0] for label, _ in panels[0].published] == labels
 
 
 def test_another_metric_has_neither_backdrop_nor_limits(make_run, panels, tmp_path):
-    plotting.run([make_run("a")], out=tmp_path / "curve.png", metric="evaluator/episode_length")
+    plot([make_run("a")], out=tmp_path / "curve.png", metric="evaluator/episode_length")
     assert not panels[0].published and panels[0].limits is None
     np.testing.assert_array_equal(panels[0].groups[0].mean.values, [5.0] * 3)
 
@@ -121,7 +125,7 @@ def test_tasks_can_be_drawn_as_one(make_run, panels, tmp_path):
         for task, value in (("walker/walk", 100.0), ("cheetah/run", 200.0))
         for seed in range(2)
     ]
-    plotting.run(directories, out=tmp_path / "curve.png", aggregate=True)
+    plot(directories, out=tmp_path / "curve.png", aggregate=True)
     (panel,) = panels
     (group,) = panel.groups
     assert panel.title == "2 tasks" and group.seeds_by_task == [2, 2]
@@ -162,10 +166,10 @@ def test_a_mistake_is_told_and_nothing_is_written(make_run, tmp_path, monkeypatc
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     with pytest.raises(ValueError, match=message):
-        plotting.run(directories, **settings)
+        plot(directories, **settings)
     assert not list(pathlib.Path().iterdir())
 
 
 def test_a_folder_without_a_run_is_told(tmp_path):
     with pytest.raises(ValueError, match="There is no run in .*: run.json is missing"):
-        plotting.run([tmp_path])
+        plot([tmp_path])

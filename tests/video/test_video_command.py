@@ -9,7 +9,7 @@ import torch
 
 from minerva_acme import environments, specs, testing, wrappers
 from minerva_acme.agents import ppo
-from minerva_acme.cli import runs, video
+from minerva_acme.cli import commands, runs, video
 from minerva_acme.experiments import checkpointing
 from minerva_acme.video import movie, recording
 
@@ -37,6 +37,10 @@ def cartpole(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("runs") / "cartpole", "CartPole-v1")
 
 
+def film(directory, **settings):
+    return video.run(commands.Video(directory=directory, **settings))
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """The returns that were written on the pictures."""
@@ -51,7 +55,7 @@ def describe(path):
 
 
 def test_the_film_shows_the_best_episode_with_its_return_at_the_environments_rate(cartpole, drawn, capsys):
-    assert video.run(cartpole, episodes=4) == 0
+    assert film(cartpole, episodes=4) == 0
     out = capsys.readouterr().out
     returns = [float(value) for value in re.findall(r"return +([0-9.]+)  best", out)]
     assert len(returns) == 4 and len(set(returns)) > 1
@@ -72,13 +76,13 @@ def test_repeated_actions_are_filmed_at_the_rate_of_what_is_drawn(cartpole, draw
         "make_training_environment",
         lambda *args, **more: wrappers.ActionRepeatWrapper(make(*args, **more), num_repeats=2),
     )
-    video.run(cartpole, episodes=1, out=tmp_path / "film.mp4")
+    film(cartpole, episodes=1, out=tmp_path / "film.mp4")
     assert "25 fps" in describe(tmp_path / "film.mp4")
 
 
 def test_only_what_was_asked_for_is_written(cartpole, drawn, tmp_path):
-    video.run(cartpole, episodes=1, out=tmp_path / "film.gif")
-    video.run(cartpole, episodes=1, out=tmp_path / "other", formats=["mp4"])
+    film(cartpole, episodes=1, out=tmp_path / "film.gif")
+    film(cartpole, episodes=1, out=tmp_path / "other", format=("mp4",))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["film.gif", "other.mp4"]
 
 
@@ -101,7 +105,7 @@ def test_gymnasiums_mujoco_is_drawn_in_the_size_that_was_asked_for():
     assert frame.shape == (24, 32, 3) and frame.max() > 0
 
 
-def test_an_environment_that_draws_lots_elsewhere_is_told(tmp_path, monkeypatch, capsys):
+def test_an_environment_with_randomness_beyond_its_seed_is_reported(tmp_path, monkeypatch, capsys):
     class Unseeded(testing.FakeEnvironment):
         length = 5
 
@@ -117,31 +121,34 @@ def test_an_environment_that_draws_lots_elsewhere_is_told(tmp_path, monkeypatch,
 
     monkeypatch.setattr(environments, "make_training_environment", lambda *args, **more: Unseeded())
     directory = make_run(tmp_path / "run", "CartPole-v1", Unseeded())
-    video.run(directory, episodes=1, out=tmp_path / "film.mp4")
-    assert "return was 36.00: the environment draws from something else" in capsys.readouterr().out
+    film(directory, episodes=1, out=tmp_path / "film.mp4")
+    assert (
+        "return was 36.00: the environment has randomness that its seed does not determine"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"episodes": 0}, "`episodes` must be >= 1, got 0"),
-        ({"formats": ["avi"]}, "`format` must be of mp4, gif, got avi"),
-        ({"formats": []}, "`format` must be of mp4, gif, got none"),
+        ({"format": ("avi",)}, "`format` must be of mp4, gif, got avi"),
+        ({"format": ()}, "`format` must be of mp4, gif, got none"),
         ({"height": 0}, "`height` must be >= 1 pixel, got 0"),
         ({"width": 50}, "`camera`, `height` and `width` must not be given with CartPole-v1"),
     ],
 )
 def test_a_mistake_is_told(cartpole, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
-        video.run(cartpole, out=tmp_path / "film", **settings)
+        film(cartpole, out=tmp_path / "film", **settings)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_run_without_a_checkpoint_is_told(tmp_path):
     with pytest.raises(ValueError, match="There is no run in"):
-        video.run(tmp_path)
+        film(tmp_path)
     run = make_run(tmp_path / "run", "CartPole-v1")
     (run / "checkpoints" / "000005000" / "state.pt").unlink()
     (run / "checkpoints" / "000005000").rmdir()
     with pytest.raises(ValueError, match="holds no checkpoint yet. Train it first: minerva train"):
-        video.run(run)
+        film(run)

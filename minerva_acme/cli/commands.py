@@ -1,0 +1,158 @@
+"""The commands: what each is given, as the parser reads it, and the function that runs it.
+
+Nothing here imports torch or numpy, so that help and a wrong flag are answered at once.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import tyro
+
+from minerva_acme.experiments import options
+
+_Log = Literal["csv", "tensorboard", "wandb"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions(options.RunOptions):
+    # `--log` sets both.
+    tensorboard: tyro.conf.Suppress[bool] = True
+    wandb: tyro.conf.Suppress[bool] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train an agent, or resume the run in the same directory. Ctrl-C saves first."""
+
+    function: ClassVar = "training:train"
+    agent: tyro.conf.Positional[str]
+    """The agent."""
+    env: str
+    """Environment: dm_control/<domain>/<task> or a Gymnasium id."""
+    preset: str = "default"
+    """Named settings that flags override; `task`: the settings listed for this agent and environment, with
+    the steps of training (minerva list tasks)."""
+    directory: pathlib.Path | None = None
+    """The run's folder; runs/<environment>/<agent>-seed<seed> by default."""
+    log: tuple[_Log, ...] = ("csv", "tensorboard")
+    """Where logs go, separated by commas; CSV files are always written."""
+    run: TrainOptions
+    """How long to train, how often to evaluate and save."""
+    hyperparameters: Any
+    """The agent's config."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Resume a run from its folder alone, with the settings it was started with."""
+
+    function: ClassVar = "training:resume"
+    directory: tyro.conf.Positional[pathlib.Path]
+    """The run's folder."""
+    num_env_steps: int | None = None
+    """Environment steps of training in all, to train for longer than first asked."""
+    device: str | None = None
+    """Where the learner computes, if not where it did before."""
+    log: tuple[_Log, ...] | None = None
+    """Where logs go, separated by commas, if not where they went before."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Eval:
+    """Play episodes with a trained run's newest checkpoint and report the returns."""
+
+    function: ClassVar = "evaluate:run"
+    directory: tyro.conf.Positional[pathlib.Path]
+    """The run's folder."""
+    episodes: int = 10
+    """Episodes to play."""
+    seed: int = 0
+    """Seed of the environment and of exploration."""
+    explore: bool = False
+    """Act with the exploring policy instead of its mean."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Video:
+    """Film the best of several episodes of a trained run's newest checkpoint."""
+
+    function: ClassVar = "video:run"
+    directory: tyro.conf.Positional[pathlib.Path]
+    """The run's folder."""
+    episodes: int = 5
+    """Episodes to choose the best from."""
+    out: pathlib.Path | None = None
+    """The film's path; in the run's folder, named by the checkpoint, by default."""
+    format: tuple[Literal["mp4", "gif"], ...] = ("mp4", "gif")
+    """What to write, separated by commas, where --out has no suffix."""
+    camera: str | None = None
+    """Number or name of a camera of the model."""
+    height: int | None = None
+    """Height of the picture, pixels."""
+    width: int | None = None
+    """Width of the picture, pixels."""
+    seed: int = 0
+    """Seed of the first episode; the others' follow it."""
+    explore: bool = False
+    """Act with the exploring policy instead of its mean."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Draw the learning curves of runs: interquartile mean over seeds, with its interval."""
+
+    function: ClassVar = "plotting:run"
+    directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
+    """Runs' folders, or folders that hold such."""
+    out: pathlib.Path = pathlib.Path("curve")
+    """The picture; without a suffix both PNG and SVG are written."""
+    metric: str = "evaluator/episode_return"
+    """What to draw: <csv file>/<column>."""
+    group: str = "agent"
+    """What runs of one curve have in common: agent, or hyperparameters too, separated by commas."""
+    published: tuple[str, ...] | None = None
+    """Published curves to draw behind, separated by commas; none: none; by default the nearest."""
+    aggregate: bool = False
+    """Draw all of dm_control's tasks in one panel, over seeds and tasks."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class List:
+    """Show the agents, the environments that can be made on this machine, presets, and tasks' own presets
+    with the scores they reached."""
+
+    function: ClassVar = "listing:run"
+    kind: tyro.conf.Positional[str] = "all"
+    """agents, environments, presets, tasks or all."""
+    word: tyro.conf.Positional[str] = ""
+    """Show only what contains this word."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Run the repository's benchmarks, each beside its reference."""
+
+    function: ClassVar = "bench:run"
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Which; all by default."""
+    seconds: float | None = None
+    """Seconds of measurement, each."""
+    profile: bool = False
+    """Instead, where the time of an actor's step goes: environment, policy, adder, replay, weights, loop."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """Check this machine: what is wrong, and the command that fixes it."""
+
+    function: ClassVar = "doctor:run"
+    directory: pathlib.Path = pathlib.Path("runs")
+    """Where runs are to be kept."""
+
+
+COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
+    {command.__name__.lower(): command for command in (Train, Resume, Eval, Video, Plot, List, Bench, Doctor)}
+)

@@ -1,0 +1,108 @@
+"""Flags as people write them: brought to their own names and checked before the parser sees them.
+
+The parser's own words for a wrong value are about types.
+"""
+
+import contextlib
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import tyro
+
+from minerva_acme.cli import choices
+
+OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
+_BY_COMMAS = ("--log", "--format", "--published")
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+
+
+def of(command: type[Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the flags that a command's fields become, nested ones without a prefix, and their types."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    for field in dataclasses.fields(command):
+        hint = hints[field.name]
+        marks = getattr(hint, "__metadata__", ())
+        name = field.name.replace("_", "-")
+        if dataclasses.is_dataclass(hint):
+            yield from of(hint)  # type: ignore[arg-type]
+        elif tyro.conf.Suppress not in marks and tyro.conf.Positional not in marks:
+            yield f"--{name}", hint
+            if hint is bool:
+                yield f"--no-{name}", bool
+
+
+def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> list[str]:
+    """Returns the arguments with flags by their own names, and with what commas separate split.
+
+    Args:
+        arguments: as they were typed, behind the command.
+        hints: the command's flags and the types of their values.
+        command: for messages.
+
+    Raises:
+        ValueError: the command has no such flag, or a value is none of its flag's; the message has the
+            similar ones.
+    """
+    settled: list[str] = []
+    flag, kind, left, may_be_none = "", None, 0, False
+    for argument in arguments:
+        values = [argument]
+        if argument.startswith("--") and len(argument) > 2:
+            written, equals, value = argument.partition("=")
+            flag = _find(written.replace("_", "-"), hints, command)
+            kind, many, may_be_none = _read(hints.get(flag))
+            left = len(arguments) if many else 1
+            settled.append(flag)
+            values = [value] if equals else []
+        if flag in _BY_COMMAS:
+            values = [part for value in values for part in value.split(",")]
+        for value in values[:left]:  # what follows is positional
+            if not (may_be_none and value == "None"):
+                _check(flag, value, kind)
+        left = max(0, left - len(values))
+        settled += values
+    return settled
+
+
+def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
+    if flag not in hints and OTHER_NAMES.get(flag) in hints:
+        return OTHER_NAMES[flag]
+    if flag in hints or flag == "--help":
+        return flag
+    hint = choices.near(flag, sorted(hints), at_most=3) or f"There are: {command} --help"
+    if flag == "--num-envs":
+        hint = "Its agent plays one environment."
+    raise ValueError(f"`{command}` has no flag {flag}. {hint}")
+
+
+def _read(hint: Any) -> tuple[Any, bool, bool]:
+    """Returns the type of a value, whether there may be several, and whether None is one."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    kinds = [part for part in parts if part is not types.NoneType]
+    kind = kinds[0] if len(kinds) == 1 else None
+    many = typing.get_origin(kind) is tuple
+    return typing.get_args(kind)[0] if many else kind, many, len(kinds) < len(parts)
+
+
+def _check(flag: str, value: str, kind: Any) -> None:
+    if kind in _NUMBERS:
+        try:
+            kind(value)
+        except ValueError:
+            raise ValueError(f"`{flag}` must be {_NUMBERS[kind]}, got '{value}'.{_whole(value)}") from None
+    elif typing.get_origin(kind) is Literal:
+        known = [str(choice) for choice in typing.get_args(kind)]
+        if value not in known:
+            message = f"`{flag}` must be one of {', '.join(known)}, got '{value}'."
+            raise ValueError(f"{message} {choices.near(value, known)}".rstrip())
+
+
+def _whole(value: str) -> str:
+    """The way out for a whole number written as another, such as 1e6."""
+    with contextlib.suppress(ValueError):
+        if float(value).is_integer():
+            return f" Write {int(float(value))}."
+    return ""

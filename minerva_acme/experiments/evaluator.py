@@ -1,0 +1,110 @@
+"""The evaluations of a run: played, logged, filmed and remembered."""
+
+import contextlib
+import logging
+from typing import Any
+
+from minerva_acme import actors, core
+from minerva_acme.experiments import evaluation, parts, signals
+
+_logger = logging.getLogger(__name__)
+
+
+class Evaluator(core.Saveable):
+    """Evaluates policies in fresh environments, seeded by the environment step they are for.
+
+    Nothing of these environments needs to be saved, and nothing that happens in them changes training.
+    """
+
+    random: evaluation.Evaluation | None = None
+    """Of uniformly random actions, before training."""
+    before: evaluation.Evaluation | None = None
+    """Of the policy, before training."""
+    latest: tuple[int, evaluation.Evaluation] | None = None
+    """The last one while or after training, and its environment step."""
+    best: tuple[int, evaluation.Evaluation] | None = None
+    """The one of these with the highest mean, and its environment step."""
+
+    def __init__(self, run: parts.Parts) -> None:
+        """Evaluates nothing yet. Args: run: says how, and makes the actors."""
+        self._run = run
+        self._random_actor = actors.RandomActor(run.spec.actions, seed=run.seeds.number("random"))
+        self._actor = run.make_evaluation_actor("evaluation")
+        # With randomness of its own, so that films change nothing in the run.
+        self._film_actor = run.make_evaluation_actor("film") if run.config.evaluation_video else None
+
+    def evaluate_before_training(self, stop: signals.StopRequest) -> None:
+        """Evaluates random actions and the untrained policy, unless a checkpoint had both."""
+        if self.before is not None:
+            return
+        self.random = self._play(self._random_actor, stop)
+        if self.random is not None:
+            self.before = self._play(self._actor, stop)
+        if self.before is not None:
+            self._publish(self.before, stop)
+
+    def is_due(self, *, since: int) -> bool:
+        """Whether a period has ended since environment step `since`."""
+        period = self._run.config.evaluation_period
+        return period > 0 and self._run.env_steps // period > since // period
+
+    def evaluate(self, stop: signals.StopRequest) -> bool:
+        """Evaluates the policy, unless that was done at this environment step.
+
+        Returns:
+            Whether there is a new evaluation; there is none if a stop request cut it short.
+        """
+        if self.latest is not None and self.latest[0] == self._run.env_steps:
+            return False
+        result = self._play(self._actor, stop)
+        if result is None:
+            return False
+        self.latest = (self._run.env_steps, result)
+        if self.best is None or result.mean > self.best[1].mean:
+            self.best = self.latest
+        self._publish(result, stop)
+        return True
+
+    def save(self) -> core.State:
+        return {
+            "random": self.random and tuple(self.random),
+            "before": self.before and tuple(self.before),
+            "latest": self.latest and (self.latest[0], tuple(self.latest[1])),
+            "best": self.best and (self.best[0], tuple(self.best[1])),
+        }
+
+    def restore(self, state: core.State) -> None:
+        self.random, self.before = _unpack(state["random"]), _unpack(state["before"])
+        dated: list[Any] = [old and (old[0], _unpack(old[1])) for old in (state["latest"], state["best"])]
+        self.latest, self.best = dated
+
+    def _play(self, actor: core.Actor, stop: signals.StopRequest) -> evaluation.Evaluation | None:
+        config = self._run.config
+        actor.update(wait=True)
+        with contextlib.closing(config.environment_factory(self._seed())) as environment:
+            return evaluation.evaluate(environment, actor, config.evaluation_episodes, lambda: bool(stop))
+
+    def _seed(self) -> int:
+        return self._run.seeds.number("evaluation", self._run.env_steps)
+
+    def _publish(self, result: evaluation.Evaluation, stop: signals.StopRequest) -> None:
+        """Logs an evaluation; films its first episode, which is played once more for that."""
+        run = self._run
+        run.logs.evaluator.write({"actor_steps": 0, **run.counter.get_counts(), **result.metrics()})
+        described = f"return {result.mean:.1f} +- {result.std:.1f} over {len(result.returns)} episodes"
+        _logger.info("%d environment steps: %s", run.env_steps, described)
+        if self._film_actor is None or stop:
+            return
+        assert run.config.film_episode is not None
+        self._film_actor.update(wait=True)
+        try:
+            gif = run.config.film_episode(self._film_actor, self._seed(), lambda: bool(stop))
+        except (OSError, ValueError) as error:  # drawing worked before training: no reason to stop
+            _logger.warning("no film of the evaluation at %d steps: %s", run.env_steps, error)
+            return
+        if gif is not None:
+            run.logs.write_film(gif, step=run.env_steps)
+
+
+def _unpack(packed: Any) -> evaluation.Evaluation | None:
+    return packed and evaluation.Evaluation(*map(tuple, packed))

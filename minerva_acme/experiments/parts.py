@@ -1,0 +1,133 @@
+"""The parts that a run is made of."""
+
+import contextlib
+import functools
+import pathlib
+import shutil
+from typing import Any
+
+import dm_env
+
+from minerva_acme import core, counting, environments, specs
+from minerva_acme.experiments import checkpointing, run_logs, seeds
+from minerva_acme.experiments import config as experiment_config
+from minerva_acme.replay import backends
+from minerva_acme.replay import base as replay
+
+
+class Parts:
+    """Makes the parts of a run, in the order in which data flows, and holds them."""
+
+    def __init__(self, config: experiment_config.ExperimentConfig, resources: contextlib.ExitStack) -> None:
+        """Makes all parts.
+
+        Args:
+            config: of the run.
+            resources: closes them.
+
+        Raises:
+            ValueError: the agent cannot handle the environment.
+        """
+        builder, device = config.builder, config.torch_device
+        self.config = config
+        self.seeds = seeds.Seeds(config.seed)
+        self.counter = counting.Counter()
+
+        # First, so that an agent that cannot act in the environment says so before anything is written.
+        self.environment = self._make_environment()
+        resources.callback(self.environment.close)
+        # An environment and a vector of them tell their specs alike.
+        self.spec = specs.make_environment_spec(self.environment)  # type: ignore[arg-type]
+        builder.check_spec(self.spec)
+
+        self.checkpointer = checkpointing.Checkpointer(pathlib.Path(config.directory) / "checkpoints")
+        self.checkpoint = self.checkpointer.latest()  # to resume from
+        self.tables = builder.make_replay_tables(self.spec)
+        self.client = self._open_replay(resources)
+
+        self.logs = run_logs.RunLogs(config, resources)
+        self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
+        dataset = builder.make_dataset(self.client, self.spec, device)
+        resources.callback(dataset.close)  # type: ignore[attr-defined]
+        self.learner = builder.make_learner(
+            networks=self._networks,
+            dataset=dataset,
+            spec=self.spec,
+            counter=counting.Counter(self.counter, "learner"),
+            logger=self.logs.learner,
+            generator=self.seeds.generator("learner", device),
+            device=device,
+            num_env_steps=config.num_env_steps,
+        )
+        self.policy = builder.make_policy(self._networks, self.spec, self.seeds.generator("policy"))
+        self.adders = [
+            resources.enter_context(builder.make_adder(self.client, self.spec))
+            for _ in range(builder.num_environments)
+        ]
+        self.actor, self._loop = self._make_actor_and_loop()
+
+    def play_step(self) -> list[environments.EpisodeResult]:
+        """Steps every environment; returns the episodes that ended."""
+        ended = self._loop.step()
+        if isinstance(ended, list):  # of a vector of environments
+            return ended
+        return [] if ended is None else [ended]
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps made so far."""
+        return self.count("actor_steps")
+
+    def count(self, name: str) -> int:
+        """Returns one of the run's counts, such as `learner_steps`."""
+        return int(self.counter.get_counts().get(name, 0))
+
+    def make_evaluation_actor(self, purpose: str) -> core.Actor:
+        """Makes an actor with the policy for evaluation, whose seed depends on the purpose."""
+        builder, generator = self.config.builder, self.seeds.generator(purpose)
+        policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
+        return builder.make_actor(policy, self.learner)
+
+    def _make_environment(self) -> dm_env.Environment | environments.VectorEnvironment:
+        factories = [
+            functools.partial(self.config.environment_factory, self.seeds.number("environment", index))
+            for index in range(self.config.builder.num_environments)
+        ]
+        if len(factories) == 1 and not self.config.environment_processes:
+            return factories[0]()
+        return environments.make_vector(factories, processes=self.config.environment_processes)
+
+    def _open_replay(self, resources: contextlib.ExitStack) -> replay.ReplayClient:
+        """Starts the replay server with what the checkpoint holds, and returns a client."""
+        # Where the server writes its part of a checkpoint, which is then moved into it.
+        scratch = pathlib.Path(self.config.directory) / ".replay"
+        shutil.rmtree(scratch, ignore_errors=True)
+        resources.callback(shutil.rmtree, scratch, ignore_errors=True)
+        files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None
+        server = backends.make_server(
+            self.tables,
+            self.config.replay,
+            seed=self.seeds.number("replay"),
+            device=str(self.config.torch_device),
+            checkpoint_directory=str(scratch),
+            restore_from=str(files) if files else None,
+        )
+        return resources.enter_context(resources.enter_context(server).client())
+
+    def _make_actor_and_loop(self) -> tuple[core.Actor | core.VectorActor, Any]:
+        builder = self.config.builder
+        actor: core.Actor | core.VectorActor
+        make_loop: Any  # both loops take the same
+        if isinstance(self.environment, environments.VectorEnvironment):
+            actor = builder.make_vector_actor(self.policy, self.learner, self.adders)
+            make_loop = environments.VectorEnvironmentLoop
+        else:
+            actor = builder.make_actor(self.policy, self.learner, self.adders[0])
+            make_loop = environments.EnvironmentLoop
+        return actor, make_loop(
+            environment=self.environment,
+            actor=actor,
+            counter=counting.Counter(self.counter, "actor"),
+            logger=self.logs.actor,
+            observers=self.config.observers,
+        )

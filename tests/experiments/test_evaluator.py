@@ -1,0 +1,116 @@
+import types
+
+import numpy as np
+import pytest
+
+from minerva_acme import counting, specs, testing
+from minerva_acme.experiments import evaluation, evaluator, seeds, signals
+
+
+class FakeRun:
+    """Its next environments have episodes of `lengths`; one of n steps returns n * (n + 1) / 2."""
+
+    def __init__(self):
+        self.lengths = []
+        self.environment_seeds = []
+        self.actor = testing.FakeActor(np.zeros(2, np.float32))
+        self.env_steps = 0
+        self.counter = counting.Counter()
+        self.seeds = seeds.Seeds(0)
+        self.spec = specs.make_environment_spec(testing.FakeEnvironment())
+        self.logs = types.SimpleNamespace(evaluator=testing.FakeLogger())
+        self.config = types.SimpleNamespace(
+            environment_factory=self.make_environment,
+            evaluation_episodes=2,
+            evaluation_period=10,
+            evaluation_video=False,
+        )
+
+    def make_evaluation_actor(self, purpose):
+        return self.actor
+
+    def make_environment(self, seed):
+        self.environment_seeds.append(seed)
+        return testing.FakeEnvironment(episode_length=self.lengths.pop(0))
+
+
+@pytest.fixture
+def run():
+    return FakeRun()
+
+
+@pytest.fixture
+def stop():
+    return signals.StopRequest()
+
+
+def evaluate_at(run, evaluations, env_steps, *lengths):
+    run.env_steps = env_steps
+    run.lengths = list(lengths)
+    return evaluations.evaluate(signals.StopRequest())
+
+
+def test_random_actions_and_the_untrained_policy_are_evaluated_once(run, stop):
+    evaluations = evaluator.Evaluator(run)
+    run.lengths = [2, 3]
+    evaluations.evaluate_before_training(stop)
+    evaluations.evaluate_before_training(stop)
+    assert evaluations.random == evaluation.Evaluation((3.0, 3.0), (2, 2))
+    assert evaluations.before == evaluation.Evaluation((6.0, 6.0), (3, 3))
+    assert len(run.actor.actions) == 2 * 3  # the random actor's are not its own
+    # The policy alone is logged; neither counts as an evaluation of what was learned.
+    assert [row["episode_return"] for row in run.logs.evaluator.rows] == [6.0]
+    assert evaluations.latest is evaluations.best is None
+
+
+def test_the_best_evaluation_is_kept_with_its_environment_step(run):
+    evaluations = evaluator.Evaluator(run)
+    assert [
+        evaluate_at(run, evaluations, steps, length) for steps, length in ((10, 2), (20, 4), (30, 3))
+    ] == [True] * 3
+    assert evaluations.latest == (30, evaluation.Evaluation((6.0, 6.0), (3, 3)))
+    assert evaluations.best == (20, evaluation.Evaluation((10.0, 10.0), (4, 4)))
+    assert len(set(run.environment_seeds)) == 3
+    assert run.actor.num_updates >= 3
+
+
+def test_the_same_environment_step_is_not_evaluated_again(run):
+    evaluations = evaluator.Evaluator(run)
+    assert evaluate_at(run, evaluations, 10, 2)
+    assert not evaluate_at(run, evaluations, 10)
+    assert len(run.environment_seeds) == 1
+
+
+def test_an_evaluation_that_was_stopped_leaves_no_trace(run, stop):
+    stop.signal_name = "SIGINT"
+    evaluations = evaluator.Evaluator(run)
+    run.lengths = [2, 2]
+    evaluations.evaluate_before_training(stop)
+    assert not evaluations.evaluate(stop)
+    assert evaluations.save() == {"random": None, "before": None, "latest": None, "best": None}
+    assert run.logs.evaluator.rows == []
+
+
+def test_an_evaluation_is_due_once_in_each_period(run):
+    evaluations = evaluator.Evaluator(run)
+    due = []
+    for run.env_steps in range(3, 33, 3):  # three environments
+        if evaluations.is_due(since=run.env_steps - 3):
+            due.append(run.env_steps)
+    assert due == [12, 21, 30]
+    run.config.evaluation_period = 0
+    assert not evaluations.is_due(since=0)
+
+
+def test_restored_evaluations_are_those_that_were_saved(run, stop):
+    evaluations, restored = evaluator.Evaluator(run), evaluator.Evaluator(run)
+    restored.restore(evaluations.save())
+    assert restored.save() == evaluations.save()
+    run.lengths = [2, 3]
+    evaluations.evaluate_before_training(stop)
+    evaluate_at(run, evaluations, 10, 4)
+    evaluate_at(run, evaluations, 20, 3)
+    restored.restore(evaluations.save())
+    for name in ("random", "before", "latest", "best"):
+        assert getattr(restored, name) == getattr(evaluations, name) is not None
+    assert isinstance(restored.before, evaluation.Evaluation)

@@ -1,0 +1,135 @@
+import types
+
+import numpy as np
+import pytest
+
+from minerva_acme import counting, testing
+from minerva_acme.experiments import checkpointing, saver
+
+
+class FakeAdder:
+    def __init__(self, calls):
+        self.reset = lambda: calls.append("reset")
+        self.flush = lambda: calls.append("flush")
+
+
+class SavingAdder(FakeAdder):
+    """An adder with a state of its own."""
+
+    state = 0
+
+    def save(self):
+        return self.state
+
+    def restore(self, state):
+        self.state = state
+
+
+class FakeRun:
+    """A run of two adders. `calls` is what adders and actor were asked."""
+
+    def __init__(self, folder):
+        self.calls = []
+        self.env_steps = 0
+        self.counter = counting.Counter()
+        self.learner = testing.FakeLearner()
+        self.policy = counting.Counter()
+        self.environment = testing.FakeEnvironment()  # which cannot be saved
+        self.adders = [FakeAdder(self.calls), SavingAdder(self.calls)]
+        self.actor = types.SimpleNamespace(update=lambda wait: self.calls.append(f"update, wait={wait}"))
+        self.checkpointer = checkpointing.Checkpointer(folder)
+        self.config = types.SimpleNamespace(
+            builder=types.SimpleNamespace(policy_variables=["policy"]),
+            checkpoint_period=10,
+            checkpoint_replay=False,
+            torch_device="cpu",
+        )
+
+
+class FakeState:
+    """Pacer or evaluator."""
+
+    def __init__(self, name):
+        self.name, self.value = name, 0
+
+    def save(self):
+        return {self.name: self.value}
+
+    def restore(self, state):
+        self.value = state[self.name]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return FakeRun(tmp_path)
+
+
+def make_saver(run):
+    return saver.Saver(run, FakeState("evaluations"), FakeState("pace"))
+
+
+def test_a_checkpoint_is_due_between_episodes_or_after_two_periods(run):
+    checkpoints = make_saver(run)
+    checkpoints.saved_at = 100
+    due = {}
+    for between in (True, False):
+        due[between] = []
+        for run.env_steps in range(100, 125):
+            if checkpoints.is_due(between_episodes=between):
+                due[between].append(run.env_steps)
+    assert due == {True: list(range(110, 125)), False: list(range(120, 125))}
+
+
+def test_without_a_period_no_checkpoint_is_due(run):
+    run.config.checkpoint_period = 0
+    run.env_steps = 1000
+    assert not make_saver(run).is_due(between_episodes=True)
+
+
+@pytest.mark.parametrize(
+    ("stopping", "calls"), [(False, ["flush", "flush"]), (True, ["reset", "flush", "reset", "flush"])]
+)
+def test_what_was_written_is_sent_and_open_episodes_end_where_the_run_does(run, stopping, calls):
+    run.env_steps = 20
+    checkpoints = make_saver(run)
+    checkpoints.save(stopping=stopping)
+    assert run.calls == [*calls, "update, wait=True"]
+    assert checkpoints.saved_at == 20
+    assert run.checkpointer.latest().name == "000000020"
+
+
+def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path):
+    run.env_steps = 20
+    run.counter.increment(actor_steps=20)
+    run.policy.increment(draws=3)
+    run.learner.step()
+    run.adders[1].state = 5
+    make_saver(run).save(stopping=False)
+
+    resumed = FakeRun(tmp_path)
+    resumed.env_steps = 20
+    checkpoints = make_saver(resumed)
+    checkpoints.restore(resumed.checkpointer.latest())
+    assert resumed.counter.get_counts() == {"actor_steps": 20}
+    assert resumed.policy.get_counts() == {"draws": 3}
+    np.testing.assert_equal(resumed.learner.get_variables(["policy"]), run.learner.get_variables(["policy"]))
+    assert resumed.adders[1].state == 5
+    assert resumed.calls == ["reset", "reset", "update, wait=True"]
+    assert checkpoints.saved_at == 20
+
+
+@pytest.mark.parametrize("with_replay", [True, False])
+def test_the_pace_continues_only_where_the_replay_does(run, tmp_path, with_replay):
+    def checkpoint_replay():
+        (tmp_path / "files").mkdir()
+        return tmp_path / "files"
+
+    run.config.checkpoint_replay = with_replay
+    run.client = types.SimpleNamespace(checkpoint=checkpoint_replay)
+    pacer, evaluations = FakeState("pace"), FakeState("evaluations")
+    pacer.value = evaluations.value = 7
+    saver.Saver(run, evaluations, pacer).save(stopping=True)
+
+    pacer.value = evaluations.value = 0
+    saver.Saver(run, evaluations, pacer).restore(run.checkpointer.latest())
+    assert (evaluations.value, pacer.value) == (7, 7 if with_replay else 0)

@@ -1,0 +1,19 @@
+import torch
+
+from minerva_acme.experiments import seeds
+
+
+def test_a_part_gets_the_same_seed_whatever_other_parts_there_are():
+    first, second = seeds.Seeds(3), seeds.Seeds(3)
+    second.number("policy")
+    second.generator("networks")
+    assert first.number("environment", 1) == second.number("environment", 1)
+    draws = [torch.rand(3, generator=each.generator("policy")) for each in (first, second)]
+    assert torch.equal(*draws)
+
+
+def test_parts_of_other_names_and_indices_and_runs_get_other_seeds():
+    of_run = seeds.Seeds(3)
+    found = [of_run.number("policy"), of_run.number("film"), seeds.Seeds(4).number("policy")]
+    found += [of_run.number("environment", index) for index in range(3)]
+    assert len(set(found)) == 6
