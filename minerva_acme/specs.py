@@ -80,7 +80,7 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
         tree.assert_same_structure(spec, value)
     except (TypeError, ValueError) as error:
         leaves, found = (
-            {_leaf_name(name, path) for path, _ in tree.flatten_with_path(n)} for n in (spec, value)
+            {leaf_name(name, path) for path, _ in tree.flatten_with_path(n)} for n in (spec, value)
         )
         differences = [f"without `{leaf}`" for leaf in sorted(leaves - found)]
         differences += [f"with `{leaf}`, which has no spec" for leaf in sorted(found - leaves)]
@@ -94,11 +94,11 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
             leaf_spec.validate(leaf)
         except ValueError as error:
             raise ValueError(
-                f"`{_leaf_name(name, path)}` must be {describe(leaf_spec)}, got {leaf!r}: {error}"
+                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)}, got {leaf!r}: {error}"
             ) from error
         if np.issubdtype(leaf_spec.dtype, np.floating) and not np.isfinite(leaf).all():
             raise ValueError(
-                f"`{_leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}."
+                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}."
             )
 
 
@@ -118,5 +118,6 @@ def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec)
         check_conforms("discount", timestep.discount, environment_spec.discounts)
 
 
-def _leaf_name(name: str, path: tuple[Any, ...]) -> str:
+def leaf_name(name: str, path: tuple[Any, ...]) -> str:
+    """The name of a leaf in a message: `observation['arm'][0]`."""
     return name + "".join(f"[{key!r}]" for key in path)

@@ -23,7 +23,7 @@ class RandomActor(core.Actor, core.Saveable):
             ValueError: an action has no finite bounds, or is not a number.
         """
         for path, spec in tree.flatten_with_path(action_spec):
-            _check_bounded("".join(f"[{key!r}]" for key in path), spec)
+            _check_bounded(specs.leaf_name("action_spec", path), spec)
         self._action_spec = action_spec
         self._random = np.random.default_rng(seed)
 
@@ -55,12 +55,12 @@ class RandomActor(core.Actor, core.Saveable):
         return np.clip(action, low, high)
 
 
-def _check_bounded(path: str, spec: Any) -> None:
+def _check_bounded(name: str, spec: Any) -> None:
     bounded = isinstance(spec, specs.BoundedArray) and (
         np.isfinite(spec.minimum).all() and np.isfinite(spec.maximum).all()
     )
     if not bounded:
         raise ValueError(
-            f"RandomActor needs `action_spec{path}` to be discrete or to have finite bounds, got "
+            f"RandomActor needs `{name}` to be discrete or to have finite bounds, got "
             f"{specs.describe(spec)}. Bound it in the environment's action_spec."
         )

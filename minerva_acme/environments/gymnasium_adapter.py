@@ -11,7 +11,7 @@ from minerva_acme.environments import gymnasium_spaces
 from minerva_acme.wrappers import random_state
 
 
-class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
+class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable):
     """Makes a Gymnasium environment speak dm_env.
 
         terminated   -> LAST, discount 0 (also when truncated in the same step)
@@ -48,8 +48,9 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
                 f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."
             )
         self._environment = environment
-        self._observation_spec = gymnasium_spaces.to_spec(environment.observation_space, "observation")
-        self._action_spec = gymnasium_spaces.to_spec(environment.action_space, "action")
+        self._specs = gymnasium_spaces.environment_spec(
+            environment.observation_space, environment.action_space
+        )
         self._next_seed = seed
         self._reset_next_step = True
         self._info: dict[str, Any] = {}
@@ -77,15 +78,6 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
         if truncated:
             return dm_env.truncation(reward, self._observation(observation), discount=1.0)
         return dm_env.transition(reward, self._observation(observation), discount=1.0)
-
-    def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
-
-    def action_spec(self) -> types.NestedSpec:
-        return self._action_spec
-
-    def reward_spec(self) -> specs.Array:
-        return specs.Array(shape=(), dtype=np.float64, name="reward")
 
     def get_info(self) -> dict[str, Any]:
         """Returns the `info` of the last step or reset."""

@@ -20,6 +20,22 @@ from gymnasium import spaces
 from minerva_acme import specs, types
 
 
+def environment_spec(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+) -> specs.EnvironmentSpec:
+    """Returns the specs of an environment with these spaces.
+
+    Raises:
+        ValueError: a space has no spec.
+    """
+    return specs.EnvironmentSpec(
+        observations=to_spec(observation_space, "observation"),
+        actions=to_spec(action_space, "action"),
+        rewards=specs.Array((), np.float64, name="reward"),
+        discounts=specs.BoundedArray((), np.float64, 0.0, 1.0, name="discount"),
+    )
+
+
 def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
     """Returns the spec, or nest of specs, of a space.
 

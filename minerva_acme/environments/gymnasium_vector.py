@@ -12,7 +12,7 @@ import numpy as np
 import tree
 from gymnasium import vector as gymnasium_vector
 
-from minerva_acme import specs, types
+from minerva_acme import types
 from minerva_acme.environments import gymnasium_spaces, process_vector, vector
 from minerva_acme.wrappers import single_precision
 
@@ -57,7 +57,11 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
                 "`vector_environment` must say in `metadata['autoreset_mode']` when it resets, got none. "
                 "Set it to one of gymnasium.vector.AutoresetMode."
             )
-        super().__init__(int(vector_environment.num_envs), _spec_of_spaces(vector_environment))
+        environment_spec = gymnasium_spaces.environment_spec(
+            vector_environment.single_observation_space, vector_environment.single_action_space
+        )
+        narrow_spec = tree.map_structure(single_precision.narrow_spec, environment_spec)
+        super().__init__(int(vector_environment.num_envs), narrow_spec)
         self._mode = gymnasium_vector.AutoresetMode(mode)
         inner = vector_environment.unwrapped
         self._workers = inner if isinstance(inner, gymnasium_vector.AsyncVectorEnv) else None
@@ -174,18 +178,6 @@ class _Infos(NamedTuple):
     only: dict[str, Any]  # where one timestep arrived
     last: dict[str, Any]  # where an episode ended
     first: dict[str, Any]  # where the next one began in the same call
-
-
-def _spec_of_spaces(environment: gymnasium_vector.VectorEnv[Any, Any, Any]) -> specs.EnvironmentSpec:
-    """The spec of one environment, in single precision."""
-    observations = gymnasium_spaces.to_spec(environment.single_observation_space, "observation")
-    actions = gymnasium_spaces.to_spec(environment.single_action_space, "action")
-    return specs.EnvironmentSpec(
-        observations=tree.map_structure(single_precision.narrow_spec, observations),
-        actions=tree.map_structure(single_precision.narrow_spec, actions),
-        rewards=specs.Array(shape=(), dtype=np.float32, name="reward"),
-        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
-    )
 
 
 def _stack(actions: Sequence[types.NestedArray]) -> types.NestedArray:

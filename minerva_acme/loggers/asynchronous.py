@@ -75,7 +75,4 @@ class AsyncLogger(base.Logger):
         errors = []
         while not self._errors.empty():
             errors.append(self._errors.get())
-        if len(errors) == 1:
-            raise errors[0]
-        if errors:
-            raise ExceptionGroup(f"The logger failed {len(errors)} times {doing}", errors)
+        base.raise_all(errors, f"The logger failed {len(errors)} times {doing}")

@@ -1,7 +1,7 @@
 """What a logger is, and what a row of a log may hold."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minerva_acme import core
@@ -27,6 +27,14 @@ class Logger(core.Closeable):
     @abc.abstractmethod
     def close(self) -> None:
         """Writes what is held back and releases what is held; closing twice is fine."""
+
+
+def raise_all(errors: Sequence[Exception], message: str) -> None:
+    """Raises an error as it is, several as a group with the message, and nothing if there are none."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup(message, errors)
 
 
 def to_plain(values: Mapping[str, Any]) -> PlainRow:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import core
+from minerva_acme import core, specs
 
 
 def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
@@ -28,8 +28,7 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
     for (path, left), right in zip(tree.flatten_with_path(actual), tree.flatten(expected), strict=True):
         found, wanted = _to_array(left), _to_array(right)
         if found.shape != wanted.shape or not _same(found, wanted):
-            leaf = "".join(f"[{key!r}]" for key in path)
-            at = f" at {leaf}" if leaf else ""
+            at = f" at {specs.leaf_name('', path)}" if path else ""
             raise AssertionError(f"{what} Expected {wanted!r}{at}, got {found!r}.".lstrip())
 
 

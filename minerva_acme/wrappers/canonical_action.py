@@ -70,7 +70,7 @@ class _Scale:
 
 
 def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
-    name = "`action_spec`" + "".join(f"[{key!r}]" for key in path)
+    name = specs.leaf_name("`action_spec`", path)
     if not np.issubdtype(spec.dtype, np.floating):
         raise ValueError(
             f"{name} must be a float array to be scaled to [-1, 1], got {specs.describe(spec)}. Use an agent "

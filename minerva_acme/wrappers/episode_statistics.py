@@ -39,13 +39,7 @@ class EpisodeStatisticsWrapper(base.EnvironmentWrapper):
         """The last episode that came to its end; None: there was none yet."""
         return self._last_episode
 
-    def reset(self) -> dm_env.TimeStep:
-        return self._count(self._environment.reset())
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._count(self._environment.step(action))
-
-    def _count(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         if timestep.first():
             self._length, self._started_at = 0, time.perf_counter()
             return timestep

@@ -17,7 +17,7 @@ _NARROWER: dict[np.dtype[Any], np.dtype[Any]] = {
 }
 
 
-class SinglePrecisionWrapper(base.EnvironmentWrapper):
+class SinglePrecisionWrapper(specs.SpecMethods, base.EnvironmentWrapper):
     """Turns float64 into float32 and int64 into int32 in all that an environment gives.
 
     Specs, observations, rewards and discounts are converted, nests of them too; every other dtype
@@ -27,33 +27,15 @@ class SinglePrecisionWrapper(base.EnvironmentWrapper):
 
     def __init__(self, environment: dm_env.Environment) -> None:
         super().__init__(environment)
-        wide_action_spec = environment.action_spec()
-        self._widen_action = _each_as_spec(wide_action_spec)
-        self._observation_spec = tree.map_structure(narrow_spec, environment.observation_spec())
-        self._action_spec = tree.map_structure(narrow_spec, wide_action_spec)
-        self._reward_spec = tree.map_structure(narrow_spec, environment.reward_spec())
-        self._discount_spec = tree.map_structure(narrow_spec, environment.discount_spec())
+        wide_specs = specs.make_environment_spec(environment)
+        self._specs = tree.map_structure(narrow_spec, wide_specs)
+        self._widen_action = _each_as_spec(wide_specs.actions)
         # By spec, because environments return plain numbers here, integers among them.
-        self._narrow_reward = _each_as_spec(self._reward_spec, scalars=True)
-        self._narrow_discount = _each_as_spec(self._discount_spec, scalars=True)
-
-    def reset(self) -> dm_env.TimeStep:
-        return self._convert(self._environment.reset())
+        self._narrow_reward = _each_as_spec(self._specs.rewards, scalars=True)
+        self._narrow_discount = _each_as_spec(self._specs.discounts, scalars=True)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         return self._convert(self._environment.step(self._widen_action(action)))
-
-    def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
-
-    def action_spec(self) -> types.NestedSpec:
-        return self._action_spec
-
-    def reward_spec(self) -> types.NestedSpec:
-        return self._reward_spec
-
-    def discount_spec(self) -> types.NestedSpec:
-        return self._discount_spec
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         observation = narrow(timestep.observation)

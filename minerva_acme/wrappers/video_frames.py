@@ -5,7 +5,6 @@ from collections.abc import Callable
 import dm_env
 import numpy as np
 
-from minerva_acme import types
 from minerva_acme.wrappers import base, rendering
 
 
@@ -47,13 +46,7 @@ class VideoFramesWrapper(base.EnvironmentWrapper):
         """Frames a second, 1 / control_timestep."""
         return self._frame_rate
 
-    def reset(self) -> dm_env.TimeStep:
-        return self._draw(self._environment.reset())
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._draw(self._environment.step(action))
-
-    def _draw(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         if timestep.first():
             self._frames = []
         self._frames.append(self._render(self._environment))
