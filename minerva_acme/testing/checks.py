@@ -1,6 +1,8 @@
 """Checks that name what is wrong."""
 
+import contextlib
 import io
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,25 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
         if found.shape != wanted.shape or not _same(found, wanted):
             at = f" at {specs.leaf_name('', path)}" if path else ""
             raise AssertionError(f"{what} Expected {wanted!r}{at}, got {found!r}.".lstrip())
+
+
+@contextlib.contextmanager
+def no_value_error(rule: str) -> Iterator[None]:
+    """Asserts that no ValueError is raised inside; the message is the rule and the error."""
+    try:
+        yield
+    except ValueError as error:
+        raise AssertionError(f"{rule}: {error}") from error
+
+
+def assert_refused(rule: str, method: Callable[..., Any], *arguments: Any, mentions: str = "") -> None:
+    """Asserts that a call raises ValueError, with a message that mentions a word."""
+    try:
+        method(*arguments)
+    except ValueError as error:
+        assert mentions in str(error), f"{rule} must mention {mentions} in its error, got {error}."
+    else:
+        raise AssertionError(f"{rule} must raise ValueError, got no error.")
 
 
 def through_a_file(state: core.State) -> core.State:

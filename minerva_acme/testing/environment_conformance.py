@@ -79,9 +79,9 @@ class EnvironmentConformance(abc.ABC):
         environment = self.make_environment()
         for _ in range(2):
             for number, timestep in enumerate(self._play(environment)):
-                check_keeps_to_specs(
-                    environment, timestep, f"`step` number {number}" if number else "`reset`"
-                )
+                method = f"`step` number {number}" if number else "`reset`"
+                with checks.no_value_error(f"{method} must return what the specs say"):
+                    specs.check_timestep(timestep, specs.make_environment_spec(environment))
 
     def test_discounts_lie_between_0_and_1(self) -> None:
         for number, timestep in enumerate(self._play(self.make_environment())[1:], start=1):
@@ -222,10 +222,3 @@ def assert_is_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:
     for name in ("reward", "discount"):
         value = getattr(timestep, name)
         assert value is None, f"`{method}` {when} must return FIRST with {name} None, got {value!r}."
-
-
-def check_keeps_to_specs(environment: dm_env.Environment, timestep: dm_env.TimeStep, method: str) -> None:
-    try:
-        specs.check_timestep(timestep, specs.make_environment_spec(environment))
-    except ValueError as error:
-        raise AssertionError(f"{method} must return what the specs say: {error}") from error

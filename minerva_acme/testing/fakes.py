@@ -14,7 +14,13 @@ from minerva_acme.replay import dataset as datasets
 T = TypeVar("T")
 
 
-class FakeEnvironment(dm_env.Environment):
+_OBSERVATION = specs.Array((3,), np.float32, name="observation")
+_ACTION = specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action")
+_REWARD = specs.Array((), np.float32, name="reward")
+_DISCOUNT = specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
+
+
+class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
     """Episodes of a fixed length with random observations, which refuse an action that breaks its spec.
 
     The reward of a step is its number in the episode, from 1, so that no two transitions of an episode
@@ -32,10 +38,10 @@ class FakeEnvironment(dm_env.Environment):
         self,
         *,
         episode_length: int = 5,
-        observation_spec: types.NestedSpec = None,
-        action_spec: types.NestedSpec = None,
-        reward_spec: types.NestedSpec = None,
-        discount_spec: types.NestedSpec = None,
+        observation_spec: types.NestedSpec = _OBSERVATION,
+        action_spec: types.NestedSpec = _ACTION,
+        reward_spec: types.NestedSpec = _REWARD,
+        discount_spec: types.NestedSpec = _DISCOUNT,
         truncates: bool = False,
         seed: int = 0,
     ) -> None:
@@ -52,21 +58,10 @@ class FakeEnvironment(dm_env.Environment):
         """
         if episode_length < 1:
             raise ValueError(f"`episode_length` must be >= 1 step, got {episode_length}.")
-        if observation_spec is None:
-            observation_spec = specs.Array((3,), np.float32, name="observation")
-        if action_spec is None:
-            action_spec = specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action")
-        if reward_spec is None:
-            reward_spec = specs.Array((), np.float32, name="reward")
-        if discount_spec is None:
-            discount_spec = specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
         self.timesteps: list[dm_env.TimeStep] = []
         self.actions: list[types.NestedArray] = []
         self._episode_length = episode_length
-        self._observation_spec = observation_spec
-        self._action_spec = action_spec
-        self._reward_spec = reward_spec
-        self._discount_spec = discount_spec
+        self._specs = specs.EnvironmentSpec(observation_spec, action_spec, reward_spec, discount_spec)
         self._last_discount = 1 if truncates else 0
         self._random = np.random.default_rng(seed)
         self._step_number: int | None = None  # None: no episode is open
@@ -135,34 +130,22 @@ class FakeEnvironment(dm_env.Environment):
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if self._step_number is None:
             return self.reset()
-        specs.check_conforms("action", action, self._action_spec)
+        specs.check_conforms("action", action, self._specs.actions)
         self.actions.append(tree.map_structure(np.copy, action))
         self._step_number += 1
         is_last = self._step_number == self._episode_length
         timestep = dm_env.TimeStep(
             step_type=dm_env.StepType.LAST if is_last else dm_env.StepType.MID,
-            reward=_fill(self._reward_spec, self._step_number),
-            discount=_fill(self._discount_spec, self._last_discount if is_last else 1),
+            reward=_fill(self._specs.rewards, self._step_number),
+            discount=_fill(self._specs.discounts, self._last_discount if is_last else 1),
             observation=self._observation(),
         )
         if is_last:
             self._step_number = None
         return self._remember(timestep)
 
-    def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
-
-    def action_spec(self) -> types.NestedSpec:
-        return self._action_spec
-
-    def reward_spec(self) -> types.NestedSpec:
-        return self._reward_spec
-
-    def discount_spec(self) -> types.NestedSpec:
-        return self._discount_spec
-
     def _observation(self) -> types.NestedArray:
-        return tree.map_structure(self._draw, self._observation_spec)
+        return tree.map_structure(self._draw, self._specs.observations)
 
     def _draw(self, spec: specs.Array) -> np.ndarray:
         values = self._random.normal(scale=10.0, size=spec.shape)
@@ -173,7 +156,7 @@ class FakeEnvironment(dm_env.Environment):
         return np.asarray(values, spec.dtype)
 
     def _remember(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        specs.check_timestep(timestep, specs.make_environment_spec(self))
+        specs.check_timestep(timestep, specs.make_environment_spec(self))  # as a subclass may say
         self.timesteps.append(timestep)
         return timestep
 
