@@ -229,9 +229,8 @@ class VariableSourceConformance(abc.ABC):
 
     def test_each_name_gives_one_nest_of_arrays(self) -> None:
         values = self.make_source().get_variables(self.names)
-        checks.assert_nests_equal(
-            len(values), len(self.names), "`get_variables` must return one nest a name."
-        )
+        what = "`get_variables` must return one nest a name."
+        checks.assert_nests_equal(len(values), len(self.names), what)
         for name, value in zip(self.names, values, strict=True):
             leaves = tree.flatten(value)
             assert leaves, f"`get_variables` must return arrays, expected some in '{name}', got none."

@@ -72,7 +72,7 @@ class EnvironmentConformance(abc.ABC):
         assert_is_first("step", "after LAST", environment.step(action))
         second = environment.step(self._act(environment, last))
         assert not second.first(), (
-            "`step` must go on with the episode that it began, got FIRST twice in a row."
+            "`step` must continue the episode that it began, got FIRST twice in a row."
         )
 
     def test_every_timestep_conforms_to_the_specs(self) -> None:

@@ -69,7 +69,7 @@ def play(environment, num_steps=NUM_STEPS):
             # An environment that only resets gets an action that must not be used.
             actions[index] = np.int64(0) if newest[index].last() else random.integers(2)
         arrived = environment.step(actions)
-        testing.vector_conformance.assert_step_types(environment, newest, arrived)
+        testing.vector_conformance.assert_step_types("step", newest, arrived)
         for index, timesteps in enumerate(arrived):
             if not timesteps[0].first():
                 steps[index].append((newest[index].observation, actions[index], timesteps[0]))
