@@ -58,6 +58,11 @@ def bounds(spec: BoundedArray) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
+def is_bounded(spec: Any) -> bool:
+    """Whether a spec has finite bounds on both sides."""
+    return isinstance(spec, BoundedArray) and bool(np.isfinite(bounds(spec)).all())
+
+
 def describe(spec: Any) -> str:
     """A spec in a few words, for error messages: `BoundedArray(6,) float32 in [-1, 1]`."""
     if isinstance(spec, specs.DiscreteArray):

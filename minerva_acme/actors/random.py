@@ -56,10 +56,7 @@ class RandomActor(core.Actor, core.Saveable):
 
 
 def _check_bounded(name: str, spec: Any) -> None:
-    bounded = isinstance(spec, specs.BoundedArray) and (
-        np.isfinite(spec.minimum).all() and np.isfinite(spec.maximum).all()
-    )
-    if not bounded:
+    if not specs.is_bounded(spec):
         raise ValueError(
             f"RandomActor needs `{name}` to be discrete or to have finite bounds, got "
             f"{specs.describe(spec)}. Bound it in the environment's action_spec."

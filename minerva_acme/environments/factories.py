@@ -114,7 +114,9 @@ def make_vector(
 
 def list_environments() -> list[str]:
     """Returns the ids of all suite tasks and of all that Gymnasium has registered, sorted."""
-    return sorted([*_list_dm_control(), *_list_gymnasium()])
+    import gymnasium
+
+    return sorted([*_list_dm_control(), *gymnasium.registry])
 
 
 def list_makeable() -> list[str]:
@@ -191,19 +193,8 @@ def _list_dm_control() -> list[str]:
     return [f"{_DM_CONTROL}{domain}/{task}" for domain, task in sorted(tasks) or _import_suite().ALL_TASKS]
 
 
-def _list_gymnasium() -> list[str]:
-    import gymnasium
-
-    return list(gymnasium.registry)
-
-
 def _unknown(environment_id: str) -> ValueError:
-    if environment_id.startswith(_DM_CONTROL):
-        known = _list_dm_control()
-    elif environment_id.startswith(_GYMNASIUM):
-        known = _list_gymnasium()
-    else:
-        known = list_environments()
+    known = _list_dm_control() if environment_id.startswith(_DM_CONTROL) else list_environments()
     # Without the prefixes, which make everything behind them look alike.
     wanted = environment_id.removeprefix(_GYMNASIUM).removeprefix(_DM_CONTROL).lower()
     by_short = {name.removeprefix(_DM_CONTROL).lower(): name for name in known}

@@ -23,7 +23,8 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
 
     Spaces become specs: Box a bounded array (an array where no bound is finite), Discrete a discrete
     array counted from 0 whatever its start, MultiDiscrete and MultiBinary bounded integer arrays,
-    Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back.
+    Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back. The attribute `environment` is
+    the Gymnasium environment.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
             raise ValueError(
                 f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."
             )
-        self._environment = environment
+        self.environment = environment
         self._specs = gymnasium_spaces.environment_spec(
             environment.observation_space, environment.action_space
         )
@@ -55,22 +56,17 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         self._reset_next_step = True
         self._info: dict[str, Any] = {}
 
-    @property
-    def environment(self) -> gymnasium.Env[Any, Any]:
-        """The Gymnasium environment."""
-        return self._environment
-
     def reset(self) -> dm_env.TimeStep:
         seed, self._next_seed = self._next_seed, None
-        observation, self._info = self._environment.reset(seed=seed)
+        observation, self._info = self.environment.reset(seed=seed)
         self._reset_next_step = False
         return dm_env.restart(self._observation(observation))
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if self._reset_next_step:
             return self.reset()
-        gymnasium_action = gymnasium_spaces.to_gymnasium(self._environment.action_space, action)
-        observation, reward, terminated, truncated, self._info = self._environment.step(gymnasium_action)
+        gymnasium_action = gymnasium_spaces.to_gymnasium(self.environment.action_space, action)
+        observation, reward, terminated, truncated, self._info = self.environment.step(gymnasium_action)
         self._reset_next_step = bool(terminated or truncated)
         reward = np.float64(reward)
         if terminated:
@@ -89,19 +85,19 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         Raises:
             ValueError: the environment was made without a `render_mode`.
         """
-        if self._environment.render_mode is None:
+        if self.environment.render_mode is None:
             raise ValueError(
                 "`render_mode` must be set for `render`, got None. Make the environment with "
                 "render_mode='rgb_array'."
             )
-        return self._environment.render()
+        return self.environment.render()
 
     def control_timestep(self) -> float:
         """Returns the seconds from one frame to the next: 1 / `render_fps` of Gymnasium's metadata.
 
         Where that is missing it counts as 30 frames a second, as in Gymnasium's own recorder.
         """
-        return 1.0 / float(self._environment.metadata.get("render_fps") or 30)
+        return 1.0 / float(self.environment.metadata.get("render_fps") or 30)
 
     def seed(self, seed: int) -> None:
         """Makes the next episode, and those after it, the ones that follow from this seed."""
@@ -109,11 +105,11 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         self._reset_next_step = True
 
     def close(self) -> None:
-        self._environment.close()
+        self.environment.close()
 
     def save(self) -> core.State:
         """Returns the state of the random generator; the episode in progress is no part of it."""
-        generator = self._environment.unwrapped.np_random
+        generator = self.environment.unwrapped.np_random
         return {
             "next_seed": self._next_seed,
             "random": random_state.to_plain(generator.bit_generator.state),
@@ -122,9 +118,9 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
     def restore(self, state: core.State) -> None:
         """Takes over a saved random generator and drops the episode in progress."""
         self._next_seed = state["next_seed"]
-        generator = self._environment.unwrapped.np_random
+        generator = self.environment.unwrapped.np_random
         generator.bit_generator.state = random_state.to_numpy(state["random"])
         self._reset_next_step = True
 
     def _observation(self, observation: Any) -> types.NestedArray:
-        return gymnasium_spaces.from_gymnasium(self._environment.observation_space, observation)
+        return gymnasium_spaces.from_gymnasium(self.environment.observation_space, observation)

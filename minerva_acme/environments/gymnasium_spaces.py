@@ -78,11 +78,8 @@ def to_space(spec: types.NestedSpec, name: str) -> spaces.Space[Any]:
             return spaces.Discrete(spec.num_values)
         case specs.BoundedArray():
             return _bounded_space(spec)
-        case specs.Array() if spec.dtype.kind in "iub":
-            limits = (0, 1) if spec.dtype.kind == "b" else _limits(spec.dtype)
-            return spaces.Box(*limits, spec.shape, spec.dtype.type)
-        case specs.Array() if spec.dtype.kind == "f":
-            return spaces.Box(-np.inf, np.inf, spec.shape, spec.dtype.type)
+        case specs.Array() if spec.dtype.kind in "iubf":
+            return spaces.Box(*_limits(spec.dtype), spec.shape, spec.dtype.type)
         case Sequence():
             return spaces.Tuple([to_space(part, f"{name}/{i}") for i, part in enumerate(spec)])
     raise ValueError(
@@ -127,6 +124,7 @@ def _bounded_space(spec: specs.BoundedArray) -> spaces.Space[Any]:
     return spaces.Box(low, high, spec.shape, spec.dtype.type)
 
 
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max)
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))

@@ -34,7 +34,8 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
     (`environments.make_vector` makes a vector of wrapped environments.)
 
     After an exception of a `SyncVectorEnv` the next step begins new episodes. An exception of an
-    `AsyncVectorEnv` ends all its workers, and the next step says that it is closed.
+    `AsyncVectorEnv` ends all its workers, and the next step says that it is closed. The attribute
+    `vector_environment` is Gymnasium's vector environment.
     """
 
     def __init__(
@@ -75,21 +76,16 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             # Gymnasium waits without end for a worker's error, which never comes if it cannot be pickled.
             wait = functools.partial(self._workers.error_queue.get, timeout=_GRACE_SECONDS)
             self._workers.error_queue.get = wait  # type: ignore[method-assign]
-        self._vector = vector_environment
+        self.vector_environment = vector_environment
         self._next_seed = seed
         self._ended = np.zeros(self.num_environments, bool)  # in the last call
         self._infos = _Infos({}, {}, {})
         self._reset_next_step = True
         self._closed = False
 
-    @property
-    def vector_environment(self) -> gymnasium_vector.VectorEnv[Any, Any, Any]:
-        """Gymnasium's vector environment."""
-        return self._vector
-
     def reset(self) -> list[dm_env.TimeStep]:
         self._reset_next_step = True
-        batch, infos = self._call(self._vector.reset, seed=self._next_seed)
+        batch, infos = self._call(self.vector_environment.reset, seed=self._next_seed)
         self._next_seed = None
         self._ended = np.zeros(self.num_environments, bool)
         self._infos = _Infos(infos, {}, {})
@@ -100,9 +96,9 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         self._check_actions(actions)
         if self._reset_next_step:
             return [(timestep,) for timestep in self.reset()]
-        batch = gymnasium_spaces.to_gymnasium(self._vector.single_action_space, _stack(actions))
+        batch = gymnasium_spaces.to_gymnasium(self.vector_environment.single_action_space, _stack(actions))
         self._reset_next_step = True  # until all of them have made it
-        batch, rewards, terminated, truncated, infos = self._call(self._vector.step, batch)
+        batch, rewards, terminated, truncated, infos = self._call(self.vector_environment.step, batch)
         only_reset = self._ended & (self._mode == _NEXT_STEP)
         self._ended = np.logical_or(terminated, truncated)
         observations = lasts = firsts = self._rows(batch)
@@ -113,7 +109,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
                 self._infos = _Infos(infos, infos.get("final_info", {}), infos)
             else:
                 mask = {"reset_mask": self._ended.copy()}
-                batch, reset_infos = self._call(self._vector.reset, options=mask)
+                batch, reset_infos = self._call(self.vector_environment.reset, options=mask)
                 firsts = self._rows(batch)
                 self._infos = _Infos(infos, infos, reset_infos)
         rewards = np.asarray(rewards, np.float32)
@@ -142,7 +138,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             self._closed = True
             if self._workers:
                 _end(self._workers)
-            self._vector.close()
+            self.vector_environment.close()
 
     def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         try:
@@ -159,7 +155,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
 
     def _narrow(self, observation: Any) -> types.NestedArray:
         """An observation, or a batch of them, as one of the spec, in memory of its own."""
-        space = self._vector.single_observation_space
+        space = self.vector_environment.single_observation_space
         return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
 
     def _rows(self, batch: Any) -> list[types.NestedArray]:

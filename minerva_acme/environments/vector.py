@@ -23,18 +23,14 @@ class VectorEnvironment(specs.SpecMethods, core.Closeable):
 
     The action led to the timestep unless that is FIRST, so no transition crosses a reset. As in
     dm_env the observation of LAST is the true last one, and a time limit leaves its discount at 1.
-    Returned arrays are never written to again. The specs are those of one environment.
+    Returned arrays are never written to again. The specs are those of one environment; the attribute
+    `num_environments` is E.
     """
 
     def __init__(self, num_environments: int, environment_spec: specs.EnvironmentSpec) -> None:
         """Args: num_environments: E. environment_spec: of one environment."""
-        self._num_environments = num_environments
+        self.num_environments = num_environments
         self._specs = environment_spec
-
-    @property
-    def num_environments(self) -> int:
-        """E."""
-        return self._num_environments
 
     @abc.abstractmethod
     def reset(self) -> list[dm_env.TimeStep]:

@@ -58,7 +58,6 @@ class TensorBoardLogger(base.Logger):
 
     def write(self, values: Mapping[str, Any]) -> None:
         row = base.to_plain(values)
-        self._check_open()
         if self._steps_key not in row:
             raise ValueError(
                 f"A row for TensorBoard must hold `{self._steps_key}`, its `steps_key`, got {sorted(row)}."
@@ -81,7 +80,6 @@ class TensorBoardLogger(base.Logger):
         Raises:
             ValueError: it is no gif, or the logger is closed.
         """
-        self._check_open()
         if not gif.startswith(b"GIF8"):
             raise ValueError(f"`gif` must be the bytes of a gif, got {gif[:4]!r}. `video` makes such films.")
         self._begin(step)
@@ -91,10 +89,6 @@ class TensorBoardLogger(base.Logger):
 
     def close(self) -> None:
         self._file.close()
-
-    def _check_open(self) -> None:
-        if self._file.is_closed:
-            raise ValueError(f"The logger of {self.path} is closed.")
 
     def _begin(self, step: int) -> None:
         if not self._is_first:
@@ -172,15 +166,13 @@ class _EventFile:
         self._records = record_writer.RecordWriter(self._file)
         self.write(file_version="brain.Event:2")
 
-    @property
-    def is_closed(self) -> bool:
-        return self._file.closed
-
     def write_values(self, step: int, *values: Mapping[str, Any]) -> None:
         """Writes values of a summary, each with the fields of its protocol buffer."""
         self.write(step=step, summary={"value": values})
 
     def write(self, **fields: Any) -> None:
+        if self._file.closed:
+            raise ValueError(f"The logger of {self.path} is closed.")
         event = self._events.Event(wall_time=time.time(), **fields)
         self._records.write(event.SerializeToString())
         self._file.flush()

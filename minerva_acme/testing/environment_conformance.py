@@ -71,9 +71,7 @@ class EnvironmentConformance(abc.ABC):
         action = self._act(environment, last)
         assert_is_first("step", "after LAST", environment.step(action))
         second = environment.step(self._act(environment, last))
-        assert not second.first(), (
-            "`step` must continue the episode that it began, got FIRST twice in a row."
-        )
+        assert not second.first(), "`step` must continue the episode that it began, got FIRST twice in a row."
 
     def test_every_timestep_conforms_to_the_specs(self) -> None:
         environment = self.make_environment()

@@ -71,11 +71,9 @@ class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
         cls, *, observation_size: int = 3, action_size: int = 2, **settings: Any
     ) -> "FakeEnvironment":
         """Makes one whose observations and actions are float32 vectors without bounds."""
-        return cls(
-            observation_spec=specs.Array((observation_size,), np.float32, name="observation"),
-            action_spec=specs.Array((action_size,), np.float32, name="action"),
-            **settings,
-        )
+        observation_spec = specs.Array((observation_size,), np.float32, name="observation")
+        action_spec = specs.Array((action_size,), np.float32, name="action")
+        return cls(observation_spec=observation_spec, action_spec=action_spec, **settings)
 
     @classmethod
     def bounded(
@@ -87,22 +85,17 @@ class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
             element = np.arange(size, dtype=np.float32)
             return specs.BoundedArray((size,), np.float32, -element - 1, 2 * element + 1, name=name)
 
-        return cls(
-            observation_spec=vector(observation_size, "observation"),
-            action_spec=vector(action_size, "action"),
-            **settings,
-        )
+        observation_spec, action_spec = vector(observation_size, "observation"), vector(action_size, "action")
+        return cls(observation_spec=observation_spec, action_spec=action_spec, **settings)
 
     @classmethod
     def discrete(
         cls, *, num_observations: int = 7, num_actions: int = 5, **settings: Any
     ) -> "FakeEnvironment":
         """Makes one with `num_actions` actions whose observation is an int32 in [0, num_observations)."""
-        return cls(
-            observation_spec=specs.DiscreteArray(num_observations, name="observation"),
-            action_spec=specs.DiscreteArray(num_actions, name="action"),
-            **settings,
-        )
+        observation_spec = specs.DiscreteArray(num_observations, name="observation")
+        action_spec = specs.DiscreteArray(num_actions, name="action")
+        return cls(observation_spec=observation_spec, action_spec=action_spec, **settings)
 
     @classmethod
     def nested(cls, **settings: Any) -> "FakeEnvironment":

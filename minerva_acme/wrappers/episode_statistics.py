@@ -29,15 +29,10 @@ class EpisodeStatisticsWrapper(base.EnvironmentWrapper):
 
     def __init__(self, environment: dm_env.Environment) -> None:
         super().__init__(environment)
-        self._last_episode: EpisodeStatistics | None = None
+        self.last_episode: EpisodeStatistics | None = None
         self._return: types.NestedArray = None
         self._length = 0
         self._started_at = 0.0  # seconds
-
-    @property
-    def last_episode(self) -> EpisodeStatistics | None:
-        """The last episode that came to its end; None: there was none yet."""
-        return self._last_episode
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         if timestep.first():
@@ -49,5 +44,5 @@ class EpisodeStatisticsWrapper(base.EnvironmentWrapper):
         self._length += 1
         if timestep.last():
             seconds = time.perf_counter() - self._started_at
-            self._last_episode = EpisodeStatistics(self._return, self._length, seconds)
+            self.last_episode = EpisodeStatistics(self._return, self._length, seconds)
         return timestep

@@ -9,7 +9,7 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types
-from minerva_acme.wrappers import base
+from minerva_acme.wrappers import base, leafwise
 
 _NARROWER: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.float64): np.dtype(np.float32),
@@ -50,7 +50,7 @@ class SinglePrecisionWrapper(specs.SpecMethods, base.EnvironmentWrapper):
 
 
 def _each_as_spec(nest: types.NestedSpec, scalars: bool = False) -> Callable[[Any], Any]:
-    """What turns values into arrays of their specs' dtypes; `scalars`: those without axes into scalars."""
+    """Converts values to the dtypes of their specs: to arrays, or if `scalars` to scalars where they are."""
 
     def as_spec(spec: specs.Array) -> Callable[[Any], Any]:
         dtype = np.dtype(spec.dtype)
@@ -59,13 +59,7 @@ def _each_as_spec(nest: types.NestedSpec, scalars: bool = False) -> Callable[[An
             return dtype.type
         return functools.partial(np.asarray, dtype=dtype)
 
-    if isinstance(nest, specs.Array):  # the usual case; `tree` takes ten times as long
-        return as_spec(nest)
-    return functools.partial(tree.map_structure, _call, tree.map_structure(as_spec, nest))
-
-
-def _call(function: Callable[[Any], Any], value: Any) -> Any:
-    return function(value)
+    return leafwise.apply_each(tree.map_structure(as_spec, nest))
 
 
 def narrow(nest: types.NestedArray) -> types.NestedArray:
