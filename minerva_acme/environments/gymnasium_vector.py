@@ -200,13 +200,13 @@ def _row(infos: dict[str, Any], index: int) -> dict[str, Any]:
 def _describe(workers: gymnasium_vector.AsyncVectorEnv, error: BaseException) -> str:
     """Says what happened to the workers."""
     if isinstance(error, EOFError | ConnectionError):
-        by_sentinel = {process.sentinel: process for process in workers.processes}
-        ended = []
-        for sentinel in multiprocessing.connection.wait(by_sentinel, _GRACE_SECONDS):
-            process = by_sentinel[sentinel]
+        processes = workers.processes
+        ready = multiprocessing.connection.wait([process.sentinel for process in processes], _GRACE_SECONDS)
+        ended = [process for process in processes if process.sentinel in ready]
+        for process in ended:
             process.join(_GRACE_SECONDS)  # its files close a moment before it has ended
-            ended.append(f"{process.name} with exit code {process.exitcode}")
-        return f"A process ended: {', '.join(ended) or 'none that is known'}."
+        codes = [f"{process.name} with exit code {process.exitcode}" for process in ended]
+        return f"A process ended: {', '.join(codes) or 'none that is known'}."
     if isinstance(error, queue.Empty):
         return "An environment failed in its process with an error that cannot be sent to this one."
     return f"An environment failed in its process: {type(error).__name__}: {error}."

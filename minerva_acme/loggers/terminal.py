@@ -1,6 +1,5 @@
 """Rows for the eye."""
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +46,4 @@ def format_value(value: int | float | str) -> str:
 
 
 def _write_to_stdout(line: str) -> None:
-    # Looked up at each line: a progress bar or a test that replaces it gets the line.
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    print(line + "\n", end="", flush=True)  # in one piece: other threads may write, too

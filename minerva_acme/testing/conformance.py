@@ -123,11 +123,9 @@ class AdderConformance(abc.ABC):
             assert counts == sorted(counts), f"`num_inserted` must never fall, got {counts} step by step."
 
     def test_calls_out_of_order_are_refused_and_change_nothing(self) -> None:
-        environment = self.make_environment()
-        first = environment.reset()
-        second = environment.step(self.make_action())
+        first, step = self._begin(self.make_environment())
+        second = step[1]
         with self.make_adder() as adder:
-            step = (self.make_action(), second, self.make_extras())
             checks.assert_refused("`add` where no episode is open", adder.add, *step)
             checks.assert_refused("`add_first` with a MID timestep", adder.add_first, second)
             adder.add_first(first)
@@ -138,15 +136,13 @@ class AdderConformance(abc.ABC):
 
     def test_a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable(self) -> None:
         environment = self.make_environment()
+        first, (action, second, extras) = self._begin(environment)
         with self.make_adder() as adder:
-            first = environment.reset()
             broken = first._replace(observation=_break(first.observation))
             wrong = "that breaks its spec by an axis too many"
             checks.assert_refused(f"`add_first` with an observation {wrong}", adder.add_first, broken)
             adder.add_first(first)
-            second = environment.step(self.make_action())
             before = adder.num_inserted
-            action, extras = self.make_action(), self.make_extras()
             steps = {
                 f"an action {wrong}": (_break(action), second, extras),
                 f"an observation {wrong}": (action, second._replace(observation=broken.observation), extras),
@@ -166,15 +162,12 @@ class AdderConformance(abc.ABC):
 
     def test_reset_ends_the_open_episode_and_loses_no_transition(self) -> None:
         with self.make_adder() as cut, self.make_adder() as truncated:
-            environment = self.make_environment()
-            first = environment.reset()
-            second = environment.step(self.make_action())
-            for adder in (cut, truncated):
-                adder.add_first(first)
-            cut.add(self.make_action(), second, self.make_extras())
+            first, (action, second, extras) = self._begin(self.make_environment())
+            cut.add_first(first)
+            cut.add(action, second, extras)
             cut.reset()
-            as_by_time_limit = second._replace(step_type=dm_env.StepType.LAST)
-            truncated.add(self.make_action(), as_by_time_limit, self.make_extras())
+            truncated.add_first(first)
+            truncated.add(action, second._replace(step_type=dm_env.StepType.LAST), extras)
             what = "`reset` must write as many items as a time limit would."
             checks.assert_nests_equal(cut.num_inserted, truncated.num_inserted, what)
             assert_nothing_lost("reset", cut)
@@ -196,12 +189,17 @@ class AdderConformance(abc.ABC):
             checks.assert_nests_equal(adder.num_inserted, count, what)
 
     def test_close_ends_the_open_episode(self) -> None:
-        environment = self.make_environment()
+        first, step = self._begin(self.make_environment())
         adder = self.make_adder()
-        adder.add_first(environment.reset())
-        adder.add(self.make_action(), environment.step(self.make_action()), self.make_extras())
+        adder.add_first(first)
+        adder.add(*step)
         adder.close()
         assert_nothing_lost("close", adder)
+
+    def _begin(self, environment: dm_env.Environment) -> tuple[dm_env.TimeStep, tuple[Any, ...]]:
+        """Makes the first step of an episode; returns the FIRST timestep and the arguments of `add`."""
+        first = environment.reset()
+        return first, (self.make_action(), environment.step(self.make_action()), self.make_extras())
 
     def _play(self, adder: core.Adder, environment: dm_env.Environment) -> Any:
         """Adds one episode; yields after each step."""

@@ -81,17 +81,14 @@ def _check_filter(name_filter: Sequence[str], spec: types.NestedSpec) -> None:
 
 
 def _check_flattable(path: tuple[Any, ...], spec: specs.Array) -> None:
-    name = specs.leaf_name("`observation_spec`", path)
-    way_out = (
-        "Select other observations with `name_filter`, turn it into a vector of floats in a wrapper of the "
+    if not np.issubdtype(spec.dtype, np.floating):
+        rule, found = "be a float array", specs.describe(spec)
+    elif len(spec.shape) > 2:
+        rule, found = "have at most two axes", f"{specs.describe(spec)}, which looks like an image"
+    else:
+        return
+    raise ValueError(
+        f"{specs.leaf_name('`observation_spec`', path)} must {rule} to be concatenated, got {found}. Select "
+        "other observations with `name_filter`, turn it into a vector of floats in a wrapper of the "
         "environment, or use a network that takes it as it is."
     )
-    if not np.issubdtype(spec.dtype, np.floating):
-        raise ValueError(
-            f"{name} must be a float array to be concatenated, got {specs.describe(spec)}. {way_out}"
-        )
-    if len(spec.shape) > 2:
-        raise ValueError(
-            f"{name} must have at most two axes to be concatenated, got {specs.describe(spec)}, which looks "
-            f"like an image. {way_out}"
-        )
