@@ -1,20 +1,23 @@
-# Every target installs what it needs first, once: into the active virtual environment, or into .venv.
+# Every target first installs what it needs, once, into the active virtual environment or .venv.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# Two layers of 128 units instead of three of 256: a third of the time, and enough for this task.
+# Two layers of 128 units instead of three of 256 take a third of the time and are enough for this task.
 DEMO_COMMAND ?= minerva train mpo --env dm_control/cartpole/swingup --preset control \
     --policy-layer-sizes 128 128 --critic-layer-sizes 128 128 --num-env-steps 30000 --directory runs/demo
 LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 --capture no
-# More for pytest, such as: make test ARGS="-k retrace"
+# Additional arguments for pytest, for example: make test ARGS="-k retrace"
 ARGS ?=
+# One process for each core (tests/conftest.py); the tests of a file stay together, for they share fixtures.
+# make test PARALLEL= runs a single process, as --pdb needs.
+PARALLEL ?= --numprocesses auto --dist loadfile
 
 VENV := $(or $(VIRTUAL_ENV),.venv)
 INSTALLED := $(VENV)/.minerva-acme
 export PATH := $(or $(VIRTUAL_ENV),$(CURDIR)/.venv)/bin:$(PATH)
 
-# An environment that another clone was installed into last is installed into again.
+# Install again if another clone was installed into this environment last.
 ifneq ($(shell cat "$(INSTALLED)" 2>/dev/null),$(CURDIR))
 .PHONY: $(INSTALLED)
 endif
@@ -24,12 +27,12 @@ help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
-demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (about 5 minutes)
+demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (a few minutes)
 	$(DEMO_COMMAND)
 
 .PHONY: test
-test: $(INSTALLED)  ## Run the tests, but for those that train for long
-	python -m pytest -m "not learning" $(ARGS)
+test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings
+	python -m pytest -m "not learning" $(PARALLEL) $(ARGS)
 
 .PHONY: check
 check: style types structure  ## Check style, types, layers, packaging and public names
@@ -39,7 +42,7 @@ style: $(INSTALLED)
 	python -m ruff check .
 	python -m ruff format --check .
 
-# mypy does not follow the editable install: it gets a folder laid out as the wheel is.
+# mypy cannot follow the editable install, so it gets a folder with the layout of the wheel.
 .PHONY: types
 types: $(INSTALLED)
 	rm -rf build/typed
@@ -53,23 +56,27 @@ structure: $(INSTALLED)
 	python -m pytest tests/test_imports.py tests/test_layering.py tests/test_packaging.py tests/test_public_names.py
 
 .PHONY: learn
-learn: $(INSTALLED)  ## Run the long trainings whose returns the README states (hours)
+learn: $(INSTALLED)  ## Run the long trainings behind the README's results (hours)
 	$(LEARN_COMMAND)
 
 .PHONY: bench
-bench: $(INSTALLED)  ## Measure speed beside plain references (ARGS="mpo_learner --threads 2" chooses)
+bench: $(INSTALLED)  ## Run the benchmarks (ARGS="mpo_learner --threads 2" selects)
 	python -m tests.benchmarks --output runs/bench.json $(ARGS)
 
 .PHONY: bench-check
-bench-check: $(INSTALLED)  ## Measure likewise, and fail where a ratio is well below the recorded one
+bench-check: $(INSTALLED)  ## Run the benchmarks; fail if a ratio is well below the recorded one
 	python -m tests.benchmarks --check $(ARGS)
 
+.PHONY: mutants
+mutants: $(INSTALLED)  ## Check that tests catch deliberate mistakes (an hour; ARGS="retrace" selects)
+	python -m tests.mutants --output runs/mutants.txt $(ARGS)
+
 .PHONY: docs
-docs: $(INSTALLED)  ## Build the pages, with the API reference, into build/docs; warnings are errors
+docs: $(INSTALLED)  ## Build the documentation and the API reference in build/docs
 	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict
 
 .PHONY: clean
-clean:  ## Remove what the targets made, .venv included; runs/ stays
+clean:  ## Remove everything the targets made, including .venv; keeps runs/
 	rm -rf .venv build dist minerva_acme.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,10 +1,10 @@
-"""What mkdocs does here beside rendering: nothing it makes is committed, nothing is downloaded.
+"""Hooks that mkdocs runs. Nothing that they generate is committed, and nothing is downloaded.
 
-- Pages may hold `<!-- include: README.md -->`, which becomes that file, `<!-- defaults: mpo -->`, which
-  becomes a table of the agent's config, and `<!-- results -->`, which becomes tables of what was reached.
-- Links may point at any file of the repository, so that they work in a clone too. Those that lead to no page
-  become plain text.
-- Equations are drawn as SVG by matplotlib, so that no script has to be fetched to read them.
+- In a page, `<!-- include: README.md -->` is replaced by that file, `<!-- defaults: mpo -->` by a table of the
+  agent's config, and `<!-- results -->` by tables of results.
+- Links may point to any file of the repository, so they also work in a clone. Links to files that are not
+  pages become plain text.
+- Matplotlib renders equations as SVG, so the pages need no scripts to show them.
 - The API reference has a page for each public package and each module of the core.
 """
 
@@ -34,7 +34,7 @@ _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _NOT_PUBLIC = ("minerva_acme.cli",)
-# Modules of packages that people import from by their own names.
+# Modules that users import from by name, in addition to their packages.
 _MODULES_OF_PACKAGES = (
     "minerva_acme.agents.registry",
     "minerva_acme.experiments.checkpointing",
@@ -45,7 +45,7 @@ _MODULES_OF_PACKAGES = (
 
 
 def on_startup(**_: Any) -> None:
-    """Lays the folders out as they install: the mapping of an editable install cannot be followed."""
+    """Links the folders as they are installed, since tools cannot follow the mapping of an editable install."""
     package = _SOURCES / "minerva_acme"
     package.mkdir(parents=True, exist_ok=True)
     for path in [*(ROOT / "minerva_acme").iterdir(), ROOT / "adders", ROOT / "agents"]:
@@ -55,7 +55,7 @@ def on_startup(**_: Any) -> None:
 
 
 def on_config(config: Any) -> None:
-    """Puts the pages of the API reference into the navigation."""
+    """Adds the pages of the API reference to the navigation."""
     config.nav.append({"API": [{name: f"api/{name}.md"} for name in public_modules()]})
 
 
@@ -71,7 +71,7 @@ def on_files(files: Any, config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Fills in what the page asks for, and mends its links."""
+    """Replaces the comments in a page, and fixes its links."""
     path = page.file.src_uri
     markdown = _rewrite_links(markdown, f"docs/{path}", path)
     markdown = re.sub(
@@ -81,14 +81,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         ),
         markdown,
     )
-    # A word behind the language, such as `python ported`, is for the tests.
+    # A second word after the language, such as `python ported`, is for the tests.
     markdown = re.sub(r"^```(\w+) \w+$", r"```\1", markdown, flags=re.MULTILINE)
     markdown = re.sub(r"<!-- defaults: (\w+) -->", lambda match: defaults_table(match[1]), markdown)
     return re.sub(r"<!-- results -->", lambda _: results_tables(), markdown)
 
 
 def on_page_content(html_text: str, **_: Any) -> str:
-    """Draws the equations."""
+    """Renders the equations."""
     html_text = re.sub(
         r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         lambda match: _draw(match[1]),
@@ -106,7 +106,7 @@ def on_page_content(html_text: str, **_: Any) -> str:
 
 
 def public_modules() -> dict[str, list[str] | None]:
-    """The public modules, in order, and what each package lists as public; of a module it is None."""
+    """The public modules in order, each with the public names of a package, or None for a module."""
     files = sorted((ROOT / "minerva_acme").glob("*.py"))
     modules: dict[str, list[str] | None] = {
         f"minerva_acme.{path.stem}": None for path in files if not path.stem.startswith("_")
@@ -125,7 +125,7 @@ def public_modules() -> dict[str, list[str] | None]:
 
 
 def defaults_table(agent: str) -> str:
-    """The agent's hyperparameters: default, presets and meaning, as the config says them."""
+    """A table of the agent's hyperparameters: defaults, presets and docstrings."""
     from minerva_acme.agents import registry
 
     entry = registry.AGENTS[agent]
@@ -149,7 +149,7 @@ def defaults_table(agent: str) -> str:
 
 
 def results_tables() -> str:
-    """What each agent reached, as `tasks.toml` has it, and the command of every row."""
+    """Tables of the results in `tasks.toml`, with the command of every row."""
     from minerva_acme.agents import registry
     from minerva_acme.experiments import tasks
 
@@ -169,7 +169,7 @@ def results_tables() -> str:
             seeds = ", ".join(f"{run.seed}: {run.score:,.1f} +- {run.std:,.1f}" for run in task.runs)
             scores = f"{task.mean:,.1f} | {task.median:,.1f} | {seeds}"
             lines.append(f"| {task.environment} | `{settings}` | {task.num_env_steps:,} | {scores} |")
-        lines += ["", "Of the first seed of each:", "", "```"]
+        lines += ["", "The commands, for the first seed of each row:", "", "```"]
         lines += [task.command(task.runs[0].seed) for task in entries]
         lines += ["```", ""]
     return "\n".join(lines)
@@ -221,11 +221,11 @@ def _api_page(name: str, members: list[str] | None) -> str:
 
 
 def _rewrite_links(markdown: str, source: str, page: str, drop_title: bool = False) -> str:
-    """Points links, written relative to the file `source`, from the page `page`; code stays as it is."""
+    """Makes links in the file `source` relative to the page `page`; code is left unchanged."""
     if drop_title:
         markdown = re.sub(r"\A# .*\n", "", markdown)
 
-    def mend(match: re.Match[str]) -> str:
+    def fix(match: re.Match[str]) -> str:
         text, target = match[1], match[2]
         if re.match(r"[a-z]+:", target) or target.startswith("#"):
             return match[0]
@@ -241,7 +241,7 @@ def _rewrite_links(markdown: str, source: str, page: str, drop_title: bool = Fal
     pieces, end = [], 0
     for fence in [*_FENCE.finditer(markdown), None]:
         start = fence.start() if fence else len(markdown)
-        pieces.append(_PICTURE.sub(mend, _LINK.sub(mend, markdown[end:start])))
+        pieces.append(_PICTURE.sub(fix, _LINK.sub(fix, markdown[end:start])))
         if fence:
             pieces.append(fence[0])
             end = fence.end()
@@ -249,7 +249,7 @@ def _rewrite_links(markdown: str, source: str, page: str, drop_title: bool = Fal
 
 
 def _draw(equation: str) -> str:
-    """One line of mathematics as SVG, on the line of the text around it."""
+    """One line of mathematics as SVG, aligned with the surrounding text."""
     import matplotlib
     from matplotlib import mathtext
 
@@ -257,7 +257,7 @@ def _draw(equation: str) -> str:
     if not source:
         return ""
     picture = io.StringIO()
-    # One id for all of a page's letters would mix them up: the salt is the equation.
+    # The salt makes the ids of glyphs differ between the equations of a page.
     with matplotlib.rc_context(
         {"svg.hashsalt": source, "mathtext.fontset": "cm", "savefig.transparent": True}
     ):

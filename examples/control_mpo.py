@@ -1,4 +1,4 @@
-"""MPO with Retrace on a dm_control task, every object built in view in the order data flows.
+"""MPO with Retrace on a dm_control task. Every object is built here, in the order in which data flows.
 
     python examples/control_mpo.py --env dm_control/cartpole/swingup --num-env-steps 20000
 
@@ -10,10 +10,10 @@ import dataclasses
 import torch
 import tyro
 
-from minerva_acme import actors, counting, environments, experiments, loggers, losses, specs
+from minerva_acme import acceleration, actors, counting, environments, experiments, loggers, losses, specs
 from minerva_acme.adders import SequenceAdder
-from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import acting, targets
+from minerva_acme.agents import acting, actions, mpo
+from minerva_acme.agents.mpo import targets
 from minerva_acme.replay import backends, layouts
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
@@ -21,20 +21,20 @@ from minerva_acme.replay import dataset as datasets
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the script can be told."""
+    """Command-line options."""
 
     env: str = "dm_control/cartpole/swingup"
     """Environment id."""
     num_env_steps: int = 20_000
     """Environment steps of training."""
     seed: int = 0
-    """Of everything but Reverb's sampling."""
+    """Seeds everything except Reverb's sampling."""
     config: mpo.MPOConfig = mpo.PRESETS["control"]
     """Hyperparameters."""
 
 
 def main(options: Options) -> experiments.Evaluation:
-    """Trains and returns the evaluation of the trained policy."""
+    """Trains, and returns an evaluation of the trained policy."""
     config, seed = options.config, options.seed
     device = torch.device("cpu")
 
@@ -42,7 +42,7 @@ def main(options: Options) -> experiments.Evaluation:
     environment = environments.make_training_environment(options.env, seed=seed)
     spec = specs.make_environment_spec(environment)
 
-    # Replay: a table of sequences, each a window of steps stored once.
+    # Replay: a table of sequences. Each is a window of steps, which are stored once.
     layout = layouts.TrajectoryLayout(spec, config.sequence_length, acting.extras_spec(spec))
     table = replay.TableConfig(
         name="sequences",
@@ -50,10 +50,10 @@ def main(options: Options) -> experiments.Evaluation:
         max_size=config.max_replay_size,
         rate_limiter=replay.MinSize(config.min_replay_size),
     )
-    server = backends.make_server([table], seed=seed)  # Reverb where it is installed, else memory
+    server = backends.make_server([table], seed=seed)  # Reverb if it is installed, else memory
     client = server.client()
 
-    # Learning: batches of sequences to gradient steps.
+    # Learning: a batch of sequences for each learner step.
     networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(seed))
     dataset = datasets.Dataset(
         client.sampler("sequences"), unpack=layout.unpack, batch_size=config.batch_size, device=device
@@ -78,9 +78,12 @@ def main(options: Options) -> experiments.Evaluation:
         device=device,
     )
 
-    # Acting: the policy's samples go to the environment, what follows goes to the adder.
+    # Acting: actions are sampled from the policy; the adder writes the resulting steps to replay.
     policy = mpo.BehaviourPolicy(
-        networks=networks, spec=spec, generator=torch.Generator().manual_seed(seed + 2)
+        network=networks.policy,
+        raw_actions=actions.ClippedActions(spec.actions),
+        generator=torch.Generator().manual_seed(seed + 2),
+        acceleration=acceleration.Acceleration(config.acceleration),
     )
     adder = SequenceAdder(client=client, table="sequences", layout=layout, period=config.sequence_period)
     actor = actors.FeedForwardActor(
@@ -97,7 +100,7 @@ def main(options: Options) -> experiments.Evaluation:
         logger=loggers.TerminalLogger("actor"),
     )
 
-    # One learner step for every few sequences that were written.
+    # One learner step for every few sequences written.
     with server, client, dataset, adder:
         learner_steps = 0
         for _ in range(options.num_env_steps):
@@ -105,12 +108,17 @@ def main(options: Options) -> experiments.Evaluation:
             written = adder.num_inserted - config.min_replay_size
             while written >= learner_steps * config.inserts_per_learner_step:
                 if learner_steps == 0:
-                    adder.flush()  # Sampling waits for what is still on its way.
+                    adder.flush()  # The learner waits for these sequences, so send what is still buffered.
                 learner.step()
                 learner_steps += 1
 
-        # What the policy's mean is worth, in an environment of its own.
-        greedy = mpo.GreedyPolicy(networks=networks, spec=spec, generator=torch.Generator())
+        # Evaluation of the policy's mean, in a separate environment.
+        greedy = mpo.GreedyPolicy(
+            network=networks.policy,
+            raw_actions=actions.ClippedActions(spec.actions),
+            generator=torch.Generator(),
+            acceleration=acceleration.Acceleration(config.acceleration),
+        )
         judge = actors.FeedForwardActor(policy=greedy)
         evaluation_environment = environments.make_training_environment(options.env, seed=seed + 3)
         return experiments.evaluate(evaluation_environment, judge, num_episodes=5)

@@ -1,9 +1,9 @@
-"""An adder of one's own, and its contract as tests that come for free.
+"""A custom adder, tested by the conformance class that comes with the library.
 
     python examples/custom_adder.py      # plays an episode into replay and shows what a learner would get
-    pytest examples/custom_adder.py      # the contract: order of calls, bad fields, resets, nothing lost
+    pytest examples/custom_adder.py      # tests the contract: call order, bad fields, resets, no lost steps
 
-`MonteCarloAdder` writes each step with the discounted return that really followed, once the episode is over.
+`MonteCarloAdder` waits for the end of the episode and writes each step with its discounted return.
 """
 
 import dm_env
@@ -17,7 +17,7 @@ from minerva_acme.replay import layouts
 
 
 class MonteCarloAdder(BaseAdder):
-    """Writes a step for every step of an episode when it ends, newest first, folded over all that followed.
+    """Writes a transition for every step of an episode when it ends, last step first.
 
         FIRST  MID  MID  LAST
         o_0    o_1  o_2  o_3
@@ -25,7 +25,8 @@ class MonteCarloAdder(BaseAdder):
                [==========]      reward r_2 + g r_3, discount g^2 d_3
                     [=====]      reward r_3, discount g d_3
 
-    Termination: d_3 is 0. Truncation: it is 1, and `reward + discount * value(o_3)` is the target.
+    After a termination d_3 is 0. After a truncation it is 1, and the target is
+    `reward + discount * value(o_3)`.
     """
 
     def __init__(
@@ -46,11 +47,11 @@ class MonteCarloAdder(BaseAdder):
         next_timestep: dm_env.TimeStep,
         extras: types.NestedArray,
     ) -> None:
-        self._steps.append(self._layout.step(action, next_timestep, extras))  # refuses what breaks its spec
+        self._steps.append(self._layout.step(action, next_timestep, extras))  # checks every field
         self._observations.append(self._steps[-1].next_observation)
 
     def _write_end(self, writer: replay.Writer) -> None:
-        reward, discount = np.zeros(1), np.ones(1)  # of what follows the step; for one scalar reward
+        reward, discount = np.zeros(1), np.ones(1)  # of the steps that follow; rewards are scalars
         for row, t in enumerate(reversed(range(len(self._steps)))):
             r_t, discount_t = self._layout.fold([self._steps[t]], self._gamma)
             reward, discount = r_t + discount_t * reward, discount_t * discount
@@ -67,7 +68,7 @@ class MonteCarloAdder(BaseAdder):
 
 
 def make_store(spec: specs.EnvironmentSpec) -> tuple[replay.ReplayServer, layouts.TransitionLayout]:
-    """A table of transitions in this process's memory; each is sampled once, in the order of writing."""
+    """Makes a table of transitions in memory. Each is sampled once, in the order written."""
     layout = layouts.TransitionLayout(spec)
     table = replay.TableConfig(
         name="returns",
@@ -81,7 +82,7 @@ def make_store(spec: specs.EnvironmentSpec) -> tuple[replay.ReplayServer, layout
 
 
 class TestMonteCarloAdder(testing.AdderConformance):
-    """The tests come with the class; these three methods are all that has to be written."""
+    """Inherits the adder tests; only these three methods have to be written."""
 
     def make_adder(self) -> MonteCarloAdder:
         server, layout = make_store(specs.make_environment_spec(self.make_environment()))
@@ -95,7 +96,7 @@ class TestMonteCarloAdder(testing.AdderConformance):
 
 
 def main(env: str = "CartPole-v1", gamma: float = 0.99) -> types.Transition:
-    """Plays one episode of a constant action; returns the transitions that a learner gets, the last first."""
+    """Plays one episode with a constant action; returns the transitions that a learner gets, last first."""
     environment = environments.make_training_environment(env, seed=0)
     action = environment.action_spec().generate_value()
     server, layout = make_store(specs.make_environment_spec(environment))

@@ -1,8 +1,8 @@
-"""An agent from scratch, double Q-learning, on the contracts: own network, own learner, own actor.
+"""An agent from scratch: double Q-learning with its own network, learner and actor.
 
     python examples/custom_agent.py --num-env-steps 30000
 
-The library's are the environment's adapter, replay, the n-step adder, the dataset and the loop.
+The environment adapter, replay, the n-step adder, the dataset and the loop come from the library.
 """
 
 import copy
@@ -15,7 +15,7 @@ import torch
 import tyro
 from torch import nn
 
-from minerva_acme import actors, core, environments, experiments, learners, replay, specs, types
+from minerva_acme import actors, core, environments, experiments, replay, specs, types
 from minerva_acme.adders import NStepTransitionAdder
 from minerva_acme.replay import dataset as datasets
 from minerva_acme.replay import layouts
@@ -34,7 +34,7 @@ class QLearner(core.Learner):
         with torch.no_grad():
             best = self._network(batch.next_observation).argmax(dim=1, keepdim=True)
             v = self._target(batch.next_observation).gather(1, best).squeeze(1)
-            target = batch.reward + batch.discount * v  # 0 at a true terminal; a time limit bootstraps
+            target = batch.reward + batch.discount * v  # `discount` is 0 at a terminal
         q = self._network(batch.observation).gather(1, batch.action[:, None].long()).squeeze(1)
         self._optimizer.zero_grad()
         nn.functional.smooth_l1_loss(q, target).backward()
@@ -43,7 +43,10 @@ class QLearner(core.Learner):
             slow.data.lerp_(fast.data, 0.01)
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        return learners.variables_of({"network": self._network}, names)
+        if set(names) - {"network"}:
+            raise KeyError(f"Unknown variables in {names}; there is only 'network'.")
+        weights = self._network.state_dict()
+        return [{name: tensor.numpy().copy() for name, tensor in weights.items()} for _ in names]
 
     def save(self) -> core.State:
         return copy.deepcopy([part.state_dict() for part in self._parts()])
@@ -57,7 +60,7 @@ class QLearner(core.Learner):
 
 
 class QActor(core.Actor):
-    """Acts at random with probability epsilon, else by the largest Q of weights that follow the learner's."""
+    """Acts epsilon-greedily with the learner's weights, which it fetches every 10 steps."""
 
     def __init__(
         self, network: nn.Sequential, learner: core.Learner, adder: core.Adder | None, seed: int
@@ -90,7 +93,7 @@ class QActor(core.Actor):
 
 
 def main(num_env_steps: int = 30_000, seed: int = 0) -> experiments.Evaluation:
-    """Trains on CartPole-v1 and returns the evaluation of the greedy policy; a seed gives it twice."""
+    """Trains on CartPole-v1 and evaluates the greedy policy. The same seed gives the same result."""
     environment = environments.make_training_environment("CartPole-v1", seed=seed)
     spec = specs.make_environment_spec(environment)
     layout = layouts.TransitionLayout(spec)

@@ -1,9 +1,9 @@
-"""A dm_env environment of one's own, with a dict of observations: made, checked and trained.
+"""A custom dm_env environment with dict observations: write it, test it, train on it.
 
-    pytest examples/custom_environment.py                            # does it keep to dm_env?
+    pytest examples/custom_environment.py                            # does it follow dm_env?
     python examples/custom_environment.py --num-env-steps 20000      # PPO learns to dock
 
-No Gymnasium: an environment is four specs, `reset` and `step`.
+No Gymnasium is needed: an environment is four specs, `reset` and `step`.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ from minerva_acme.agents import ppo
 
 
 class Docking(dm_env.Environment):
-    """A craft on a line brakes at a berth: thrust in, a dict of position, velocity and berth out.
+    """A craft on a line must stop at a berth. The action is its thrust.
 
-    The reward of a step is 1 less the distance to the berth, at least 0. The craft is lost beyond +-2: the
-    episode ends there for good, with discount 0. After `max_steps` time is up: the episode ends with discount
-    1, since docking would have gone on.
+    The reward of a step is 1 minus the distance to the berth, but at least 0. Beyond +-2 the craft is lost:
+    the episode terminates with discount 0. After `max_steps` the time is up: the episode is truncated with
+    discount 1, so that learners bootstrap.
     """
 
     def __init__(self, seed: int, max_steps: int = 40) -> None:
@@ -67,7 +67,7 @@ class Docking(dm_env.Environment):
 
 
 class TestDocking(testing.EnvironmentConformance):
-    """Specs, order of steps, resets at any time, fresh arrays: every test comes with the class."""
+    """Inherits tests of specs, step order, resets at any time and fresh arrays."""
 
     def make_environment(self) -> dm_env.Environment:
         return Docking(seed=0)
@@ -76,7 +76,7 @@ class TestDocking(testing.EnvironmentConformance):
 def main(
     num_env_steps: int = 20_000, directory: str = "runs/docking", seed: int = 0
 ) -> experiments.ExperimentResult:
-    """Trains PPO, which takes one float32 vector: `make_training_environment` joins the dict and casts."""
+    """Trains PPO. `make_training_environment` joins the dict into the one float32 vector that it takes."""
     config = ppo.PPOConfig(num_environments=4, rollout_steps=1024, discount=0.95)
     return experiments.run_experiment(
         experiments.ExperimentConfig(

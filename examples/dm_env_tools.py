@@ -1,11 +1,11 @@
-"""Tools that know dm_env and nothing of this library, around an agent of it.
+"""Use tools that are written for dm_env, not for this library, with one of its agents.
 
-    python examples/dm_env_tools.py              # trains a little, then replays the policy without a window
+    python examples/dm_env_tools.py              # trains briefly, then plays the policy without a window
     python examples/dm_env_tools.py --viewer     # opens dm_control's viewer on the policy; needs a display
-    pytest examples/dm_env_tools.py              # dm_env's own tests, on the environment that agents see
+    pytest examples/dm_env_tools.py              # runs dm_env's own tests on the environment that agents see
 
-A logging wrapper as bsuite has one, dm_env's `EnvironmentTestMixin`, and dm_control's viewer, whose policy is
-a function of a timestep.
+The tools are a logging wrapper like bsuite's, dm_env's `EnvironmentTestMixin`, and dm_control's viewer, whose
+policy is a function of a timestep.
 """
 
 import importlib
@@ -24,7 +24,7 @@ Row = dict[str, float]
 
 
 class EpisodeLog(dm_env.Environment):
-    """Writes a row an episode. Made for dm_env: it inherits nothing of this library."""
+    """Writes one row per episode. It is a plain dm_env wrapper and inherits nothing from this library."""
 
     def __init__(self, environment: dm_env.Environment, write: Callable[[Row], None]) -> None:
         self._environment, self._write = environment, write
@@ -67,7 +67,7 @@ class EpisodeLog(dm_env.Environment):
 
 
 class TestLoggedEnvironment(test_utils.EnvironmentTestMixin, absltest.TestCase):
-    """dm_env's own tests, on what an agent plays in; the 20 actions that they take end two episodes."""
+    """dm_env's own tests, on the environment that an agent sees. Their 20 actions end two episodes."""
 
     def make_object_under_test(self, **unused: Any) -> dm_env.Environment:
         task = "dm_control/cartpole/swingup"
@@ -81,7 +81,7 @@ def main(
     viewer: bool = False,
     config: mpo.MPOConfig = mpo.PRESETS["control"],
 ) -> list[Row]:
-    """Trains MPO in logged environments, then plays an episode of it in dm_control's viewer."""
+    """Trains MPO in logged environments, then plays an episode in dm_control's viewer."""
     builder, rows = mpo.MPOBuilder(config), list[Row]()
 
     def make(seed: int) -> dm_env.Environment:
@@ -100,12 +100,12 @@ def main(
     environment = make(0)
     learned = experiments.load_policy(result.directory, builder, environment)
 
-    def policy(timestep: dm_env.TimeStep) -> types.NestedArray:  # what a viewer asks for
+    def policy(timestep: dm_env.TimeStep) -> types.NestedArray:  # the viewer's interface
         return learned(timestep.observation).action
 
     if viewer:
         importlib.import_module("dm_control.viewer").launch(environment, policy=policy)
-    else:  # what the viewer plays with, without its window
+    else:  # the viewer's runtime, without its window
         runtime = importlib.import_module("dm_control.viewer.runtime")
         player = runtime.Runtime(environment, policy)
         while player.state is not runtime.State.STOPPED:

@@ -1,10 +1,11 @@
-"""V-MPO swapped for PPO on the same experiment: another builder, and nothing else.
+"""Swap V-MPO for PPO in the same experiment: only the builder changes.
 
     python examples/swap_agents.py --agent vmpo
     python examples/swap_agents.py --agent ppo
 
-Both learn from rollouts: `RolloutAdder` writes every T steps of each environment into a queue, a learner
-step takes one rollout of each, and none twice. The builders differ in networks and loss.
+Both learn from rollouts. `RolloutAdder` writes every T steps of each environment into a queue, and a learner
+step takes one rollout from each environment. No rollout is used twice. The builders differ in networks and
+loss.
 """
 
 from typing import Any, Literal
@@ -30,11 +31,11 @@ def main(
     """Trains one of the two agents.
 
     Args:
-        agent: which one.
+        agent: the agent to train.
         env: environment id, with continuous or discrete actions.
         num_env_steps: environment steps of training.
         directory: holds a folder for each agent; a run found there is resumed.
-        seed: of networks, exploration and environments.
+        seed: seeds networks, exploration and environments.
     """
     experiment = experiments.ExperimentConfig(
         builder=BUILDERS[agent],  # the only line that knows which agent it is

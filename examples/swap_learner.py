@@ -1,25 +1,37 @@
-"""The MPO experiment with its learner swapped for one's own; the other parts do not notice.
+"""The MPO experiment with a learner of your own; the other parts stay as they are.
 
     python examples/swap_learner.py --num-env-steps 20000
 
-This learner is that of AWAC [Nair et al. 2020]: the critic regresses to MPO's Retrace targets, the policy
-to the actions in replay, weighted by the exponential of their advantage. No duals, no E-step.
+The learner is AWAC [Nair et al. 2020]. Its critic regresses to MPO's Retrace targets. Its policy regresses to
+the actions in replay, weighted by the exponential of their advantage. There are no duals and no E-step.
 """
 
-import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import tyro
 
-from minerva_acme import core, distributions, environments, experiments, learners, losses, types
+from minerva_acme import (
+    core,
+    counting,
+    distributions,
+    environments,
+    experiments,
+    learners,
+    loggers,
+    losses,
+    types,
+)
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import targets
 
 
-class AWACLearner(core.Learner):
-    """Advantage-weighted regression on MPO's networks and MPO's sequences."""
+class AWACLearner(learners.ModuleLearner):
+    """Advantage-weighted regression on MPO's networks and sequences.
+
+    `ModuleLearner` serves the variables, saves, restores, counts and logs; `step` is all that is left.
+    """
 
     def __init__(
         self,
@@ -27,17 +39,27 @@ class AWACLearner(core.Learner):
         dataset: Iterator[Any],
         critic_target: mpo.CriticTarget,
         config: mpo.MPOConfig,
-        log: learners.StepLog,
+        counter: counting.Counter,
+        logger: loggers.Logger,
         generator: torch.Generator,
     ) -> None:
         self._online, self._target = networks, networks.copy()
-        self._optimizers = {
-            "policy": torch.optim.Adam(networks.policy.parameters(), lr=config.policy_learning_rate),
-            "critic": torch.optim.Adam(networks.critic.parameters(), lr=config.critic_learning_rate),
-        }
         self._dataset, self._critic_target, self._config = dataset, critic_target, config
-        self._log, self._generator = log, generator
-        self._num_steps = 0
+        rates = {"policy": config.policy_learning_rate, "critic": config.critic_learning_rate}
+        modules = networks._asdict()
+        optimizers = {name: torch.optim.Adam(modules[name].parameters(), lr=rates[name]) for name in modules}
+        super().__init__(
+            modules=modules | {f"target_{name}": part for name, part in self._target._asdict().items()},
+            variables=["policy", "critic"],
+            updates=learners.Updates(
+                {name: learners.Group(adam, config.max_grad_norm) for name, adam in optimizers.items()},
+                modules=list(networks),
+                max_skipped_batches=config.max_skipped_batches,
+            ),
+            counter=counter,
+            logger=logger,
+            generator=generator,
+        )
 
     def step(self) -> None:
         if self._num_steps % self._config.target_critic_update_period == 0:
@@ -45,44 +67,26 @@ class AWACLearner(core.Learner):
                 slow.load_state_dict(fast.state_dict())
         batch: types.Trajectory = next(self._dataset).data  # [B, T + 1] observations, [B, T] the rest
         first, action = batch.observation[:, 0], batch.action[:, 0]
-        policy = self._online.policy(batch.observation)
-        policy_0 = distributions.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
-        with torch.no_grad():
-            discount_t = batch.discount * self._config.discount
-            target = self._critic_target(batch, discount_t, policy, self._target.critic, self._generator)
-            value = targets.sampled_values(first, policy_0, self._target.critic, 8, self._generator)
-            advantage = self._target.critic(first, action) - value
-            weight = (advantage / advantage.std().clamp(min=1e-6)).exp().clamp(max=20.0)
-
-        q = self._online.critic(first, action)
-        critic_loss = losses.critic_loss(q[:, None], target[:, :1], batch.mask[:, :1])
-        policy_loss = -(weight * policy_0.log_prob(batch.extras.raw_action[:, 0])).mean()
-        for name, loss in (("critic", critic_loss), ("policy", policy_loss)):
-            self._optimizers[name].zero_grad()
-            loss.backward()
-            self._optimizers[name].step()
-        self._num_steps += 1
-        self._log.write({"loss/q": critic_loss.detach(), "loss/policy": policy_loss.detach()})
-
-    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        return learners.variables_of(self._online._asdict(), names)
-
-    def save(self) -> core.State:
-        state = {"num_steps": self._num_steps, "generator": self._generator.get_state()}
-        return copy.deepcopy(state | {"parts": [part.state_dict() for part in self._parts()]})
-
-    def restore(self, state: core.State) -> None:
-        self._num_steps = state["num_steps"]
-        self._generator.set_state(state["generator"].cpu())
-        for part, saved in zip(self._parts(), state["parts"], strict=True):
-            part.load_state_dict(saved)
-
-    def _parts(self) -> list[Any]:
-        return [*self._online, *self._target, *self._optimizers.values()]
+        with self._updates.whole_or_nothing(self._num_steps) as metrics:  # a bad batch is skipped
+            policy = self._online.policy(batch.observation)
+            policy_0 = distributions.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
+            with torch.no_grad():
+                discount_t = batch.discount * self._config.discount
+                target = self._critic_target(batch, discount_t, policy, self._target.critic, self._generator)
+                value = targets.sampled_values(first, policy_0, self._target.critic, 8, self._generator)
+                advantage = self._target.critic(first, action) - value
+                weight = (advantage / advantage.std().clamp(min=1e-6)).exp().clamp(max=20.0)
+            q = self._online.critic(first, action)
+            critic_loss = losses.critic_loss(q[:, None], target[:, :1], batch.mask[:, :1])
+            policy_loss = -(weight * policy_0.log_prob(batch.extras.raw_action[:, 0])).mean()
+            for name, loss in (("critic", critic_loss), ("policy", policy_loss)):
+                metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss)
+            metrics |= {"loss/q": critic_loss.detach(), "loss/policy": policy_loss.detach()}
+        self._finish_step(metrics)
 
 
 class AWACBuilder(mpo.MPOBuilder):
-    """MPO's tables, adder, dataset, policies and schedule, and a learner of one's own."""
+    """MPO's tables, adder, dataset, policies and schedule, with another learner."""
 
     def make_learner(
         self, *, networks: mpo.MPONetworks, counter: Any, logger: Any, **parts: Any
@@ -92,7 +96,8 @@ class AWACBuilder(mpo.MPOBuilder):
             dataset=parts["dataset"],
             critic_target=self.make_critic_target(),
             config=self.config,
-            log=learners.StepLog(counter, logger),
+            counter=counter,
+            logger=logger,
             generator=parts["generator"],
         )
 
@@ -103,10 +108,10 @@ def main(
     directory: str = "runs/awac",
     config: mpo.MPOConfig = mpo.PRESETS["control"],
 ) -> experiments.ExperimentResult:
-    """Trains as `minerva train mpo` does, with the other learner."""
+    """Trains as `minerva train mpo` does, but with the AWAC learner."""
     return experiments.run_experiment(
         experiments.ExperimentConfig(
-            builder=AWACBuilder(config),  # mpo.MPOBuilder(config) is the experiment as it was
+            builder=AWACBuilder(config),  # with mpo.MPOBuilder(config) it is plain MPO
             environment_factory=lambda seed: environments.make_training_environment(env, seed=seed),
             directory=directory,
             num_env_steps=num_env_steps,

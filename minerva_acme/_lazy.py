@@ -4,25 +4,41 @@ What needs torch, Gymnasium or Reverb is so imported by those who use it, and by
 `minerva --help` and a config need none of them.
 """
 
+import ast
 import importlib
+import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 
-def attach(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+def attach(package: str, file: str) -> Callable[[str], Any]:
     """Returns a `__getattr__` for a package's `__init__.py` (PEP 562).
+
+    The names are those that the file imports for type checkers:
+
+        if TYPE_CHECKING:
+            from package.module import Name
+
+        __getattr__ = _lazy.attach(__name__, __file__)
 
     Args:
         package: its `__name__`.
-        modules: the names that each of its modules provides.
+        file: its `__file__`.
     """
-    module_of = {name: module for module, names in modules.items() for name in names}
+    blocks = [node for node in ast.parse(pathlib.Path(file).read_text()).body if isinstance(node, ast.If)]
+    module_of = {
+        alias.name: statement.module
+        for block in blocks
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
 
     def load(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
+        value = getattr(importlib.import_module(str(module_of[name])), name)
         setattr(sys.modules[package], name, value)  # found without this function from now on
         return value
 

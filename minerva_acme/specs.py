@@ -76,7 +76,7 @@ def describe(spec: Any) -> str:
 
 
 def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) -> None:
-    """Checks a nest of arrays or numbers against its spec; floats must be finite besides.
+    """Checks a nest of arrays or numbers against its spec; floats must also be finite.
 
     Raises:
         ValueError: it does not conform; the message names the leaf and both sides.

@@ -1,5 +1,6 @@
 """What every test gets: one torch thread, the list of source files, a guard against what is left behind."""
 
+import logging
 import os
 import pathlib
 import sys
@@ -18,9 +19,11 @@ from absl.testing import absltest
 from dm_env import specs, test_utils
 
 import minerva_acme  # noqa: F401 -- sets the environment that torch reads when it loads
+from minerva_acme import thread_settings
 from minerva_acme.replay import backends
 
 _GRACE_SECONDS = 2.0
+_MAX_WORKERS = 8  # each needs up to 1.5 GB of memory
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,6 +50,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("golden")
     if marker is not None:
         metafunc.parametrize("case", _golden_cases(*marker.args))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    # xdist would count the machine's cores, those too that this process must not use.
+    return min(thread_settings.num_cores(), _MAX_WORKERS)
 
 
 def pytest_configure() -> None:
@@ -107,6 +116,18 @@ def threads_are_given_back() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Returns what `acceleration` has said within the test, as if nothing had been said before."""
+    from minerva_acme.acceleration import notes
+
+    monkeypatch.setattr(notes, "_said", set())
+    caplog.set_level(logging.INFO, logger="minerva_acme.acceleration")
+    return lambda: [
+        record.getMessage() for record in caplog.records if record.name == "minerva_acme.acceleration"
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)

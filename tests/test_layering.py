@@ -1,9 +1,10 @@
 """Imports go one way: from the upper layers to the lower ones."""
 
 import ast
+import graphlib
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 # Lower layers first; a package may import from those before it. The longest name that fits a module gives
 # its layer.
@@ -11,7 +12,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_lazy", "_version", "thread_settings"],
+            ["_lazy", "_version", "constraints", "thread_settings"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
             ["losses", "networks", "actors", "environments", "observers"],
@@ -25,6 +26,9 @@ LAYERS = {
     )
     for name in names
 }
+TORCH_FREE = ("minerva_acme._lazy", "minerva_acme.constraints")
+# What learners and agents get through `acceleration.Acceleration`.
+KERNELS = "minerva_acme.acceleration"
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")
 # Where a library that is slow or hard to install may be named, be it lazily.
 ONLY_IN = {
@@ -81,7 +85,7 @@ def foreign_to_maths(module: str, source: str) -> list[str]:
         f"{module} imports {name}"
         for name in imports(source)
         if name.split(".")[0] not in allowed
-        if not any(belongs_to(name, package) for package in (*MATHS, "minerva_acme._lazy"))
+        if not any(belongs_to(name, package) for package in (*MATHS, *TORCH_FREE))
     ]
 
 
@@ -110,8 +114,69 @@ def test_the_maths_imports_torch_and_numpy_alone(source_files: dict[str, pathlib
     assert not wrong, "\n".join(wrong)
 
 
+def find_cycle(imported: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle, the first one again at the end; empty if there are none."""
+    try:
+        graphlib.TopologicalSorter(imported).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def modules_imported(source: str, modules: Collection[str]) -> set[str]:
+    found = set()
+    for name in imports(source):
+        while name and name not in modules:
+            name = name.rpartition(".")[0]
+        found.add(name)
+    return found - {"", "minerva_acme"}
+
+
+def test_no_modules_import_each_other_in_a_circle(source_files: dict[str, pathlib.Path]) -> None:
+    imported = {
+        module: modules_imported(path.read_text(), source_files) for module, path in source_files.items()
+    }
+    assert not find_cycle(imported)
+
+
+def test_a_circle_is_found_also_through_a_function_and_a_package() -> None:
+    modules = ["minerva_acme.a", "minerva_acme.b", "minerva_acme.b.c"]
+    back = modules_imported("def f():\n    from minerva_acme import a", modules)
+    assert back == {"minerva_acme.a"}
+    imported = {
+        "minerva_acme.a": modules_imported("from minerva_acme.b import Name", modules),
+        "minerva_acme.b": modules_imported("from minerva_acme.b.c import Name", modules),
+        "minerva_acme.b.c": back,
+    }
+    assert len(find_cycle(imported)) == 4
+    assert not find_cycle({"minerva_acme.a": set(), "minerva_acme.b": {"minerva_acme.a"}})
+
+
 def test_heavy_libraries_are_imported_in_their_place_alone(source_files: dict[str, pathlib.Path]) -> None:
     wrong = [line for module, path in source_files.items() for line in out_of_place(module, path.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_learners_and_agents_import_no_kernel(source_files: dict[str, pathlib.Path]) -> None:
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in source_files.items()
+        if belongs_to(module, "minerva_acme.agents") or belongs_to(module, "minerva_acme.learners")
+        for name in imports(path.read_text())
+        if name.startswith(f"{KERNELS}.") and name.rpartition(".")[2][0].islower()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_losses_import_distributions_at_most(source_files: dict[str, pathlib.Path]) -> None:
+    allowed = ("minerva_acme.losses", "minerva_acme.distributions")
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in source_files.items()
+        if belongs_to(module, "minerva_acme.losses")
+        for name in imports(path.read_text())
+        if belongs_to(name, "minerva_acme") and not any(belongs_to(name, package) for package in allowed)
+    ]
     assert not wrong, "\n".join(wrong)
 
 

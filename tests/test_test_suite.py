@@ -1,10 +1,14 @@
-"""The tests themselves: each one checks something."""
+"""The tests themselves: each one checks something, and they run on the cores that there are."""
 
 import ast
 import pathlib
 
+import pytest
+
+from minerva_acme import thread_settings
+
 # A call whose name starts so checks: pytest.raises, np.testing.assert_allclose, spec.validate, check_tape ..
-CHECKS = ("assert", "check_", "fail", "raises", "validate", "warns")
+CHECKS = ("assert", "check_", "compare_", "fail", "raises", "validate", "warns")
 
 
 def checks_something(function: ast.FunctionDef) -> bool:
@@ -38,3 +42,13 @@ def test_every_test_has_an_assertion(repository: pathlib.Path) -> None:
 def test_a_test_without_an_assertion_is_found() -> None:
     source = "def test_a(): run()\ndef test_b(): assert run()\ndef test_c(): np.testing.assert_equal(1, 1)"
     assert [checks_something(function) for function in find_tests(source)] == [False, True, True]
+
+
+@pytest.mark.parametrize(("num_cores", "num_workers"), [(1, 1), (2, 2), (64, 8)])
+def test_as_many_processes_run_the_tests_as_there_are_cores_and_memory_for(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, num_cores: int, num_workers: int
+) -> None:
+    if not pytestconfig.pluginmanager.hasplugin("xdist"):
+        pytest.skip("pytest-xdist is not installed, or is switched off")
+    monkeypatch.setattr(thread_settings, "num_cores", lambda: num_cores)
+    assert pytestconfig.hook.pytest_xdist_auto_num_workers(config=pytestconfig) == num_workers

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from minerva_acme import _lazy
 
 if TYPE_CHECKING:
-    from minerva_acme.agents.mpo.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
+    from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
     from minerva_acme.agents.mpo.builder import MPOBuilder
     from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
     from minerva_acme.agents.mpo.learner import MPOLearner
@@ -25,15 +25,4 @@ __all__ = [
     "make_networks",
 ]
 
-# A config needs no torch; what does is imported when it is used.
-__getattr__ = _lazy.attach(
-    __name__,
-    {
-        "acting": ["BehaviourExtras", "BehaviourPolicy", "GreedyPolicy"],
-        "builder": ["MPOBuilder"],
-        "config": ["PRESETS", "MPOConfig"],
-        "learner": ["MPOLearner"],
-        "networks": ["MPONetworks", "make_networks"],
-        "targets": ["CriticTarget"],
-    },
-)
+__getattr__ = _lazy.attach(__name__, __file__)

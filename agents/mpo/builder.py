@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from minerva_acme import builders, core, counting, loggers, losses, specs
-from minerva_acme.agents import requirements
-from minerva_acme.agents.mpo import acting, learner, targets
+from minerva_acme import acceleration, builders, core, counting, loggers, losses, specs
+from minerva_acme.agents import acting, actions, requirements
 from minerva_acme.agents.mpo import config as mpo_config
+from minerva_acme.agents.mpo import learner, targets
 from minerva_acme.agents.mpo import networks as mpo_networks
 from minerva_acme.replay import base as replay
 
@@ -122,7 +122,12 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         evaluation: bool = False,
     ) -> builders.AgentPolicy:
         make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
-        return make(networks=networks, spec=spec, generator=generator)
+        return make(
+            network=networks.policy,
+            raw_actions=actions.ClippedActions(spec.actions),
+            generator=generator,
+            acceleration=acceleration.Acceleration(self._config.acceleration),
+        )
 
     @property
     def policy_variables(self) -> Sequence[str]:

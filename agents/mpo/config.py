@@ -3,9 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
-from minerva_acme.distributions.limits import MAX_STDDEV, MIN_STDDEV, STDDEV_RANGE
+from minerva_acme import constraints
+from minerva_acme.constraints import Constraint
+from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,12 +20,12 @@ class MPOConfig:
     """
 
     # Networks.
-    policy_layer_sizes: tuple[int, ...] = (256, 256, 256)
+    policy_layer_sizes: constraints.Sizes = (256, 256, 256)
     """Units of each layer of the policy's torso."""
-    critic_layer_sizes: tuple[int, ...] = (512, 512, 256)
+    critic_layer_sizes: constraints.Sizes = (512, 512, 256)
     """Units of each layer of the critic's torso."""
 
-    init_stddev: float = 1.0
+    init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
     is clamped to [-7, 2], see `networks.GaussianPolicy`."""
 
@@ -32,31 +34,36 @@ class MPOConfig:
     """What the critic regresses to: Retrace [3], the return over the whole sequence, or one step."""
     critic_loss_steps: Literal["first", "all"] = "first"
     """Whether the critic learns from the first step of a sequence or from all of them."""
-    sequence_length: int = 5
+    sequence_length: constraints.Count = 5
     """Transitions in a replayed sequence."""
-    sequence_period: int = 1
+    sequence_period: constraints.Count = 1
     """Steps between the starts of two sequences; 1: each transition starts one."""
-    discount: float = 0.99
+    discount: constraints.Share = 0.99
     """Gamma, multiplied with the environment's own discount."""
-    retrace_lambda: float = 0.95
+    retrace_lambda: constraints.Share = 0.95
     """Lambda of Retrace: 0 is one-step, 1 cuts traces by importance weights alone."""
-    retrace_mc_actions: int = 8
+    retrace_mc_actions: constraints.Count = 8
     """Actions sampled per state to estimate its value under the target policy."""
 
     # Policy improvement.
-    num_samples: int = 20
+    num_samples: Annotated[
+        int,
+        Constraint(
+            ">= 2 (the weights of a single action are always 1 and teach nothing)", lambda value: value >= 2
+        ),
+    ] = 20
     """Actions sampled per state in the E-step (N)."""
-    epsilon: float = 0.1
+    epsilon: constraints.Positive = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
-    epsilon_mean: float = 2.5e-3
+    epsilon_mean: constraints.Positive = 2.5e-3
     """Bound on the policy's KL by its mean, nats per action dimension."""
-    epsilon_stddev: float = 1e-6
+    epsilon_stddev: constraints.Positive = 1e-6
     """Bound on the policy's KL by its standard deviation, nats per action dimension."""
     per_dimension_constraint: bool = True
     """Whether the two KL bounds hold per action dimension or for their sum."""
     action_penalty: bool = False
     """Whether raw actions outside the bounds are penalised by a second temperature (MO-MPO [4])."""
-    epsilon_penalty: float = 1e-3
+    epsilon_penalty: constraints.Positive = 1e-3
     """Bound for the penalty's nonparametric policy, nats."""
     init_log_temperature: float = 10.0
     """Initial temperature before softplus."""
@@ -64,104 +71,59 @@ class MPOConfig:
     """Initial multiplier of the mean's KL before softplus."""
     init_log_alpha_stddev: float = 1000.0
     """Initial multiplier of the standard deviation's KL before softplus."""
-    m_steps: int = 1
+    m_steps: constraints.Count = 1
     """Policy gradient steps per E-step; each has the learning rate divided by their number."""
 
     # Optimisation.
-    batch_size: int = 256
+    batch_size: constraints.Count = 256
     """Sequences per learner step."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """Optimiser of every parameter group."""
-    policy_learning_rate: float = 1e-4
+    policy_learning_rate: constraints.Positive = 1e-4
     """Learning rate of the policy."""
-    critic_learning_rate: float = 1e-4
+    critic_learning_rate: constraints.Positive = 1e-4
     """Learning rate of the critic."""
-    temperature_learning_rate: float = 1e-2
+    temperature_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the temperatures."""
-    alpha_learning_rate: float = 1e-2
+    alpha_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the two KL multipliers."""
-    adam_epsilon: float = 1e-8
+    adam_epsilon: constraints.Positive = 1e-8
     """Adam's epsilon."""
-    sgd_momentum: float = 0.9
+    sgd_momentum: Annotated[float, Constraint("in [0, 1)", lambda value: 0 <= value < 1)] = 0.9
     """Momentum, where the optimiser is SGD."""
-    max_grad_norm: float = 40.0
+    max_grad_norm: constraints.Positive = 40.0
     """Global norm to which policy and critic gradients are clipped, each."""
-    target_policy_update_period: int = 100
+    target_policy_update_period: constraints.Count = 100
     """Learner steps between copies of the policy to its target."""
-    target_critic_update_period: int = 100
+    target_critic_update_period: constraints.Count = 100
     """Learner steps between copies of the critic to its target."""
-    max_skipped_batches: int = 10
+    max_skipped_batches: constraints.Natural = 10
     """Batches in a row that may be skipped for non-finite values; one more is an error."""
 
     # Speed.
     target_precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the target critic's hidden products. With bfloat16, values within a state must
     differ by more than 0.2 % of their size: the learner logs it and warns."""
-    compile: bool = False
-    """Whether torch.compile fuses the target critic's activations, half a minute at the start. On x86 CPUs
-    oneDNN does more without, and faster."""
-    cuda_graph: bool = False
-    """Whether a learner step on CUDA is recorded once and replayed as one graph; its diagnostics are then
-    read every 10 steps. Not yet tried on a GPU."""
+    acceleration: Literal["auto", "off"] = "auto"
+    """Whether acting, target critic and updates may be computed in faster ways than by plain torch; the log
+    says which are taken. Numbers differ by float32 rounding."""
 
     # Replay and acting.
-    max_replay_size: int = 1_000_000
+    max_replay_size: constraints.Count = 1_000_000
     """Sequences kept; the oldest are dropped."""
-    min_replay_size: int = 1_000
+    min_replay_size: constraints.Count = 1_000
     """Sequences written before learning starts."""
-    samples_per_insert: float = 32.0
+    samples_per_insert: constraints.Positive = 32.0
     """Sequences sampled per sequence written: batch_size / samples_per_insert inserts a step."""
     acting_policy: Literal["online", "target"] = "online"
     """Which policy actors pull."""
-    variable_update_period: int = 10
+    variable_update_period: constraints.Count = 10
     """Environment steps between an actor's looks for newer weights."""
 
     def __post_init__(self) -> None:
-        for name in ("policy_layer_sizes", "critic_layer_sizes"):
-            sizes = getattr(self, name)
-            if not sizes or min(sizes) < 1:
-                raise ValueError(f"`{name}` must hold at least one size, all >= 1, got {sizes}.")
-        for name in (
-            "sequence_length",
-            "sequence_period",
-            "retrace_mc_actions",
-            "m_steps",
-            "batch_size",
-            "target_policy_update_period",
-            "target_critic_update_period",
-            "max_replay_size",
-            "min_replay_size",
-            "variable_update_period",
-        ):
-            _check(name, getattr(self, name), getattr(self, name) >= 1, ">= 1")
-        for name in ("discount", "retrace_lambda"):
-            _check(name, getattr(self, name), 0.0 <= getattr(self, name) <= 1.0, "in [0, 1]")
-        for name in (
-            "epsilon",
-            "epsilon_mean",
-            "epsilon_stddev",
-            "epsilon_penalty",
-            "policy_learning_rate",
-            "critic_learning_rate",
-            "temperature_learning_rate",
-            "alpha_learning_rate",
-            "adam_epsilon",
-            "max_grad_norm",
-            "samples_per_insert",
-        ):
-            _check(name, getattr(self, name), getattr(self, name) > 0.0, "> 0")
-        _check("init_stddev", self.init_stddev, MIN_STDDEV <= self.init_stddev <= MAX_STDDEV, STDDEV_RANGE)
-        _check("sgd_momentum", self.sgd_momentum, 0.0 <= self.sgd_momentum < 1.0, "in [0, 1)")
-        _check("max_skipped_batches", self.max_skipped_batches, self.max_skipped_batches >= 0, ">= 0")
-        _check(
-            "num_samples",
-            self.num_samples,
-            self.num_samples >= 2,
-            ">= 2 (the weights of a single action are always 1 and teach nothing)",
-        )
-        for name in ("critic_target", "critic_loss_steps", "optimizer", "target_precision", "acting_policy"):
-            choices = _CHOICES[name]
-            _check(name, getattr(self, name), getattr(self, name) in choices, f"one of {choices}")
+        constraints.check_fields(self)
+        if self.target_precision == "bfloat16" and self.acceleration == "off":
+            raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
         if self.min_replay_size > self.max_replay_size:
             raise ValueError(
                 f"Learning would never start: `min_replay_size` {self.min_replay_size} is above "
@@ -177,22 +139,6 @@ class MPOConfig:
     def inserts_per_learner_step(self) -> float:
         """Sequences written per learner step."""
         return self.batch_size / self.samples_per_insert
-
-
-_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "critic_target": ("retrace", "n_step", "one_step"),
-        "critic_loss_steps": ("first", "all"),
-        "optimizer": ("adam", "sgd"),
-        "target_precision": ("float32", "bfloat16"),
-        "acting_policy": ("online", "target"),
-    }
-)
-
-
-def _check(name: str, value: object, holds: bool, expected: str) -> None:
-    if not holds:
-        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
 
 
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(

@@ -60,19 +60,8 @@ def sampled_values(
     return critic(observations_M, actions_M).mean(dim=0)
 
 
-def _following_values(
-    trajectory: types.Trajectory,
-    policy: distributions.DiagonalGaussian,
-    critic: Critic,
-    num_actions: int,
-    generator: torch.Generator,
-) -> torch.Tensor:
-    policy_tp1 = distributions.DiagonalGaussian(policy.mean[:, 1:], policy.log_std[:, 1:])
-    return sampled_values(trajectory.observation[:, 1:], policy_tp1, critic, num_actions, generator)
-
-
-def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
-    """Retrace(lambda) targets; see `losses.retrace_targets`."""
+def _bootstrapped(num_actions: int, combine: Callable[..., torch.Tensor]) -> CriticTarget:
+    """A target from V at every state that follows a step, and `combine` of that and of what it is given."""
 
     def target(
         trajectory: types.Trajectory,
@@ -81,12 +70,29 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:
+        policy_tp1 = distributions.DiagonalGaussian(policy.mean[:, 1:], policy.log_std[:, 1:])
+        v_tp1 = sampled_values(trajectory.observation[:, 1:], policy_tp1, critic, num_actions, generator)
+        return combine(trajectory, discount_t, v_tp1, policy, critic)
+
+    return target
+
+
+def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
+    """Retrace(lambda) targets; see `losses.retrace_targets`."""
+
+    def combine(
+        trajectory: types.Trajectory,
+        discount_t: torch.Tensor,
+        v_tp1: torch.Tensor,
+        policy: distributions.DiagonalGaussian,
+        critic: Critic,
+    ) -> torch.Tensor:
         policy_t = distributions.DiagonalGaussian(policy.mean[:, :-1], policy.log_std[:, :-1])
         # The first value cancels: target_0 = q_0 + (r_0 + .. - q_0) + .. Nothing is computed for it.
         q_after_0 = critic(trajectory.observation[:, 1:-1], trajectory.action[:, 1:])
         return losses.retrace_targets(
             q_t=torch.nn.functional.pad(q_after_0, (1, 0)),
-            v_tp1=_following_values(trajectory, policy, critic, num_actions, generator),
+            v_tp1=v_tp1,
             r_t=trajectory.reward,
             discount_t=discount_t,
             # At the raw action: the behaviour policy's density was recorded there too.
@@ -96,7 +102,7 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
             lambda_=lambda_,
         )
 
-    return target
+    return _bootstrapped(num_actions, combine)
 
 
 def n_step(*, num_actions: int) -> CriticTarget:
@@ -104,35 +110,22 @@ def n_step(*, num_actions: int) -> CriticTarget:
 
     Not corrected for off-policy data. Each step bootstraps from the state that follows the last step of
     its own run of unmasked ones, so a sequence may hold parts of several episodes; see
-    `losses.n_step_targets`.
+    `losses.n_step_targets`. Values are computed at every state, T times what one bootstrap state a sequence
+    costs: where the runs end is known on the device alone, and to choose by it would make the host wait.
     """
-
-    def target(
-        trajectory: types.Trajectory,
-        discount_t: torch.Tensor,
-        policy: distributions.DiagonalGaussian,
-        critic: Critic,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
-        # At every state, T times what one bootstrap state a sequence costs: where the runs end is known on
-        # the device alone, and to choose by it would make the host wait and the shapes change.
-        v_tp1 = _following_values(trajectory, policy, critic, num_actions, generator)
-        return losses.n_step_targets(v_tp1, trajectory.reward, discount_t, trajectory.mask)
-
-    return target
+    return _bootstrapped(
+        num_actions,
+        lambda trajectory, discount_t, v_tp1, *_: losses.n_step_targets(
+            v_tp1, trajectory.reward, discount_t, trajectory.mask
+        ),
+    )
 
 
 def one_step(*, num_actions: int) -> CriticTarget:
     """r_t + discount_t V(s_{t+1})."""
-
-    def target(
-        trajectory: types.Trajectory,
-        discount_t: torch.Tensor,
-        policy: distributions.DiagonalGaussian,
-        critic: Critic,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
-        v_tp1 = _following_values(trajectory, policy, critic, num_actions, generator)
-        return losses.one_step_targets(v_tp1, trajectory.reward, discount_t)
-
-    return target
+    return _bootstrapped(
+        num_actions,
+        lambda trajectory, discount_t, v_tp1, *_: losses.one_step_targets(
+            v_tp1, trajectory.reward, discount_t
+        ),
+    )

@@ -1,19 +1,14 @@
-"""What PPO and V-MPO are both made of: acting, rollouts made ready, and the builder's common part."""
+"""What PPO and V-MPO have in common: rollouts made ready to learn from, and the builder."""
 
 from typing import TYPE_CHECKING
 
 from minerva_acme import _lazy
 
 if TYPE_CHECKING:
-    from minerva_acme.agents.on_policy.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
-    from minerva_acme.agents.on_policy.actions import (
-        ClippedActions,
-        DiscreteActions,
-        RawActions,
-        SquashedActions,
-    )
+    from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
+    from minerva_acme.agents.actions import ClippedActions, DiscreteActions, RawActions, SquashedActions
     from minerva_acme.agents.on_policy.annealing import anneal_learning_rate
-    from minerva_acme.agents.on_policy.batch import RolloutBatch, RolloutEvaluator
+    from minerva_acme.agents.on_policy.batch import RolloutBatch, RolloutPreparer
     from minerva_acme.agents.on_policy.builder import OnPolicyBuilder
     from minerva_acme.agents.on_policy.config import OnPolicyConfig
 
@@ -27,20 +22,9 @@ __all__ = [
     "OnPolicyConfig",
     "RawActions",
     "RolloutBatch",
-    "RolloutEvaluator",
+    "RolloutPreparer",
     "SquashedActions",
     "anneal_learning_rate",
 ]
 
-# A config needs no torch; what does is imported when it is used.
-__getattr__ = _lazy.attach(
-    __name__,
-    {
-        "acting": ["BehaviourExtras", "BehaviourPolicy", "GreedyPolicy"],
-        "actions": ["ClippedActions", "DiscreteActions", "RawActions", "SquashedActions"],
-        "annealing": ["anneal_learning_rate"],
-        "batch": ["RolloutBatch", "RolloutEvaluator"],
-        "builder": ["OnPolicyBuilder"],
-        "config": ["OnPolicyConfig"],
-    },
-)
+__getattr__ = _lazy.attach(__name__, __file__)

@@ -8,9 +8,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 import tree
+from torch import nn
 
-from minerva_acme import core, learners, losses, networks, types
-from minerva_acme.agents.on_policy import actions
+from minerva_acme import learners, losses, networks, types
+from minerva_acme.agents import actions
 from minerva_acme.agents.on_policy import config as on_policy_config
 
 
@@ -51,7 +52,7 @@ def advantage_estimator(config: on_policy_config.OnPolicyConfig) -> AdvantageEst
     return losses.return_advantages
 
 
-class RolloutEvaluator(core.Saveable):
+class RolloutPreparer:
     """Turns rollouts into batches, and holds the statistics that are updated once for each of them.
 
     Rewards are scaled by statistics that have seen the rollout. The observation statistics, which are
@@ -86,8 +87,13 @@ class RolloutEvaluator(core.Saveable):
         self._discount = discount
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
 
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """The statistics of returns, for a learner to save."""
+        return {} if self._return_norm is None else {"return_norm": self._return_norm}
+
     @torch.no_grad()
-    def evaluate(self, rollout: types.Rollout) -> RolloutBatch:
+    def prepare(self, rollout: types.Rollout) -> RolloutBatch:
         """Values a rollout and flattens it.
 
         Args:
@@ -99,16 +105,17 @@ class RolloutEvaluator(core.Saveable):
         v_t = self._network.value(rollout.observation)
         v_tp1 = self._next_values(rollout, v_t)
         # All that the targets are made of, before the first statistics change.
-        for name, tensor in (
-            ("observations", rollout.observation),
-            ("next observations", rollout.next_observation),
-            ("rewards", rollout.reward),
-            ("discounts", rollout.discount),
-            ("returns", rollout.return_so_far),
-            ("values", v_t),
-            ("values of the next observations", v_tp1),
-        ):
-            learners.check_finite(name, tensor)
+        learners.require_finite(
+            {
+                "observations": rollout.observation,
+                "next observations": rollout.next_observation,
+                "rewards": rollout.reward,
+                "discounts": rollout.discount,
+                "returns": rollout.return_so_far,
+                "values": v_t,
+                "values of the next observations": v_tp1,
+            }
+        )
         targets = self._estimator(
             r_t=self._scaled(rollout),
             discount_t=rollout.discount * self._discount,
@@ -116,8 +123,7 @@ class RolloutEvaluator(core.Saveable):
             v_tp1=v_tp1,
             last_t=rollout.last,
         )
-        learners.check_finite("advantages", targets.advantage)
-        learners.check_finite("value targets", targets.target)
+        learners.require_finite({"advantages": targets.advantage, "value targets": targets.target})
         extras = rollout.extras
         raw_action = extras.raw_action.flatten(0, 1)
         log_prob = extras.log_prob.flatten()
@@ -137,25 +143,24 @@ class RolloutEvaluator(core.Saveable):
     def update_observation_statistics(self, rollout: types.Rollout) -> None:
         """Takes the observations of a rollout into the network's normaliser."""
         if self._network.normalizer is not None:
-            self._network.normalizer.update(rollout.observation)
-
-    def save(self) -> core.State:
-        return {"return_norm": None if self._return_norm is None else self._return_norm.state_dict()}
-
-    def restore(self, state: core.State) -> None:
-        if self._return_norm is not None:
-            self._return_norm.load_state_dict(state["return_norm"])
+            _update(self._network.normalizer, "observations", rollout.observation)
 
     def _scaled(self, rollout: types.Rollout) -> torch.Tensor:
         if self._return_norm is None:
             return rollout.reward
-        self._return_norm.update(rollout.return_so_far[..., None])
+        _update(self._return_norm, "returns", rollout.return_so_far[..., None])
         return self._return_norm.scale(rollout.reward)
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
         """V of what each step led to: that of the next row, but where the episode or the rollout ends."""
-        v_tp1 = torch.empty_like(v_t)
-        v_tp1[:-1] = v_t[1:]
-        ends = rollout.last > 0
-        v_tp1[ends] = self._network.value(rollout.next_observation[ends])
+        # The ends by their numbers: the host must know how many there are.
+        is_end = learners.read(rollout.last.flatten() > 0)
+        rows = [row for row, ends in enumerate(is_end) if ends]
+        ends = torch.tensor(rows, dtype=torch.int64, device=v_t.device)
+        v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
+        v_tp1.view(-1)[ends] = self._network.value(rollout.next_observation.flatten(0, 1)[ends])
         return v_tp1
+
+
+def _update(norm: networks.RunningNorm, name: str, rows: torch.Tensor) -> None:
+    learners.require_finite({f"variances of the {name}": norm.update(rows)})

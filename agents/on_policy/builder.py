@@ -6,9 +6,9 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from minerva_acme import builders, core, networks, specs
-from minerva_acme.agents import requirements
-from minerva_acme.agents.on_policy import acting, actions, batch
+from minerva_acme import acceleration, builders, core, networks, specs
+from minerva_acme.agents import acting, actions, requirements
+from minerva_acme.agents.on_policy import batch
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
 
@@ -130,6 +130,7 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
             network=networks,
             raw_actions=self._raw_actions(spec),
             generator=generator,
+            acceleration=acceleration.Acceleration(self._config.acceleration),
             record_parameters=self._records_parameters,
         )
 
@@ -152,10 +153,10 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
         """Learner steps of the whole run, where it is known how long it is."""
         return None if num_env_steps is None else num_env_steps // self._config.rollout_steps
 
-    def _evaluator(
+    def _preparer(
         self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device
-    ) -> batch.RolloutEvaluator:
-        return batch.RolloutEvaluator(
+    ) -> batch.RolloutPreparer:
+        return batch.RolloutPreparer(
             network=network,
             raw_actions=self._raw_actions(spec),
             estimator=batch.advantage_estimator(self._config),

@@ -11,12 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PPOBuilder", "PPOConfig", "PPOLearner", "PRESETS"]
 
-# A config needs no torch; what does is imported when it is used.
-__getattr__ = _lazy.attach(
-    __name__,
-    {
-        "builder": ["PPOBuilder"],
-        "config": ["PRESETS", "PPOConfig"],
-        "learner": ["PPOLearner"],
-    },
-)
+__getattr__ = _lazy.attach(__name__, __file__)

@@ -38,7 +38,7 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
         return learner.PPOLearner(
             network=network,
             dataset=dataset,
-            evaluator=self._evaluator(network, spec, device),
+            preparer=self._preparer(network, spec, device),
             config=self._config,
             num_updates=self._num_updates(num_env_steps),
             counter=counter,

@@ -3,9 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
+from minerva_acme import constraints
 from minerva_acme.agents.on_policy import config as on_policy_config
+from minerva_acme.constraints import Constraint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,53 +19,37 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     "High-dimensional continuous control using generalized advantage estimation".
     """
 
-    policy_layer_sizes: tuple[int, ...] = (64, 64)
-    value_layer_sizes: tuple[int, ...] = (64, 64)
+    policy_layer_sizes: constraints.Sizes = (64, 64)
+    value_layer_sizes: constraints.Sizes = (64, 64)
     torso: Literal["tanh", "layer_norm"] = "tanh"
-    shared_torso: bool = False
     state_dependent_stddev: bool = False
-    init_stddev: float = 1.0
     squash_actions: bool = False
 
-    num_environments: int = 8
-    rollout_steps: int = 2048
-    discount: float = 0.99
-    advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
-    gae_lambda: float = 0.95
-    normalize_advantages: bool = True
-    normalize_observations: bool = True
-    scale_rewards: bool = True
+    discount: constraints.Share = 0.99
 
-    num_epochs: int = 10
+    num_epochs: constraints.Count = 10
     """Passes over a rollout."""
-    minibatch_size: int = 64
+    minibatch_size: Annotated[int, Constraint(">= 2 samples", lambda value: value >= 2)] = 64
     """Samples of a gradient step; what is left over is shared out among the minibatches."""
-    clip_ratio: float = 0.2
+    clip_ratio: constraints.Positive = 0.2
     """Epsilon of the clipped surrogate [1]; the value's clipping range too, where that is clipped."""
     clip_value: bool = False
     """Whether the value's loss is clipped around the values before the update, which slows it down [2]."""
-    value_coef: float = 0.5
+    value_coef: constraints.NonNegative = 0.5
     """Weight of the value's loss."""
-    entropy_coef: float = 0.0
+    entropy_coef: constraints.NonNegative = 0.0
     """Weight of the entropy bonus."""
-    target_kl: float | None = 0.02
+    target_kl: Annotated[
+        float | None, Constraint(">= 0 or None", lambda value: value is None or value >= 0)
+    ] = 0.02
     """An epoch that ends above this approximate KL, nats, is the last; 0 or None: all are made."""
 
-    learning_rate: float = 3e-4
-    anneal_learning_rate: bool = True
-    adam_epsilon: float = 1e-5
-    max_grad_norm: float = 0.5
-    max_skipped_batches: int = 10
+    learning_rate: constraints.Positive = 3e-4
+    adam_epsilon: constraints.Positive = 1e-5
+    max_grad_norm: constraints.Positive = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check = on_policy_config.check
-        check("num_epochs", self.num_epochs, self.num_epochs >= 1, ">= 1")
-        check("minibatch_size", self.minibatch_size, self.minibatch_size >= 2, ">= 2 samples")
-        check("clip_ratio", self.clip_ratio, self.clip_ratio > 0, "> 0")
-        for name in ("value_coef", "entropy_coef"):
-            check(name, getattr(self, name), getattr(self, name) >= 0, ">= 0")
-        check("target_kl", self.target_kl, self.target_kl is None or self.target_kl >= 0, ">= 0 or None")
         if self.minibatch_size > self.rollout_steps:
             raise ValueError(
                 f"`minibatch_size` must be <= `rollout_steps` ({self.rollout_steps}), got "

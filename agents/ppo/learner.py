@@ -3,23 +3,30 @@
 Shapes: n samples of a rollout.
 """
 
-import copy
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 
-from minerva_acme import core, counting, learners, loggers, losses, networks, types
+from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
 from minerva_acme.agents import on_policy
-from minerva_acme.agents.ppo import config as ppo_config
-from minerva_acme.agents.ppo import minimising
+from minerva_acme.agents.ppo.config import PPOConfig
 
-Metrics = dict[str, Any]
-
-_APPROX_KL = losses.PPOLosses._fields.index("approx_kl")
+_APPROX_KL, _NORM = losses.PPOLosses._fields.index("approx_kl"), -1  # columns of what a step returns
 
 
-class PPOLearner(core.Learner):
+class Samples(NamedTuple):
+    """What the loss needs of a rollout, or of a minibatch of it."""
+
+    observation: torch.Tensor  # [n, O] normalised
+    raw_action: torch.Tensor  # [n, D], or [n] where discrete
+    raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
+    value: torch.Tensor  # [n] before the update
+    advantage: torch.Tensor  # [n]
+    target: torch.Tensor  # [n]
+
+
+class PPOLearner(learners.ModuleLearner):
     """Proximal policy optimisation: a few epochs of clipped policy gradients on each rollout.
 
     Source: Schulman et al. 2017, "Proximal policy optimization algorithms". One loss, of policy, value
@@ -33,20 +40,20 @@ class PPOLearner(core.Learner):
         *,
         network: networks.ActorCritic,
         dataset: Iterator[Any],
-        evaluator: on_policy.RolloutEvaluator,
-        config: ppo_config.PPOConfig,
+        preparer: on_policy.RolloutPreparer,
+        config: PPOConfig,
         num_updates: int | None,
         counter: counting.Counter,
         logger: loggers.Logger,
         generator: torch.Generator,
     ) -> None:
-        """Takes over the parts.
+        """Makes the learner.
 
         Args:
             network: trained in place.
             dataset: yields samples whose `data` is a `Rollout` on the network's device, extras being
                 `BehaviourExtras`.
-            evaluator: values rollouts with this network.
+            preparer: values rollouts with this network.
             config: hyperparameters.
             num_updates: learner steps of the whole run, over which the learning rate is annealed;
                 None: it stays.
@@ -54,18 +61,31 @@ class PPOLearner(core.Learner):
             logger: receives a row of diagnostics a step.
             generator: on the network's device, shuffles the samples.
         """
-        self._network = network
-        self._optimizer = torch.optim.Adam(
-            network.parameters(), lr=config.learning_rate, eps=config.adam_epsilon, fused=True
+        self._acceleration = acceleration.Acceleration(config.acceleration)
+        self._network = self._acceleration.network("network", network)
+        self._optimizer = learners.make_optimizer(
+            (network.parameters(), config.learning_rate), adam_epsilon=config.adam_epsilon
         )
         self._dataset = dataset
-        self._evaluator = evaluator
+        self._preparer = preparer
         self._config = config
         self._num_updates = num_updates
-        self._generator = generator
-        self._log = learners.StepLog(counter, logger)
-        self._skipped = learners.SkippedBatches(config.max_skipped_batches)
-        self._num_steps = 0
+        self._loss_settings = {
+            name: getattr(config, name) for name in ("clip_ratio", "clip_value", "entropy_coef", "value_coef")
+        }
+        modules = {"network": network, **preparer.modules}
+        super().__init__(
+            modules=modules,
+            variables=["network"],
+            updates=learners.Updates(
+                {"network": learners.Group(self._optimizer, config.max_grad_norm)},
+                modules=[*modules.values()],
+                max_skipped_batches=config.max_skipped_batches,
+            ),
+            counter=counter,
+            logger=logger,
+            generator=generator,
+        )
 
     def step(self) -> None:
         """Learns from one rollout."""
@@ -73,20 +93,16 @@ class PPOLearner(core.Learner):
         learning_rate = on_policy.anneal_learning_rate(
             self._optimizer, self._config, self._num_steps, self._num_updates
         )
-        metrics: Metrics = {}
-        try:
-            batch = self._evaluator.evaluate(rollout)
-            metrics = self._update(batch)
-            self._evaluator.update_observation_statistics(rollout)
-            self._skipped.used()
-        except learners.NonFinite as error:
-            self._skipped.skipped(self._num_steps, error)
-        self._num_steps += 1
-        self._log.write({**metrics, "learning_rate": learning_rate, "skipped_batches": self._skipped.total})
+        with self._updates.whole_or_nothing(self._num_steps) as metrics:
+            batch = self._preparer.prepare(rollout)
+            metrics |= self._improve(batch)
+            self._preparer.update_observation_statistics(rollout)
+        self._finish_step({**metrics, "learning_rate": learning_rate})
 
-    def _update(self, batch: on_policy.RolloutBatch) -> Metrics:
+    def _improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
+        """A few epochs of gradient steps on shuffled minibatches."""
         config = self._config
-        samples = minimising.Samples(
+        samples = Samples(
             observation=batch.observation,
             raw_action=batch.raw_action,
             # The Jacobian of the executed action is the same before and after: it leaves the ratio.
@@ -95,23 +111,26 @@ class PPOLearner(core.Learner):
             advantage=batch.advantage,
             target=batch.target,
         )
-        num_samples = samples.value.shape[0]
+        num_samples = len(samples.value)
         num_minibatches = num_samples // config.minibatch_size
         rows: list[torch.Tensor] = []
-        num_epochs = 0
-        minimiser = minimising.make_minimiser(self._network, self._optimizer, config)
-        try:
-            while num_epochs < config.num_epochs:
+        with self._acceleration.ppo_step(
+            self._step_on,
+            self._network,
+            self._optimizer,
+            minibatch_size=config.minibatch_size,
+            normalize_advantages=config.normalize_advantages,
+            max_grad_norm=config.max_grad_norm,
+            **self._loss_settings,
+        ) as step_on:
+            for _ in range(config.num_epochs):
                 order = torch.randperm(num_samples, generator=self._generator, device=samples.value.device)
-                for minibatch in minimiser.shuffled(samples, order, num_minibatches):
-                    rows.append(minimiser.step(minibatch))
-                num_epochs += 1
-                if config.target_kl and rows[-1][_APPROX_KL].item() > config.target_kl:
+                columns = [column[order].tensor_split(num_minibatches) for column in samples]
+                rows += [step_on(Samples(*parts)) for parts in zip(*columns, strict=True)]
+                learners.require_finite({"gradients": torch.stack(rows)[:, _NORM]})
+                if config.target_kl and learners.read(rows[-1][_APPROX_KL]) > config.target_kl:
                     break
-        finally:
-            minimiser.finish()
-        names = [*losses.PPOLosses._fields, "grad_norm"]
-        mean = dict(zip(names, torch.stack(rows).mean(dim=0), strict=True))
+        mean = dict(zip([*losses.PPOLosses._fields, "grad_norm"], torch.stack(rows).mean(dim=0), strict=True))
         return {
             "loss/total": mean["total"],
             "loss/policy": mean["policy"],
@@ -121,38 +140,27 @@ class PPOLearner(core.Learner):
             "policy/approx_kl_first": rows[0][_APPROX_KL],  # 0 but for rounding: nothing moved yet
             "policy/clip_fraction": mean["clip_fraction"],
             "grad_norm": mean["grad_norm"],
-            "epochs": num_epochs,
+            "epochs": len(rows) // num_minibatches,
             "value/explained_variance": losses.explained_variance(batch.value, batch.target),
             "value/mean": batch.value.mean(),
             "value/target_mean": batch.target.mean(),
         }
 
-    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        return learners.variables_of({"network": self._network}, names)
-
-    def poll_variables(
-        self, names: Sequence[str], newer_than: int | None = None
-    ) -> core.VersionedVariables | None:
-        if newer_than == self._num_steps:
-            return None
-        return core.VersionedVariables(self._num_steps, self.get_variables(names))
-
-    def save(self) -> core.State:
-        return copy.deepcopy(
-            {
-                "network": self._network.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "evaluator": self._evaluator.save(),
-                "generator": self._generator.get_state(),
-                "skipped": self._skipped.save(),
-                "num_steps": self._num_steps,
-            }
+    def _step_on(self, minibatch: Samples) -> torch.Tensor:
+        """One gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""
+        advantages = minibatch.advantage
+        if self._config.normalize_advantages:
+            advantages = losses.normalize_advantages(advantages, unbiased=True)
+        policy, value = self._network.from_normalized(minibatch.observation)
+        loss = losses.ppo_loss(
+            log_prob=policy.log_prob(minibatch.raw_action),
+            behaviour_log_prob=minibatch.raw_log_prob,
+            advantages=advantages,
+            targets=minibatch.target,
+            value=value,
+            behaviour_value=minibatch.value,
+            entropy=policy.entropy(),
+            **self._loss_settings,
         )
-
-    def restore(self, state: core.State) -> None:
-        self._network.load_state_dict(state["network"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._evaluator.restore(state["evaluator"])
-        self._generator.set_state(state["generator"].cpu())
-        self._skipped.restore(state["skipped"])
-        self._num_steps = state["num_steps"]
+        grad_norm = self._updates.minimise("network", loss.total)
+        return torch.stack([*loss, grad_norm]).detach()

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from minerva_acme import core, counting, loggers, networks, specs
+from minerva_acme import core, counting, loggers, losses, networks, specs
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo import config as vmpo_config
 from minerva_acme.agents.vmpo import learner
@@ -38,11 +38,11 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
         config, network = self._config, networks.to(device)
         return learner.VMPOLearner(
             network=network,
-            duals=learner.VMPODuals(
-                init_temperature=config.init_temperature, init_alpha=config.init_alpha
-            ).to(device),
+            duals=losses.VMPODuals(init_temperature=config.init_temperature, init_alpha=config.init_alpha).to(
+                device
+            ),
             dataset=dataset,
-            evaluator=self._evaluator(network, spec, device),
+            preparer=self._preparer(network, spec, device),
             config=config,
             num_updates=self._num_updates(num_env_steps),
             counter=counter,

@@ -3,9 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
+from minerva_acme import constraints
 from minerva_acme.agents.on_policy import config as on_policy_config
+from minerva_acme.constraints import Constraint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,68 +18,43 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     and continuous control".
     """
 
-    policy_layer_sizes: tuple[int, ...] = (512, 256)
-    value_layer_sizes: tuple[int, ...] = (512, 256)
+    policy_layer_sizes: constraints.Sizes = (512, 256)
+    value_layer_sizes: constraints.Sizes = (512, 256)
     torso: Literal["tanh", "layer_norm"] = "layer_norm"
-    shared_torso: bool = False
     state_dependent_stddev: bool = True
-    init_stddev: float = 1.0
     squash_actions: bool = True
 
-    num_environments: int = 8
-    rollout_steps: int = 2048
-    discount: float = 0.98
-    advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
-    gae_lambda: float = 0.95
-    normalize_advantages: bool = True
-    normalize_observations: bool = True
-    scale_rewards: bool = True
+    discount: constraints.Share = 0.98
 
-    m_steps: int = 16
+    m_steps: constraints.Count = 16
     """Passes over a rollout, each a step of the multipliers and one of policy and value."""
-    top_k_fraction: float = 0.6
+    top_k_fraction: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 0.6
     """Share of the samples, those of largest advantage, that the policy learns from."""
-    epsilon_temperature: float = 0.15
+    epsilon_temperature: constraints.Positive = 0.15
     """Bound on KL(nonparametric policy || behaviour policy), nats."""
-    epsilon_mean: float = 0.05
+    epsilon_mean: constraints.Positive = 0.05
     """Bound on the policy's KL by its mean, nats; of a discrete policy, on its whole KL."""
-    epsilon_stddev: float = 0.05
+    epsilon_stddev: constraints.Positive = 0.05
     """Bound on the policy's KL by its standard deviation, nats."""
-    init_temperature: float = 1.0
+    init_temperature: constraints.Positive = 1.0
     """Initial temperature."""
-    init_alpha: float = 1.0
+    init_alpha: constraints.Positive = 1.0
     """Initial multipliers of the KLs."""
-    temperature_learning_rate: float = 1e-2
+    temperature_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the temperature."""
-    alpha_learning_rate: float = 1e-2
+    alpha_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the KLs' multipliers."""
 
-    learning_rate: float = 5e-4
-    anneal_learning_rate: bool = True
-    adam_epsilon: float = 1e-8
-    max_grad_norm: float = 2.0
-    max_skipped_batches: int = 10
+    learning_rate: constraints.Positive = 5e-4
+    adam_epsilon: constraints.Positive = 1e-8
+    max_grad_norm: constraints.Positive = 2.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check = on_policy_config.check
-        check("m_steps", self.m_steps, self.m_steps >= 1, ">= 1")
-        for name in (
-            "epsilon_temperature",
-            "epsilon_mean",
-            "epsilon_stddev",
-            "init_temperature",
-            "init_alpha",
-            "temperature_learning_rate",
-            "alpha_learning_rate",
-        ):
-            check(name, getattr(self, name), getattr(self, name) > 0, "> 0")
-        share = self.top_k_fraction
-        check("top_k_fraction", share, 0 < share <= 1, "in (0, 1]")
-        if int(share * self.rollout_steps) < 1:
+        if int(self.top_k_fraction * self.rollout_steps) < 1:
             raise ValueError(
                 f"`top_k_fraction` must leave at least one sample of `rollout_steps` ({self.rollout_steps}), "
-                f"got {share}. Raise it, or make longer rollouts."
+                f"got {self.top_k_fraction}. Raise it, or make longer rollouts."
             )
 
 

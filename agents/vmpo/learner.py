@@ -3,33 +3,19 @@
 Shapes: n samples of a rollout, D action dimensions, K discrete actions.
 """
 
-import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from minerva_acme import core, counting, distributions, learners, loggers, losses, networks, types
+from minerva_acme import acceleration, counting, distributions, learners, loggers, losses, networks, types
 from minerva_acme.agents import on_policy
-from minerva_acme.agents.vmpo import config as vmpo_config
-
-Metrics = dict[str, Any]
+from minerva_acme.agents.vmpo.config import VMPOConfig
 
 
-class VMPODuals(nn.Module):
-    """The multipliers of the E-step's bound (temperature) and of the M-step's bounds (alphas)."""
-
-    def __init__(self, *, init_temperature: float, init_alpha: float) -> None:
-        """Makes the parameters, from their first positive values."""
-        super().__init__()
-        self.temperature = losses.DualVariable((), _inverse_softplus(init_temperature))
-        self.alpha_mean = losses.DualVariable((), _inverse_softplus(init_alpha))
-        self.alpha_stddev = losses.DualVariable((), _inverse_softplus(init_alpha))
-
-
-class VMPOLearner(core.Learner):
+class VMPOLearner(learners.ModuleLearner):
     """On-policy maximum a posteriori policy optimisation.
 
     Source: Song et al. 2019, "V-MPO". Each rollout: one step of the temperature, then a few times a
@@ -50,72 +36,78 @@ class VMPOLearner(core.Learner):
         self,
         *,
         network: networks.ActorCritic,
-        duals: VMPODuals,
+        duals: losses.VMPODuals,
         dataset: Iterator[Any],
-        evaluator: on_policy.RolloutEvaluator,
-        config: vmpo_config.VMPOConfig,
+        preparer: on_policy.RolloutPreparer,
+        config: VMPOConfig,
         num_updates: int | None,
         counter: counting.Counter,
         logger: loggers.Logger,
     ) -> None:
-        """Takes over the parts.
+        """Makes the learner.
 
         Args:
             network: trained in place.
             duals: the multipliers, on the network's device.
             dataset: yields samples whose `data` is a `Rollout` on the network's device, extras being
                 `BehaviourExtras` with the policy's parameters.
-            evaluator: values rollouts with this network.
+            preparer: values rollouts with this network.
             config: hyperparameters.
             num_updates: learner steps of the whole run, over which the learning rate is annealed, if it
                 is; None: it stays.
             counter: counts `steps` and `walltime`.
             logger: receives a row of diagnostics a step.
         """
-        self._network = network
+        self._network = acceleration.Acceleration(config.acceleration).network("network", network)
         self._duals = duals
-
-        def adam(parameters: Any, learning_rate: float) -> torch.optim.Adam:
-            return torch.optim.Adam(parameters, lr=learning_rate, eps=config.adam_epsilon, fused=True)
-
-        self._optimizers = {
-            "network": adam(network.parameters(), config.learning_rate),
-            "temperature": adam(duals.temperature.parameters(), config.temperature_learning_rate),
-            "alphas": adam(
-                [*duals.alpha_mean.parameters(), *duals.alpha_stddev.parameters()],
-                config.alpha_learning_rate,
-            ),
-        }
         self._dataset = dataset
-        self._evaluator = evaluator
+        self._preparer = preparer
         self._config = config
         self._num_updates = num_updates
-        self._log = learners.StepLog(counter, logger)
-        self._skipped = learners.SkippedBatches(config.max_skipped_batches)
-        self._num_steps = 0
+
+        def group(module: nn.Module, learning_rate: float, max_norm: float = math.inf) -> learners.Group:
+            adam = learners.make_optimizer(
+                (module.parameters(), learning_rate), adam_epsilon=config.adam_epsilon
+            )
+            return learners.Group(adam, max_norm)
+
+        groups = {
+            "network": group(network, config.learning_rate, config.max_grad_norm),
+            "temperature": group(duals.temperature, config.temperature_learning_rate),
+            "alphas": group(
+                nn.ModuleList([duals.alpha_mean, duals.alpha_stddev]), config.alpha_learning_rate
+            ),
+        }
+        self._optimizer = groups["network"].optimizer
+        modules = {"network": network, "duals": duals, **preparer.modules}
+        super().__init__(
+            modules=modules,
+            variables=["network"],
+            updates=learners.Updates(
+                groups, modules=[*modules.values()], max_skipped_batches=config.max_skipped_batches
+            ),
+            counter=counter,
+            logger=logger,
+        )
 
     def step(self) -> None:
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = on_policy.anneal_learning_rate(
-            self._optimizers["network"], self._config, self._num_steps, self._num_updates
+            self._optimizer, self._config, self._num_steps, self._num_updates
         )
-        metrics: Metrics = {}
-        try:
-            batch = self._evaluator.evaluate(rollout)
-            e_step, metrics = self._update_temperature(batch)
+        with self._updates.whole_or_nothing(self._num_steps) as metrics:
+            batch = self._preparer.prepare(rollout)
+            e_step, e_metrics = self._improve_temperature(batch)
             for _ in range(self._config.m_steps):
-                m_metrics = self._m_step(batch, e_step)
-            metrics |= m_metrics
-            self._evaluator.update_observation_statistics(rollout)
-            self._skipped.used()
-        except learners.NonFinite as error:
-            metrics = {}
-            self._skipped.skipped(self._num_steps, error)
-        self._num_steps += 1
-        self._log.write({**metrics, "learning_rate": learning_rate, "skipped_batches": self._skipped.total})
+                m_metrics = self._improve_policy_and_value(batch, e_step)
+            metrics |= e_metrics | m_metrics
+            self._preparer.update_observation_statistics(rollout)
+        self._finish_step({**metrics, "learning_rate": learning_rate})
 
-    def _update_temperature(self, batch: on_policy.RolloutBatch) -> tuple[losses.VMPOEStep, Metrics]:
+    def _improve_temperature(
+        self, batch: on_policy.RolloutBatch
+    ) -> tuple[losses.VMPOEStep, learners.Metrics]:
         config, temperature = self._config, self._duals.temperature()
         advantage = batch.advantage
         if config.normalize_advantages:
@@ -126,7 +118,7 @@ class VMPOLearner(core.Learner):
             epsilon=config.epsilon_temperature,
             top_k_fraction=config.top_k_fraction,
         )
-        self._minimise("temperature", e_step.temperature_loss, math.inf)
+        self._updates.minimise("temperature", e_step.temperature_loss)
         return e_step, {
             "loss/temperature": e_step.temperature_loss.detach(),
             "temperature": temperature.detach(),
@@ -139,10 +131,12 @@ class VMPOLearner(core.Learner):
             "advantage/max": batch.advantage.max(),
         }
 
-    def _m_step(self, batch: on_policy.RolloutBatch, e_step: losses.VMPOEStep) -> Metrics:
+    def _improve_policy_and_value(
+        self, batch: on_policy.RolloutBatch, e_step: losses.VMPOEStep
+    ) -> learners.Metrics:
         config, duals = self._config, self._duals
         policy, value = self._network.from_normalized(batch.observation)
-        metrics: Metrics = {}
+        metrics: learners.Metrics = {}
         if isinstance(policy, distributions.Categorical):
             kl = losses.categorical_kl(batch.parameters.logits, policy.logits, e_step.selected)
             kls = {"mean": (kl, duals.alpha_mean(), config.epsilon_mean)}
@@ -166,57 +160,11 @@ class VMPOLearner(core.Learner):
         log_prob = policy.log_prob(batch.raw_action) - batch.log_det
         policy_loss = losses.vmpo_policy_loss(e_step.weights, log_prob) + penalty
         value_loss = losses.value_loss(value, batch.target)
-        self._minimise("alphas", alpha_loss, math.inf)
-        grad_norm = self._minimise("network", policy_loss + value_loss, config.max_grad_norm)
+        self._updates.minimise("alphas", alpha_loss)
+        grad_norm = self._updates.minimise("network", policy_loss + value_loss)
         return metrics | {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),
             "policy/entropy": policy.entropy().detach().mean(),
             "grad_norm": grad_norm,
         }
-
-    def _minimise(self, name: str, loss: torch.Tensor, max_norm: float) -> torch.Tensor:
-        """One gradient step of a group, clipped by global norm; returns the norm before clipping."""
-        optimizer = self._optimizers[name]
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-        learners.check_finite(f"gradients of the {name}", norm)
-        optimizer.step()
-        return norm
-
-    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        return learners.variables_of({"network": self._network}, names)
-
-    def poll_variables(
-        self, names: Sequence[str], newer_than: int | None = None
-    ) -> core.VersionedVariables | None:
-        if newer_than == self._num_steps:
-            return None
-        return core.VersionedVariables(self._num_steps, self.get_variables(names))
-
-    def save(self) -> core.State:
-        return copy.deepcopy(
-            {
-                "network": self._network.state_dict(),
-                "duals": self._duals.state_dict(),
-                "optimizers": {name: adam.state_dict() for name, adam in self._optimizers.items()},
-                "evaluator": self._evaluator.save(),
-                "skipped": self._skipped.save(),
-                "num_steps": self._num_steps,
-            }
-        )
-
-    def restore(self, state: core.State) -> None:
-        self._network.load_state_dict(state["network"])
-        self._duals.load_state_dict(state["duals"])
-        for name, adam in self._optimizers.items():
-            adam.load_state_dict(state["optimizers"][name])
-        self._evaluator.restore(state["evaluator"])
-        self._skipped.restore(state["skipped"])
-        self._num_steps = state["num_steps"]
-
-
-def _inverse_softplus(value: float) -> float:
-    return value + math.log(-math.expm1(-value))

@@ -1,3 +1,10 @@
-"""What exists for speed alone. Each part has a plain twin and a test that holds the two equal."""
+"""What exists for speed alone, behind one switch.
 
-__all__ = []
+Every part has a plain twin, a test that holds the two equal, and says once, at INFO, which way it takes.
+"""
+
+from minerva_acme.acceleration.acting import ActingPolicy, Choice
+from minerva_acme.acceleration.choice import Acceleration, Mode
+from minerva_acme.acceleration.target_critic import TargetCritic
+
+__all__ = ["Acceleration", "ActingPolicy", "Choice", "Mode", "TargetCritic"]

@@ -8,7 +8,6 @@ Shapes: O observation size; E environments; D action dimensions; K discrete acti
 """
 
 import abc
-import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -17,14 +16,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme.acceleration.linear import Linear
+from minerva_acme.acceleration import kernels, notes
 from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks import normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
 from minerva_acme.networks.policy import GaussianPolicy
-
-_logger = logging.getLogger(__name__)
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays instead of tensors
@@ -65,19 +62,29 @@ class ActingPolicy(abc.ABC):
         """Takes over a state that `save` returned."""
 
 
-def make_acting_policy(network: nn.Module, generator: torch.Generator) -> ActingPolicy:
+def make_acting_policy(
+    network: nn.Module, generator: torch.Generator, *, accelerated: bool = True
+) -> ActingPolicy:
     """Makes the quickest way to act by a network.
 
     Args:
         network: a policy, or an `ActorCritic`, of which the policy acts. Kept, not copied: what is written
             into its parameters is acted on from then on.
         generator: of the noise; numpy's, where that acts, is seeded with a number drawn from it.
+        accelerated: whether arrays may act.
     """
-    forward = compile_policy(network)
-    return _TorchPolicy(network, generator) if forward is None else _ArrayPolicy(forward, generator)
+    try:
+        if not accelerated:
+            raise UnknownPolicy("acceleration is off")
+        forward = compile_policy(network)
+    except UnknownPolicy as reason:
+        notes.say("acting", f"torch: {reason}")
+        return _TorchPolicy(network, generator)
+    notes.say("acting", "arrays")
+    return _ArrayPolicy(forward, generator)
 
 
-def compile_policy(network: nn.Module) -> Callable[[Array], Distribution] | None:
+def compile_policy(network: nn.Module) -> Callable[[Array], Distribution]:
     """Makes a function that computes on arrays what a policy network computes on tensors.
 
     The arrays are those of the network's parameters: there is nothing to refresh. Numbers agree with
@@ -87,16 +94,14 @@ def compile_policy(network: nn.Module) -> Callable[[Array], Distribution] | None
         network: a policy or an `ActorCritic`, on the CPU in float32.
 
     Returns:
-        A function from observations [E, O] to a distribution of arrays, or None if a layer is not known,
-        is not what it was when this was written, or has hooks.
+        A function from observations [E, O] to a distribution of arrays.
+
+    Raises:
+        UnknownPolicy: a layer is not known, is not what it was when this was written, or has hooks.
     """
-    try:
-        forward = _policy(network)
-    except _Unknown:
-        return None
+    forward = _policy(network)
     if not _agrees(forward, network):
-        _logger.warning("acting through torch: arrays do not give what %s gives", type(network).__name__)
-        return None
+        raise UnknownPolicy(f"arrays do not give what {type(network).__name__} gives")
     return forward
 
 
@@ -181,8 +186,8 @@ def _to_tensors(nest: Any) -> Any:
 _Layer: TypeAlias = Callable[[Array], Array]
 
 
-class _Unknown(Exception):
-    """A module is met that is not known."""
+class UnknownPolicy(Exception):
+    """A policy is not made of what is known here; torch computes it."""
 
 
 def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
@@ -195,7 +200,7 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
         layers += _layers(network.policy_torso)
         head = _head(network.policy_head)
     else:
-        raise _Unknown
+        raise UnknownPolicy(f"{type(network).__name__} is not known")
 
     def forward(observations: Array) -> Distribution:
         features = observations.T
@@ -215,7 +220,7 @@ def _head(module: nn.Module) -> Callable[[Array], Distribution]:
         return _gaussian(
             module.mean_head, module.log_std if module.log_std_head is None else module.log_std_head
         )
-    raise _Unknown
+    raise UnknownPolicy(f"{type(module).__name__} is not known")
 
 
 def _gaussian(
@@ -241,20 +246,18 @@ def _gaussian(
 
 def _layers(module: nn.Module) -> list[_Layer]:
     _check(module)
-    kind = type(module)
-    if kind in (nn.Sequential, torso.LayerNormMLP):
+    kind = kernels.plain_type(module)
+    if kind in (nn.Sequential, torso.LayerNormMLP, torso.TanhMLP):
         return [layer for child in module.children() for layer in _layers(child)]
-    if kind is torso.TanhMLP:
-        return [layer for child in module.children() for layer in (_linear(child), _tanh)]
     if kind not in _MAKERS:
-        raise _Unknown
+        raise UnknownPolicy(f"{kind.__name__} is not known")
     return [_MAKERS[kind](module)]
 
 
 def _linear(module: nn.Module) -> _Layer:
     _check(module)
-    if type(module) not in (Linear, nn.Linear):
-        raise _Unknown
+    if kernels.plain_type(module) is not nn.Linear:
+        raise UnknownPolicy(f"{type(module).__name__} is not a Linear")
     weight = _array(module.weight)
     if module.bias is None:
         return weight.dot
@@ -271,7 +274,7 @@ def _linear(module: nn.Module) -> _Layer:
 def _layer_norm(module: nn.Module) -> _Layer:
     assert isinstance(module, nn.LayerNorm)
     if len(module.normalized_shape) != 1 or module.weight is None or module.bias is None:
-        raise _Unknown
+        raise UnknownPolicy("a LayerNorm without weights is not known")
     size = module.normalized_shape[0]
     average = np.full((1, size), 1.0 / size, np.float32)
     epsilon = np.float32(module.eps)
@@ -324,16 +327,14 @@ def _elu(x: Array) -> Array:
 
 def _make_elu(module: nn.Module) -> _Layer:
     if module.alpha != 1.0:
-        raise _Unknown
+        raise UnknownPolicy("an ELU of another alpha is not known")
     return _elu
 
 
 _MAKERS: Mapping[type[nn.Module], Callable[[Any], _Layer]] = {
-    Linear: _linear,
     nn.Linear: _linear,
     nn.LayerNorm: _layer_norm,
     normalizer.RunningNorm: _running_norm,
-    torso.TanhInPlace: lambda module: _tanh,
     nn.Tanh: lambda module: _tanh,
     nn.ReLU: lambda module: _relu,
     nn.ELU: _make_elu,
@@ -342,13 +343,13 @@ _MAKERS: Mapping[type[nn.Module], Callable[[Any], _Layer]] = {
 
 def _check(module: nn.Module) -> None:
     if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
-        raise _Unknown
+        raise UnknownPolicy(f"{type(module).__name__} has hooks")
 
 
 def _array(parameter: Any) -> Array:
     """A parameter's own memory as an array."""
     if parameter is None or parameter.device.type != "cpu" or parameter.dtype != torch.float32:
-        raise _Unknown
+        raise UnknownPolicy("a parameter is not float32 on the CPU")
     array: Array = parameter.detach().numpy()
     return array
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme.acceleration.linear import Linear
+from minerva_acme.acceleration import kernels
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
 from minerva_acme.networks.torso import TanhMLP
@@ -44,31 +44,32 @@ class ArrayActorCritic:
         outputs = arrays.forward(observation, raw_action)
         arrays.backward(d_log_prob, d_entropy, d_value)   # of the latest `forward`, into `gradient`
 
-    The parameters are copies. `parameters` may be written into, and `copy_to` hands them back.
+    The parameters are copies, which may be written into.
     """
 
     parameters: Array  # [P] float32, in the order of the network's
     gradient: Array  # [P] of the loss that `backward` was told
 
-    def __init__(self, network: ActorCritic) -> None:
+    def __init__(self, network: nn.Module) -> None:
         """Copies the parameters.
 
         Raises:
             UnknownNetwork: a part is not exactly one that is known here.
         """
-        self._vectors = FlatParameters([*network.parameters()])
-        self.parameters = self._vectors.flatten([*network.parameters()])
+        _check(network, ActorCritic)
+        assert isinstance(network, ActorCritic)
+        parameters = [*network.parameters()]
+        if not all(map(_is_plain, parameters)):
+            raise UnknownNetwork("a parameter is not a plain one in float32 on the CPU")
+        self.parameters = np.concatenate([parameter.detach().numpy().ravel() for parameter in parameters])
         self.gradient = np.zeros_like(self.parameters)
+        ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
         self._views = {
-            id(parameter): views
-            for parameter, *views in zip(
-                network.parameters(),
-                self._vectors.split(self.parameters),
-                self._vectors.split(self.gradient),
-                strict=True,
+            id(parameter): [part.reshape(parameter.shape) for part in parts]
+            for parameter, *parts in zip(
+                parameters, np.split(self.parameters, ends), np.split(self.gradient, ends), strict=True
             )
         }
-        _check(network, ActorCritic)
         self._policy_torso = self._torso(network.policy_torso)
         self._value_torso = None if network.value_torso is None else self._torso(network.value_torso)
         self._policy_head = self._head(network.policy_head)
@@ -107,7 +108,10 @@ class ArrayActorCritic:
 
     def _torso(self, module: nn.Module) -> "_Torso":
         _check(module, TanhMLP)
-        return _Torso([self._layer(child) for child in module.children()])
+        layers = [*module.children()]
+        for activation in layers[1::2]:
+            _check(activation, nn.Tanh)
+        return _Torso([self._layer(layer) for layer in layers[::2]])
 
     def _head(self, module: nn.Module) -> "_Head":
         if isinstance(module, CategoricalHead):
@@ -122,8 +126,8 @@ class ArrayActorCritic:
         return _Gaussian(mean, _Constant(*self._take(module.log_std)))
 
     def _layer(self, module: nn.Module) -> "_Linear":
-        _check(module, Linear)
-        assert isinstance(module, Linear)
+        _check(module, nn.Linear)
+        assert isinstance(module, nn.Linear)
         if module.bias is None:
             raise UnknownNetwork("a layer has no bias")
         return _Linear(*self._take(module.weight), *self._take(module.bias))
@@ -135,45 +139,17 @@ class ArrayActorCritic:
         return self._views.pop(id(parameter))
 
 
-class FlatParameters:
-    """How parameters, or as many tensors of the same shapes, lie in one vector."""
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Notes the shapes.
-
-        Raises:
-            UnknownNetwork: a parameter is not a trained one in float32 on the CPU, or has hooks.
-        """
-        for parameter in parameters:
-            if (
-                parameter.device.type != "cpu"
-                or parameter.dtype != torch.float32
-                or not parameter.requires_grad
-                or parameter._backward_hooks
-                or parameter._post_accumulate_grad_hooks
-            ):
-                raise UnknownNetwork("a parameter is not a plain one in float32 on the CPU")
-        self._shapes = [tuple(parameter.shape) for parameter in parameters]
-        self._ends = np.cumsum([parameter.numel() for parameter in parameters])
-
-    def flatten(self, tensors: Sequence[torch.Tensor]) -> Array:
-        """Copies tensors into a new vector, float32 [P]."""
-        return np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors])
-
-    def split(self, vector: Array) -> list[Array]:
-        """Views of a vector [P] in the parameters' shapes."""
-        parts = np.split(vector, self._ends[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-
-    @torch.no_grad()
-    def copy_to(self, tensors: Sequence[torch.Tensor], vector: Array) -> None:
-        """Copies a vector [P] into tensors."""
-        for tensor, part in zip(tensors, self.split(vector), strict=True):
-            tensor.copy_(torch.from_numpy(part))
-
-
 class UnknownNetwork(Exception):
     """A network is not made of what is known here; autograd differentiates it."""
+
+
+def _is_plain(parameter: nn.Parameter) -> bool:
+    return (
+        parameter.device.type == "cpu"
+        and parameter.dtype == torch.float32
+        and parameter.requires_grad
+        and not (parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+    )
 
 
 def _check(module: nn.Module, kind: type[nn.Module]) -> None:
@@ -184,8 +160,10 @@ def _check(module: nn.Module, kind: type[nn.Module]) -> None:
         module._backward_hooks,
         module._backward_pre_hooks,
     )
-    if type(module) is not kind or any(hooks) or "forward" in vars(module):
+    if kernels.plain_type(module) is not kind:
         raise UnknownNetwork(f"a {type(module).__name__} is not just a {kind.__name__}")
+    if any(hooks) or "forward" in vars(module):
+        raise UnknownNetwork(f"a {type(module).__name__} has hooks")
 
 
 # Each part keeps of `forward` what its `backward` needs, which takes the loss's derivatives by its outputs,

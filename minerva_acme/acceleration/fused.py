@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from minerva_acme.acceleration import linear
+from minerva_acme.acceleration import kernels
 
 _logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Fused:
 
 def pays(dtype: torch.dtype) -> bool:
     """Whether to: it works, and in float32 products are faster by oneDNN on this CPU."""
-    return (dtype != torch.float32 or linear.uses_onednn()) and works(dtype)
+    return (dtype != torch.float32 or kernels.uses_onednn()) and works(dtype)
 
 
 @functools.cache

@@ -52,7 +52,7 @@ class VariableClient:
                 `update_period_seconds`.
             update_period_seconds: seconds from one request to the next.
             asynchronous: ask in the background, one request at a time, so that `update` does not wait
-                for a remote source. What arrives is handed on by a later `update`.
+                for a remote source. A later `update` passes on what arrived.
             max_failures: requests in a row that may fail before `update` raises. Those that may are
                 logged.
 
@@ -90,14 +90,14 @@ class VariableClient:
 
     @property
     def staleness_seconds(self) -> float:
-        """Seconds since what was handed on was last known to be the newest; infinite before the first."""
+        """Seconds since the current variables were last known to be the newest; infinite before the first."""
         return time.monotonic() - self._current_at
 
     def update(self, wait: bool = False) -> None:
-        """Hands on newer variables if a request is due, or one in the background has been answered.
+        """Passes on newer variables if a request is due, or one in the background has been answered.
 
         Args:
-            wait: ask now, whatever the period, and return once the newest variables are handed on.
+            wait: ask now, regardless of the period, and return once the newest variables are passed on.
 
         Raises:
             ValueError: the client is closed.

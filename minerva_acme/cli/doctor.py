@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 from minerva_acme import thread_settings
-from minerva_acme.acceleration import fused, linear
+from minerva_acme.acceleration import cpu, fused, kernels
 from minerva_acme.cli import commands
 
 _PROBE_SECONDS = 120.0
@@ -85,7 +85,8 @@ def examine(directory: pathlib.Path) -> Iterator[Check]:
     yield Check("platform", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
     yield Check("torch", "ok", torch.__version__)
     yield from check_threads(os.environ, thread_settings.num_cores())
-    yield check_products()
+    yield check_float32()
+    yield check_bfloat16()
     yield check_cuda()
     yield check_reverb(probe)
     yield from (check_package(name, *needs, probe) for name, needs in _PACKAGES.items())
@@ -140,12 +141,19 @@ def check_threads(environment: Mapping[str, str], num_cores: int) -> Iterator[Ch
             yield Check(setting.name, "ok", words)
 
 
-def check_products() -> Check:
+def check_float32() -> Check:
     """Says how matrices are multiplied."""
-    by = "oneDNN, MKL being slow on this CPU" if linear.uses_onednn() else "torch's own choice"
-    fused_in = [str(dtype)[6:] for dtype in (torch.float32, torch.bfloat16) if fused.pays(dtype)]
-    among = " and ".join(fused_in) or "no precision"
-    return Check("products", "ok", f"float32 by {by}; fused with activations in {among}")
+    by = "oneDNN, as MKL is slow on this CPU" if kernels.uses_onednn() else "torch's own choice"
+    return Check("float32", "ok", f"products by {by}{_fused(torch.float32)}")
+
+
+def check_bfloat16() -> Check:
+    """Says whether `target_precision` bfloat16 is computed."""
+    if cpu.multiplies_bfloat16():
+        words = f"this CPU has instructions for its products{_fused(torch.bfloat16)}"
+    else:
+        words = "this CPU has no instructions for its products: --target-precision bfloat16 computes float32"
+    return Check("bfloat16", "ok", words)
 
 
 def check_cuda() -> Check:
@@ -157,6 +165,10 @@ def check_cuda() -> Check:
     words = f"there is an NVIDIA driver, but torch {torch.__version__} finds no device: the CPU computes"
     fix = "install a build of torch for this CUDA: https://pytorch.org/get-started/locally"
     return Check("cuda", "warning", words, fix)
+
+
+def _fused(dtype: torch.dtype) -> str:
+    return ", fused with activations" if fused.pays(dtype) else ""
 
 
 def check_reverb(prober: Prober) -> Check:

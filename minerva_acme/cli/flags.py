@@ -8,7 +8,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -80,6 +80,8 @@ def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
 
 def _read(hint: Any) -> tuple[Any, bool, bool]:
     """Returns the type of a value, whether there may be several, and whether None is one."""
+    if typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     kinds = [part for part in parts if part is not types.NoneType]
     kind = kinds[0] if len(kinds) == 1 else None

@@ -11,6 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Categorical", "DiagonalGaussian", "TanhSquash"]
 
-__getattr__ = _lazy.attach(
-    __name__, {"categorical": ["Categorical"], "gaussian": ["DiagonalGaussian"], "squashed": ["TanhSquash"]}
-)
+__getattr__ = _lazy.attach(__name__, __file__)

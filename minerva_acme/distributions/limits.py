@@ -1,6 +1,9 @@
 """How sharp and how wide a Gaussian policy can be. Without torch: configs check it too."""
 
 import math
+from typing import Annotated
+
+from minerva_acme.constraints import Constraint
 
 # Every policy clamps its log-std to this range, on tensors and on arrays. An actor's means and a learner's
 # differ by float32 rounding, some 3e-7, which the log-density of an action sees divided by the standard
@@ -11,3 +14,4 @@ MAX_LOG_STD = 2.0
 MIN_STDDEV = math.exp(MIN_LOG_STD)
 MAX_STDDEV = math.exp(MAX_LOG_STD)
 STDDEV_RANGE = f"in [{MIN_STDDEV:.3g}, {MAX_STDDEV:.3g}], to which policies clamp theirs"  # in messages
+Stddev = Annotated[float, Constraint(STDDEV_RANGE, lambda value: MIN_STDDEV <= value <= MAX_STDDEV)]

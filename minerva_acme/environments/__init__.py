@@ -42,11 +42,4 @@ __all__ = [
 ]
 
 # Importing gymnasium is left to those who use it.
-__getattr__ = _lazy.attach(
-    __name__,
-    {
-        "gymnasium_adapter": ["GymnasiumEnvironment"],
-        "gymnasium_from_dm_env": ["GymnasiumFromDmEnv"],
-        "gymnasium_vector": ["GymnasiumVectorEnvironment"],
-    },
-)
+__getattr__ = _lazy.attach(__name__, __file__)

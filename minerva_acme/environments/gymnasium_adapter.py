@@ -34,7 +34,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
 
         Args:
             environment: an environment, or the id of one that Gymnasium has registered.
-            seed: the seed of the first reset; the resets after it go on from there. None: a new one.
+            seed: the seed of the first reset; later resets continue from there. None: a new one.
             **make_kwargs: handed to `gymnasium.make`; only with an id.
 
         Raises:
@@ -116,7 +116,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         }
 
     def restore(self, state: core.State) -> None:
-        """Takes over a saved random generator and drops the episode in progress."""
+        """Restores a saved random generator and drops the episode in progress."""
         self._next_seed = state["next_seed"]
         generator = self.environment.unwrapped.np_random
         generator.bit_generator.state = random_state.to_numpy(state["random"])

@@ -213,7 +213,7 @@ def _describe(workers: gymnasium_vector.AsyncVectorEnv, error: BaseException) ->
 
 
 def _end(workers: gymnasium_vector.AsyncVectorEnv) -> None:
-    """Ends all workers, by themselves if they can, whatever state they are in."""
+    """Ends all workers, gracefully if they can, in whatever state they are."""
     workers.closed = True
     for pipe in workers.parent_pipes:
         if pipe is not None:

@@ -26,13 +26,4 @@ __all__ = [
 ]
 
 # Options and tasks need no torch; what does is imported when it is used.
-__getattr__ = _lazy.attach(
-    __name__,
-    {
-        "config": ["EnvironmentFactory", "EpisodeFilmer", "ExperimentConfig"],
-        "evaluation": ["Evaluation", "evaluate", "evaluate_checkpoint", "load_policy"],
-        "options": ["RunOptions"],
-        "progress": ["Progress"],
-        "run": ["ExperimentResult", "run_experiment"],
-    },
-)
+__getattr__ = _lazy.attach(__name__, __file__)

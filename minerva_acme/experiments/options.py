@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch
 
+from minerva_acme import constraints
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How long to train, how often to evaluate and save: the plain values of an experiment."""
 
-    num_env_steps: int
+    num_env_steps: constraints.Count
     """Environment steps of training in all, resumed ones included."""
-    seed: int = 0
+    seed: constraints.Natural = 0
     """Reproduces networks, exploration and environments."""
     device: str = "auto"
     """Where the learner computes: cpu, cuda, cuda:1, ...; auto: CUDA where torch finds it, else the CPU."""
@@ -25,18 +27,18 @@ class RunOptions:
     the same run twice; `auto`: Reverb where it is installed."""
     environment_processes: bool = False
     """Whether each training environment runs in a process of its own; worth it where a step is slow."""
-    evaluation_period: int = 5_000
+    evaluation_period: constraints.Natural = 5_000
     """Environment steps between evaluations; 0: only before and after training."""
-    evaluation_episodes: int = 10
+    evaluation_episodes: constraints.Count = 10
     """Episodes that an evaluation averages."""
     evaluation_video: bool = False
     """Whether TensorBoard (and Weights & Biases) show a film of each evaluation's first episode, which is
     played once more to draw it: its first 10 seconds in real time, at most 320 pixels wide."""
-    checkpoint_period: int = 10_000
+    checkpoint_period: constraints.Natural = 10_000
     """Environment steps between checkpoints; 0: only at the end and when interrupted."""
     checkpoint_replay: bool = True
     """Whether checkpoints hold the replay; without it a resumed run fills a new one first."""
-    log_period_seconds: float = 5.0
+    log_period_seconds: constraints.NonNegative = 5.0
     """Seconds between rows of the learner's log, whose last row is always written."""
     tensorboard: bool = True
     """Whether logs are written as TensorBoard events beside the CSV files."""
@@ -44,19 +46,12 @@ class RunOptions:
     """Whether logs go to Weights & Biases too; WANDB_MODE=offline keeps them on this machine."""
 
     def __post_init__(self) -> None:
-        for name in ("num_env_steps", "evaluation_episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be >= 1, got {getattr(self, name)}.")
-        for name in ("seed", "evaluation_period", "checkpoint_period", "log_period_seconds"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must be >= 0, got {getattr(self, name)}.")
+        constraints.check_fields(self)
         if self.evaluation_video and not (self.tensorboard or self.wandb):
             raise ValueError(
                 "`evaluation_video` must be False where neither TensorBoard nor Weights & Biases is logged "
                 "to, got True. Log to one of them, or leave it out."
             )
-        if self.replay not in ("auto", "reverb", "memory"):
-            raise ValueError(f"`replay` must be one of auto, reverb and memory, got '{self.replay}'.")
         if self.replay == "reverb":
             _check_reverb()
         if self.device not in ("auto", "cpu"):

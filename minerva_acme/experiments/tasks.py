@@ -4,7 +4,6 @@ import dataclasses
 import difflib
 import functools
 import importlib.resources
-import math
 import shlex
 import statistics
 import tomllib
@@ -15,8 +14,6 @@ from typing import Any, NamedTuple
 from minerva_acme.agents import registry
 
 _FILE = "tasks.toml"
-_REQUIRED = {"agent": str, "environment": str, "preset": str, "num_env_steps": int, "runs": list}
-_OPTIONAL = {"settings": dict}
 
 
 class Run(NamedTuple):
@@ -96,92 +93,20 @@ def find(agent: str, environment: str) -> Task:
 
 
 def parse(text: str) -> tuple[Task, ...]:
-    """Reads entries and checks them.
+    """Reads entries.
 
     Args:
-        text: TOML, an array of tables `task`; the head of `tasks.toml` says what is in one.
-
-    Raises:
-        ValueError: an entry is wrong; the message names it by agent and environment.
+        text: TOML, an array of tables `task`; the head of `tasks.toml` says what is in one. The tests check
+            the entries of that file.
     """
-    content = tomllib.loads(text)
-    tables = content.pop("task", [])
-    if content:
-        raise ValueError(f"Entries must be tables [[task]], got {', '.join(content)} beside them.")
-    tasks: list[Task] = []
-    for index, table in enumerate(tables):
-        name = f"Task {index + 1} ({table.get('agent', '?')} on {table.get('environment', '?')})"
-        try:
-            task = _parse_task(table)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-        if any((task.agent, task.environment) == (other.agent, other.environment) for other in tasks):
-            raise ValueError(f"{name}: it is there twice. Put all runs into one entry.")
-        tasks.append(task)
-    return tuple(tasks)
+    return tuple(_make_task(**table) for table in tomllib.loads(text)["task"])
 
 
-def _parse_task(table: Mapping[str, Any]) -> Task:
-    _check_keys(table, _REQUIRED, _OPTIONAL)
-    entry = registry.AGENTS.get(table["agent"])
-    if entry is None:
-        raise ValueError(f"`agent` must be one of {', '.join(registry.AGENTS)}, got '{table['agent']}'.")
-    if table["preset"] not in entry.presets:
-        raise ValueError(f"`preset` must be one of {', '.join(entry.presets)}, got '{table['preset']}'.")
-    fields = [field.name for field in dataclasses.fields(entry.config)]
-    settings = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in table.get("settings", {}).items()
-    }
-    for name in settings:
-        if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise ValueError(f"`settings` must be fields of {entry.config.__name__}, got '{name}'.{hint}")
-    if table["num_env_steps"] < 1:
-        raise ValueError(f"`num_env_steps` must be >= 1, got {table['num_env_steps']}.")
-    task = Task(
-        agent=table["agent"],
-        environment=table["environment"],
-        preset=table["preset"],
-        settings=MappingProxyType(settings),
-        num_env_steps=table["num_env_steps"],
-        runs=_parse_runs(table["runs"]),
-    )
-    try:
-        task.make_config()  # the config checks its values
-    except TypeError as error:
-        raise ValueError(f"`settings` must have values of their fields' types: {error}.") from error
-    return task
-
-
-def _parse_runs(tables: Sequence[Mapping[str, Any]]) -> tuple[Run, ...]:
-    if not tables:
-        raise ValueError("`runs` must hold at least one run. Train it, then note what it reached.")
-    for table in tables:
-        _check_keys(table, {"seed": int, "score": (int, float), "std": (int, float)}, {})
-    runs = tuple(Run(table["seed"], float(table["score"]), float(table["std"])) for table in tables)
-    for run in runs:
-        if run.seed < 0 or not math.isfinite(run.score) or not 0.0 <= run.std < math.inf:
-            raise ValueError(f"`runs` must have a seed >= 0, a finite score and a std >= 0, got {run}.")
-    seeds = [run.seed for run in runs]
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"`runs` must have seeds of their own, got {seeds}.")
-    return runs
-
-
-def _check_keys(table: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
-    missing = [name for name in required if name not in table]
-    unknown = [name for name in table if name not in required and name not in optional]
-    if missing or unknown:
-        found = " and ".join(
-            f"{what} {', '.join(names)}" for what, names in (("no", missing), ("also", unknown)) if names
-        )
-        raise ValueError(f"The keys must be {', '.join((*required, *optional))}, got {found}.")
-    for name, value in table.items():
-        kind = {**required, **optional}[name]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise ValueError(f"`{name}` must not be a {type(value).__name__}, got {value!r}.")
+def _make_task(
+    *, settings: Mapping[str, Any] = MappingProxyType({}), runs: Sequence[Mapping[str, Any]], **fields: Any
+) -> Task:
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    return Task(settings=MappingProxyType(values), runs=tuple(Run(**run) for run in runs), **fields)
 
 
 def _flag(name: str, value: Any) -> Iterator[str]:

@@ -1,12 +1,19 @@
-"""What learners have in common, as parts to hold rather than a class to inherit from."""
+"""What learners have in common."""
 
-from minerva_acme.learners.learning import (
-    NonFinite,
-    SkippedBatches,
-    StepLog,
-    check_finite,
-    next_batch,
-    variables_of,
-)
+from minerva_acme.learners.batches import next_batch
+from minerva_acme.learners.finite import NonFinite, read, require_finite
+from minerva_acme.learners.module_learner import ModuleLearner
+from minerva_acme.learners.optimizers import make_optimizer
+from minerva_acme.learners.updates import Group, Metrics, Updates
 
-__all__ = ["NonFinite", "SkippedBatches", "StepLog", "check_finite", "next_batch", "variables_of"]
+__all__ = [
+    "Group",
+    "Metrics",
+    "ModuleLearner",
+    "NonFinite",
+    "Updates",
+    "make_optimizer",
+    "next_batch",
+    "read",
+    "require_finite",
+]

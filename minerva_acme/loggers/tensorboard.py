@@ -27,7 +27,7 @@ class TensorBoardLogger(base.Logger):
     Hyperparameters go into the same run, for TensorBoard's HPARAMS page: a line of its table has those
     of one run and the last of each number logged here, so that runs are compared by them. The table's
     columns are left to TensorBoard, which takes those of all runs together; written, as torch's
-    `add_hparams` does, they would be those of one run, and hide what others have besides.
+    `add_hparams` does, they would be those of one run, and hide the additional ones of others.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TensorBoardLogger(base.Logger):
             group: begins the names that have no group of their own: `return` becomes `<group>/return`.
             hyperparameters: what tells this run from others, written beside the first row; what is neither
                 number nor string is shown as text. TensorBoard shows those that it read first, so that
-                what may change when the run goes on does not belong here.
+                what may change when the run is resumed does not belong here.
         """
         self._steps_key = steps_key
         self._group = group

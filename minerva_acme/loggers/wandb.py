@@ -15,14 +15,14 @@ class WandbRun(core.Closeable):
     """A run of Weights & Biases, whose loggers write to it; a context manager.
 
     Where nobody is logged in there, or without a network, `WANDB_MODE=offline` keeps everything in
-    `<directory>/wandb`, from where `wandb sync` sends it. A run that goes on in the same folder goes on
-    there too.
+    `<directory>/wandb`, from where `wandb sync` sends it. A run resumed in the same folder is
+    resumed there too.
     """
 
     def __init__(
         self, directory: str | os.PathLike[str], *, config: Mapping[str, Any], project: str = "minerva-acme"
     ) -> None:
-        """Starts the run, or goes on with it.
+        """Starts the run, or resumes it.
 
         Args:
             directory: the run's folder; its name is the run's.

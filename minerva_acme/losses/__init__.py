@@ -1,8 +1,8 @@
 """Targets and losses as pure functions, and the dual variables beside them. They need torch alone."""
 
 from minerva_acme.losses.critic import critic_loss
-from minerva_acme.losses.diagnostics import explained_variance
-from minerva_acme.losses.duals import DualVariable, MPODuals
+from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
+from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
 from minerva_acme.losses.mpo import (
     DecoupledKLs,
     EStep,
@@ -16,11 +16,8 @@ from minerva_acme.losses.mpo import (
 )
 from minerva_acme.losses.n_step import n_step_targets, one_step_targets
 from minerva_acme.losses.ppo import (
-    PPOGradients,
     PPOLosses,
-    normalize_advantage_array,
     normalize_advantages,
-    ppo_gradients,
     ppo_loss,
 )
 from minerva_acme.losses.retrace import retrace_targets
@@ -48,10 +45,10 @@ __all__ = [
     "DualVariable",
     "EStep",
     "MPODuals",
-    "PPOGradients",
     "PPOLosses",
     "PolicyLosses",
     "RolloutTargets",
+    "VMPODuals",
     "VMPOEStep",
     "VMPOKLs",
     "action_penalty_values",
@@ -68,14 +65,13 @@ __all__ = [
     "kl_penalty",
     "lambda_returns",
     "n_step_targets",
-    "normalize_advantage_array",
     "normalize_advantages",
     "one_step_advantages",
     "one_step_targets",
-    "ppo_gradients",
     "ppo_loss",
     "retrace_targets",
     "return_advantages",
+    "spread_within_states",
     "value_loss",
     "vmpo_e_step",
     "vmpo_kls",

@@ -32,3 +32,17 @@ def explained_variance(value: torch.Tensor, target: torch.Tensor) -> torch.Tenso
     target_variance = (target - target.flatten()[0]).var(correction=0)
     ratio = (target - value).var(correction=0) / target_variance
     return torch.where(target_variance > 0, 1.0 - ratio, 0.0)
+
+
+@torch.no_grad()
+def spread_within_states(q_BN: torch.Tensor) -> torch.Tensor:
+    """Standard deviation of Q over the actions of a state, as a share of |Q|, both mean over B.
+
+    Args:
+        q_BN: values of N actions in each of B states, [B, N].
+
+    Returns:
+        [], without gradient.
+    """
+    size = q_BN.abs().mean().clamp(min=torch.finfo(q_BN.dtype).tiny)
+    return q_BN.std(dim=1, correction=0).mean() / size

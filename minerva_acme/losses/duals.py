@@ -1,8 +1,9 @@
-"""The Lagrange multipliers of MPO's constraints.
+"""The Lagrange multipliers of the constraints of MPO and V-MPO.
 
 Shapes: D action dimensions, or 1 where a constraint holds for their sum.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -81,3 +82,18 @@ class MPODuals(nn.Module):
         self.alpha_mean = DualVariable((num_dimensions,), init_log_alpha_mean)
         self.alpha_stddev = DualVariable((num_dimensions,), init_log_alpha_stddev)
         self.penalty_temperature = DualVariable((), init_log_temperature) if action_penalty else None
+
+
+class VMPODuals(nn.Module):
+    """The multipliers of the E-step's bound (temperature) and of the M-step's bounds (alphas)."""
+
+    def __init__(self, *, init_temperature: float, init_alpha: float) -> None:
+        """Makes the parameters, from their first positive values."""
+        super().__init__()
+        self.temperature = DualVariable((), _inverse_softplus(init_temperature))
+        self.alpha_mean = DualVariable((), _inverse_softplus(init_alpha))
+        self.alpha_stddev = DualVariable((), _inverse_softplus(init_alpha))
+
+
+def _inverse_softplus(value: float) -> float:
+    return value + math.log(-math.expm1(-value))

@@ -5,15 +5,11 @@ Shapes: n samples of a minibatch.
 Source: [1] Schulman et al. 2017, "Proximal policy optimization algorithms".
 """
 
-import math
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from minerva_acme.losses.shapes import check_shapes
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _MIN_STDDEV = 1e-8  # advantages that are all equal become 0
 
@@ -150,89 +146,3 @@ def ppo_loss(
         approx_kl=approx_kl,
         clip_fraction=clip_fraction,
     )
-
-
-class PPOGradients(NamedTuple):
-    """The loss of a minibatch, and its derivatives by what is trained, on arrays."""
-
-    losses: tuple[float, ...]  # in the order of `PPOLosses`
-    log_prob: Array  # [n]
-    value: Array  # [n]
-    entropy: float  # by the entropy of each sample, the same for all
-
-
-@np.errstate(over="ignore")  # What is too large is infinite, as in torch.
-def ppo_gradients(
-    *,
-    log_prob: Array,
-    behaviour_log_prob: Array,
-    advantages: Array,
-    targets: Array,
-    value: Array,
-    behaviour_value: Array,
-    entropy: Array,
-    clip_ratio: float,
-    clip_value: bool,
-    entropy_coef: float,
-    value_coef: float,
-) -> PPOGradients:
-    """`ppo_loss` on arrays, with the derivatives that autograd finds, for minibatches of a few samples.
-
-        dL / d log pi = -rho A / n, 0 where rho is clipped
-        dL / dV       = value_coef (V - R) / n, 0 where V is clipped
-        dL / dH       = -entropy_coef / n
-
-    Args and what they mean: as those of `ppo_loss`, float32 [n]; shapes are not checked.
-    """
-    n = len(log_prob)
-    log_ratio = log_prob - behaviour_log_prob
-    ratio = np.exp(log_ratio)
-    clipped_ratio = np.minimum(np.maximum(ratio, 1.0 - clip_ratio), 1.0 + clip_ratio)
-    is_clipped = (ratio > clipped_ratio) & (advantages >= 0.0)
-    is_clipped |= (ratio < clipped_ratio) & (advantages < 0.0)
-    chosen_ratio = np.where(is_clipped, clipped_ratio, ratio)
-    d_log_prob = advantages * (-1.0 / n)
-    d_log_prob *= chosen_ratio
-    d_log_prob[is_clipped] = 0.0
-
-    error = value - targets
-    d_value = error * (value_coef / n)
-    if clip_value:
-        change = value - behaviour_value
-        clipped_change = np.minimum(np.maximum(change, -clip_ratio), clip_ratio)
-        clipped_error = behaviour_value + clipped_change
-        clipped_error -= targets
-        value_is_clipped = (change != clipped_change) & (np.abs(clipped_error) > np.abs(error))
-        d_value[value_is_clipped] = 0.0
-        error = np.where(value_is_clipped, clipped_error, error)
-
-    policy_loss = -_mean(chosen_ratio * advantages)
-    value_loss = 0.5 * _mean(error * error)
-    mean_entropy = _mean(entropy)
-    return PPOGradients(
-        losses=(
-            policy_loss + value_coef * value_loss - entropy_coef * mean_entropy,
-            policy_loss,
-            value_loss,
-            mean_entropy,
-            _mean(np.expm1(log_ratio) - log_ratio),
-            np.count_nonzero(ratio != clipped_ratio) / n,
-        ),
-        log_prob=d_log_prob,
-        value=d_value,
-        entropy=-entropy_coef / n,
-    )
-
-
-def normalize_advantage_array(advantages: Array) -> Array:
-    """`normalize_advantages` of an array [n], by the sample's deviation (n - 1)."""
-    centred = advantages.astype(np.float64)
-    centred -= np.add.reduce(centred) / len(centred)
-    stddev = math.sqrt(float(centred.dot(centred)) / (len(centred) - 1))
-    centred *= 1.0 / (stddev + _MIN_STDDEV)
-    return centred.astype(np.float32)
-
-
-def _mean(x: Array) -> float:
-    # Array.mean takes several times as long for a few numbers.
-    return float(np.add.reduce(x)) / len(x)

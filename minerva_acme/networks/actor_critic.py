@@ -12,9 +12,10 @@ from torch import nn
 
 from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
+from minerva_acme.networks.linear import orthogonal_linear
 from minerva_acme.networks.normalizer import RunningNorm
 from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, log_of_initial_stddev
-from minerva_acme.networks.torso import LayerNormMLP, TanhMLP, orthogonal_linear
+from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
 _VALUE_GAIN = 1.0
 _TORSOS: dict[str, type[LayerNormMLP] | type[TanhMLP]] = {"layer_norm": LayerNormMLP, "tanh": TanhMLP}

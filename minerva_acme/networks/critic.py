@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.acceleration.linear import Linear
+from minerva_acme.networks.linear import uniform_linear
 from minerva_acme.networks.torso import LayerNormMLP
 
 _HEAD_STD = 0.01  # first values are near zero, so that early targets are rewards and not noise
@@ -49,7 +49,7 @@ class Critic(nn.Module):
         self.register_buffer("high", action_high.detach().clone().float())
         action_size = action_low.shape[0]
         self.torso = LayerNormMLP(observation_size + action_size, layer_sizes, generator=generator)
-        self.head = Linear(self.torso.output_size, 1, generator=generator)
+        self.head = uniform_linear(self.torso.output_size, 1, generator)
         nn.init.trunc_normal_(
             self.head.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
         )

@@ -35,8 +35,8 @@ class RunningNorm(nn.Module):
         self.register_buffer("count", torch.tensor(_INITIAL_COUNT, dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, x: torch.Tensor) -> None:
-        """Takes rows into the statistics.
+    def update(self, x: torch.Tensor) -> torch.Tensor:
+        """Takes rows into the statistics, unless the variance would not be finite then.
 
             mean' = mean + delta n / (count + n),  delta = mean_x - mean
             var'  = (var count + var_x n + delta^2 count n / (count + n)) / (count + n)
@@ -46,9 +46,12 @@ class RunningNorm(nn.Module):
         Args:
             x: [..., O]; the leading axes are n rows, at least one.
 
+        Returns:
+            The new variance, [O]. Where an element is not finite, because a row is not or float32 does not
+            hold it, the statistics are as they were. Nothing is read on the host: that is for the caller.
+
         Raises:
-            ValueError: the rows have another size, there are none, or they are not finite. The
-                statistics are as they were then.
+            ValueError: the rows have another size, or there are none.
         """
         size = self.mean.shape[0]
         if x.ndim < 1 or x.shape[-1] != size or x.numel() == 0:
@@ -60,18 +63,15 @@ class RunningNorm(nn.Module):
         sum_squares = self.var * self.count + rows.var(dim=0, correction=0) * n
         sum_squares += delta.square() * self.count * n / total
         var = sum_squares / total
-        # Also false where a row is not finite. The one transfer to the host, once per rollout.
-        if not torch.isfinite(var).all():
-            num_bad = int((~torch.isfinite(rows).all(dim=1)).sum())
-            raise ValueError(
-                f"`x` must be finite, with a variance that float32 holds, got {num_bad} of {n} rows that are "
-                f"not finite and values up to {rows.abs().max().item():g}. Leave such rows out, or look for "
-                "where the environment makes them."
-            )
+        is_finite = torch.isfinite(var).all()
         # In place: variables that are already handed out by reference stay the same tensors.
-        self.mean += delta * n / total
-        self.var.copy_(var)
-        self.count.copy_(total)
+        for statistic, new in (
+            (self.mean, self.mean + delta * n / total),
+            (self.var, var),
+            (self.count, total),
+        ):
+            statistic.copy_(torch.where(is_finite, new, statistic))
+        return var
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.acceleration.linear import Linear
 from minerva_acme.distributions import DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_STD, MIN_STDDEV, STDDEV_RANGE
+from minerva_acme.networks.linear import uniform_linear
 from minerva_acme.networks.torso import LayerNormMLP
 
 # Log-std starts almost the same in every state: the KL bound on it is so tight that differences
@@ -60,10 +60,10 @@ class GaussianPolicy(nn.Module):
         super().__init__()
         initial_log_std = log_of_initial_stddev(initial_stddev)
         self.torso = LayerNormMLP(observation_size, layer_sizes, generator=generator)
-        self.mean_head = Linear(self.torso.output_size, action_size, generator=generator)
+        self.mean_head = uniform_linear(self.torso.output_size, action_size, generator)
         nn.init.kaiming_normal_(self.mean_head.weight, generator=generator)
         nn.init.zeros_(self.mean_head.bias)
-        self.log_std_head = Linear(self.torso.output_size, action_size, generator=generator)
+        self.log_std_head = uniform_linear(self.torso.output_size, action_size, generator)
         head_std = LOG_STD_HEAD_GAIN / math.sqrt(self.torso.output_size)
         nn.init.normal_(self.log_std_head.weight, std=head_std, generator=generator)
         nn.init.constant_(self.log_std_head.bias, initial_log_std)

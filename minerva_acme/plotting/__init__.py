@@ -2,7 +2,6 @@
 
 from minerva_acme.plotting.curves import (
     Curve,
-    Curves,
     PublishedCurve,
     at_common_steps,
     published_curves,
@@ -19,7 +18,6 @@ from minerva_acme.plotting.statistics import (
 
 __all__ = [
     "Curve",
-    "Curves",
     "Group",
     "Interval",
     "Panel",

@@ -7,26 +7,25 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib import axes as mpl_axes
-from matplotlib import figure as mpl_figure
-from matplotlib import lines as mpl_lines
-from matplotlib import ticker as mpl_ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from minerva_acme.plotting import curves
 from minerva_acme.plotting.panels import Panel, describe_seeds
 
-# Okabe and Ito (2008), told apart by the colour-blind too; yellow, pale on paper, is left out.
+# Okabe and Ito (2008), which the colour-blind can tell apart; yellow, pale on paper, is left out.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# Dots alone are random actions.
-_PUBLISHED_STYLES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)))
+# Dots alone mean random actions.
+_PUBLISHED_DASHES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)))
+_Dashes = tuple[int, tuple[float, ...]]
 _GREY = "0.5"
 _MAX_RUNS_DRAWN = 5
 _MAX_MARKED_POINTS = 15
 _MIN_PUBLISHED_POINTS = 3
 _LEGEND_MARGIN_INCHES = 0.05
-_INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3)}  # of the panels, by columns; the legend comes to that
-_WIDE_INCHES_PER_PANEL = (2.25, 1.75)
-_MAX_COLUMNS = 3
+_INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3), 3: (6.75, 1.75)}  # of a row of panels, without the legend
 _DOTS_PER_INCH = 300
 _STYLE: Any = {
     "font.size": 8,
@@ -35,76 +34,75 @@ _STYLE: Any = {
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "legend.fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 2.2,
     "axes.linewidth": 0.6,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 2.5,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.92",
+    "grid.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    # The same picture gives the same file.
     "svg.hashsalt": "minerva",
     "pdf.fonttype": 42,
 }
 
 
-def draw(panels: Sequence[Panel], *, y_label: str) -> mpl_figure.Figure:
-    """Draws panels in a grid, with one legend beneath.
+def draw(panels: Sequence[Panel], *, y_label: str) -> Figure:
+    """Draws panels in a grid, with one legend below.
 
-    A label has the same colour in every panel. The horizontal axis ends where the last run does, though
-    what was published goes on; it goes on itself, up to twice as far, where otherwise fewer than three
-    points of that would be seen.
+    A label has the same colour in every panel. The horizontal axis ends with the last run, even if
+    published curves are longer. It is extended, at most to twice its length, if it would otherwise show
+    fewer than three points of a published curve.
 
     Raises:
         ValueError: there are no panels.
     """
     if not panels:
         raise ValueError("`panels` must hold at least one panel, got none. Give runs with evaluations.")
-    labels = list(dict.fromkeys(group.label for panel in panels for group in panel.groups))
+    labels = dict.fromkeys(group.label for panel in panels for group in panel.groups)
     colours = dict(zip(labels, itertools.cycle(_COLOURS), strict=False))
-    published = list(dict.fromkeys(label for panel in panels for label, _ in panel.published))
-    styles = dict(zip(published, itertools.cycle(_PUBLISHED_STYLES), strict=False))
-    columns = min(_MAX_COLUMNS, len(panels)) if len(panels) != 4 else 2
+    published = dict.fromkeys(label for panel in panels for label, _ in panel.published)
+    dashes = dict(zip(published, itertools.cycle(_PUBLISHED_DASHES), strict=False))
+    columns = 2 if len(panels) == 4 else min(max(_INCHES), len(panels))
     rows = -(-len(panels) // columns)
-    width, height = _INCHES.get(columns, (columns * _WIDE_INCHES_PER_PANEL[0], _WIDE_INCHES_PER_PANEL[1]))
-    handles = _legend_handles(panels, colours, styles)
-    legend_columns = 1 if columns == 1 else 2
+    width, height = _INCHES[columns]
+    handles = _legend_handles(panels, colours, dashes)
+    legend_columns = min(columns, 2)
     legend_rows = -(-len(handles) // legend_columns)
+    size = width, rows * height + 0.17 * legend_rows + 0.15
     with matplotlib.rc_context(_STYLE):
-        figure = mpl_figure.Figure(
-            figsize=(width, rows * height + 0.17 * legend_rows + 0.15), layout="constrained"
-        )
+        figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
-        for ax, panel in itertools.zip_longest(grid.flat, panels):
-            if panel is None:
-                ax.set_visible(False)
-            else:
-                _draw_panel(ax, panel, colours, styles)
+        for ax, panel in zip(grid.flat, panels, strict=False):
+            _draw_panel(ax, panel, colours, dashes)
+        for ax in grid.flat[len(panels) :]:
+            ax.set_visible(False)
         for ax in grid[:, 0]:
             ax.set_ylabel(y_label)
         for ax in grid.flat[max(0, len(panels) - columns) : len(panels)]:  # with nothing below
             ax.set_xlabel("Environment steps")
-        legend = figure.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=legend_columns,
-            frameon=False,
-            handlelength=2.2,
-        )
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns)
         # A long entry widens the figure, or it would be cut off.
         needed = legend.get_window_extent().width / figure.dpi + 2 * _LEGEND_MARGIN_INCHES
         figure.set_figwidth(max(width, needed))
     return figure
 
 
-def save(figure: mpl_figure.Figure, path: pathlib.Path) -> list[pathlib.Path]:
-    """Writes a figure: as the path's suffix says, or as PNG and SVG if it has none.
+def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
+    """Writes a figure in the format of the path's suffix, or as PNG and SVG if it has none.
 
     Returns:
         The files written.
 
     Raises:
-        ValueError: matplotlib writes no such files.
+        ValueError: matplotlib does not write this format.
     """
     known = figure.canvas.get_supported_filetypes()
     suffixes = [path.suffix] if path.suffix else [".png", ".svg"]
@@ -113,32 +111,18 @@ def save(figure: mpl_figure.Figure, path: pathlib.Path) -> list[pathlib.Path]:
             f"`out` must end in {', '.join(sorted(known))} or in nothing (png and svg), got '{path}'."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = []
+    files = [path.with_name(path.name.removesuffix(path.suffix) + suffix) for suffix in suffixes]
     with matplotlib.rc_context(_STYLE):
-        for suffix in suffixes:
-            file = path.with_name(path.name.removesuffix(path.suffix) + suffix)
-            metadata = {"Date": None} if suffix == ".svg" else None
+        for file in files:
+            # The same picture gives the same file.
+            metadata = {"Date": None} if file.suffix == ".svg" else None
             figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
-            written.append(file)
-    return written
+    return files
 
 
-def format_steps(steps: float, _position: object = None) -> str:
-    """Writes a number of steps as a tick: 0, 500, 50k, 2.5M."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if abs(steps) >= size:
-            return f"{steps / size:.4g}{unit}"
-    return f"{steps:.4g}"
-
-
-def _draw_panel(
-    ax: mpl_axes.Axes,
-    panel: Panel,
-    colours: dict[str, str],
-    styles: dict[str, tuple[int, tuple[float, ...]]],
-) -> None:
+def _draw_panel(ax: Axes, panel: Panel, colours: dict[str, str], dashes: dict[str, _Dashes]) -> None:
     for label, curve in panel.published:
-        ax.plot(*curve, color=_GREY, linestyle=styles[label], linewidth=1.0, zorder=1)
+        ax.plot(*curve, color=_GREY, linestyle=dashes[label], linewidth=1.0, zorder=1)
     if panel.random is not None:
         ax.axhline(panel.random, color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
     for group in panel.groups:
@@ -146,34 +130,19 @@ def _draw_panel(
         if 1 < len(group.runs) <= _MAX_RUNS_DRAWN:
             for run in group.runs:
                 ax.plot(*curves.thin(run), color=colour, linewidth=0.5, alpha=0.45, zorder=2)
+        steps = group.mean.env_steps
         if group.interval is not None:
-            ax.fill_between(
-                group.mean.env_steps, *group.interval, color=colour, alpha=0.2, linewidth=0, zorder=2
-            )
-        marked = len(group.mean.env_steps) <= _MAX_MARKED_POINTS
-        ax.plot(
-            *group.mean,
-            color=colour,
-            linewidth=1.5,
-            marker="o" if marked else None,
-            markersize=2.5,
-            clip_on=False,
-            zorder=3,
-        )
+            ax.fill_between(steps, *group.interval, color=colour, alpha=0.2, linewidth=0, zorder=2)
+        marker = "o" if len(steps) <= _MAX_MARKED_POINTS else None
+        ax.plot(*group.mean, color=colour, marker=marker, clip_on=False, zorder=3)
     ax.set_title(panel.title)
     first, last = _horizontal_limits(panel)
     if last > first:
         ax.set_xlim(first, last)
-    if panel.limits is not None:
-        ax.set_ylim(*panel.limits)
-    else:
-        # What was published may go far beyond the runs' steps and scores.
-        _set_vertical_limits(ax, panel)
-    ax.xaxis.set_major_formatter(mpl_ticker.FuncFormatter(format_steps))
-    ax.xaxis.set_major_locator(mpl_ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    ax.yaxis.set_major_locator(mpl_ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    ax.grid(True, color="0.92", linewidth=0.5)
-    ax.set_axisbelow(True)
+    ax.set_ylim(*(panel.limits or _vertical_limits(panel)))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 500, 50k, 2.5M
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
 
 
 def _horizontal_limits(panel: Panel) -> tuple[float, float]:
@@ -186,32 +155,28 @@ def _horizontal_limits(panel: Panel) -> tuple[float, float]:
     return 0.0 if first < 0.1 * last else first, last
 
 
-def _set_vertical_limits(ax: mpl_axes.Axes, panel: Panel) -> None:
+def _vertical_limits(panel: Panel) -> tuple[float, float]:
+    """The range of the runs: published scores may be far outside it."""
     shown = [curves.thin(run).values for group in panel.groups for run in group.runs]
     shown += [np.concatenate(group.interval) for group in panel.groups if group.interval is not None]
-    if panel.random is not None:
-        shown.append(np.array([panel.random]))
-    values = np.concatenate(shown)
+    values = np.concatenate(shown if panel.random is None else [*shown, [panel.random]])
     low, high = float(values.min()), float(values.max())
     margin = 0.05 * (high - low) or max(0.05 * abs(high), 0.5)
     # A score that is never negative starts from zero.
-    ax.set_ylim(0.0 if low >= 0.0 else low - margin, high + margin)
+    return 0.0 if low >= 0.0 else low - margin, high + margin
 
 
 def _legend_handles(
-    panels: Sequence[Panel],
-    colours: dict[str, str],
-    styles: dict[str, tuple[int, tuple[float, ...]]],
-) -> list[mpl_lines.Line2D]:
+    panels: Sequence[Panel], colours: dict[str, str], dashes: dict[str, _Dashes]
+) -> list[Line2D]:
     handles = []
     for label, colour in colours.items():
         groups = [group for panel in panels for group in panel.groups if group.label == label]
         text = f"{label}: {describe_seeds(groups)}"
-        handles.append(mpl_lines.Line2D([], [], color=colour, linewidth=1.5, label=text))
-    for label, style in styles.items():
-        handles.append(mpl_lines.Line2D([], [], color=_GREY, linestyle=style, linewidth=1.0, label=label))
+        handles.append(Line2D([], [], color=colour, linewidth=1.5, label=text))
+    lines: list[tuple[str, Any, float]] = [(label, style, 1.0) for label, style in dashes.items()]
     if any(panel.random is not None for panel in panels):
-        handles.append(
-            mpl_lines.Line2D([], [], color=_GREY, linestyle=":", linewidth=0.8, label="Random actions")
-        )
+        lines.append(("Random actions", ":", 0.8))
+    for label, style, linewidth in lines:
+        handles.append(Line2D([], [], color=_GREY, linestyle=style, linewidth=linewidth, label=label))
     return handles

@@ -9,12 +9,12 @@ from minerva_acme.plotting import curves, statistics
 
 
 class Group(NamedTuple):
-    """Runs that differ in their seed, and maybe in their task, alone."""
+    """Runs that differ only in their seed, and perhaps in their task."""
 
     label: str
-    runs: Sequence[curves.Curve]  # each as far as it went
+    runs: Sequence[curves.Curve]  # each with all of its steps
     seeds_by_task: Sequence[int]  # how many, for each task
-    mean: curves.Curve  # interquartile mean, at the steps that all runs have in common
+    mean: curves.Curve  # interquartile mean, at the steps that all runs share
     interval: statistics.Interval | None  # at the mean's steps; None where every task has one seed
 
 
@@ -24,14 +24,14 @@ class Panel(NamedTuple):
     title: str
     groups: Sequence[Group]
     published: Sequence[tuple[str, curves.Curve]] = ()  # with their labels
-    random: float | None = None  # what uniformly random actions reach
-    limits: tuple[float, float] | None = None  # of the vertical axis; None: as the curves need
+    random: float | None = None  # return of uniformly random actions
+    limits: tuple[float, float] | None = None  # of the vertical axis; None: fitted to the curves
 
 
 def make_group(
     label: str, curves_by_task: Sequence[Sequence[curves.Curve]], generator: np.random.Generator
 ) -> Group:
-    """Sums up the runs of one or several tasks, whose values must be on one scale.
+    """Summarises the runs of one task, or of several whose values are on one scale.
 
     Args:
         label: names the group.
@@ -45,17 +45,13 @@ def make_group(
     common = curves.at_common_steps(runs)
     seeds_by_task = [len(task) for task in curves_by_task]
     scores_by_task = np.split(common.values, np.cumsum(seeds_by_task)[:-1])
-    return Group(
-        label=label,
-        runs=runs,
-        seeds_by_task=seeds_by_task,
-        mean=curves.Curve(common.env_steps, statistics.interquartile_mean(common.values.T)),
-        interval=statistics.bootstrap_interval(scores_by_task, generator=generator),
-    )
+    mean = curves.Curve(common.env_steps, statistics.interquartile_mean(common.values.T))
+    interval = statistics.bootstrap_interval(scores_by_task, generator=generator)
+    return Group(label, runs, seeds_by_task, mean, interval)
 
 
 def describe_seeds(groups: Sequence[Group]) -> str:
-    """Says how many seeds stand behind one label's curves, and what bands of so few are worth."""
+    """Says how many seeds one label's curves come from, and how much a band of so few is worth."""
     counts = sorted({count for group in groups for count in group.seeds_by_task})
     fewest, most = counts[0], counts[-1]
     text = f"{most} seed" if most == 1 else f"{fewest if fewest == most else f'{fewest}-{most}'} seeds"

@@ -1,4 +1,4 @@
-"""What a few seeds say of an agent: the interquartile mean and how far it can be trusted.
+"""The interquartile mean over a few seeds, and how uncertain it is.
 
     S seeds of a task, T tasks, N scores of all tasks together, K steps of the curves.
 
@@ -24,7 +24,7 @@ class Interval(NamedTuple):
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """Averages the middle half of the scores: less noisy than a median, unmoved by a few outliers.
 
-    Of N scores floor(N / 4) are left out at either end, so that with fewer than four it is their mean.
+    Of N scores floor(N / 4) are left out at each end; of fewer than four, none.
 
     Args:
         scores: [..., N], seeds and tasks together, N >= 1.
@@ -40,7 +40,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
         raise ValueError(f"`scores` must have shape [..., N] with N >= 1, got {list(scores.shape)}.")
     num_scores = scores.shape[-1]
     cut = int(_TRIMMED * num_scores)
-    # Which score is in the middle half, not their order there, is what counts.
+    # It matters which scores are in the middle half, not their order there.
     parted = np.partition(scores, sorted({cut, num_scores - cut - 1}), axis=-1)
     return parted[..., cut : num_scores - cut].mean(axis=-1)
 
@@ -54,11 +54,9 @@ def bootstrap_interval(
 ) -> Interval | None:
     """Returns the stratified percentile bootstrap interval of the interquartile mean.
 
-    A resample draws, with replacement, as many seeds of each task as there are, from that task's own;
-    the same ones at every step, since a seed is a whole curve. The interval holds the middle
-    `confidence` of the resamples' interquartile means over seeds and tasks.
-
-    It knows no more than the seeds it is given: `nominal_coverage` says what it is worth for a few.
+    A resample draws S seeds of each task with replacement, the same ones at every step, since a seed is a
+    whole curve. The interval holds the middle `confidence` of the resamples' interquartile means over
+    seeds and tasks. With few seeds it is too narrow: see `nominal_coverage`.
 
     Args:
         scores_by_task: T arrays [S, K]; S may differ from task to task.
@@ -67,7 +65,7 @@ def bootstrap_interval(
         num_resamples: >= 1.
 
     Returns:
-        The interval, or None where every task has a single seed: nothing is then known of the spread.
+        The interval, or None if every task has a single seed, which says nothing about the spread.
 
     Raises:
         ValueError: an argument is out of its range, or the arrays' shapes do not fit.
@@ -84,28 +82,24 @@ def bootstrap_interval(
         raise ValueError(f"`num_resamples` must be >= 1, got {num_resamples}. 2000 is usual.")
     if all(len(scores) == 1 for scores in scores_by_task):
         return None
-    drawn_by_task = [
-        generator.integers(len(scores), size=(num_resamples, len(scores))) for scores in scores_by_task
-    ]
+    scores = np.concatenate(scores_by_task)  # [N, K]
+    sizes = [len(task) for task in scores_by_task]
+    drawn = [generator.integers(size, size=(num_resamples, size)) for size in sizes]
+    first_rows = np.cumsum([0, *sizes[:-1]])
+    rows = np.concatenate([first + task for first, task in zip(first_rows, drawn, strict=True)], axis=-1)
     tail = (1.0 - confidence) / 2.0
-    bounds = []
-    for step in range(shapes[0][1]):  # One at a time: all at once would need gigabytes.
-        resampled = np.concatenate(
-            [scores[:, step][drawn] for scores, drawn in zip(scores_by_task, drawn_by_task, strict=True)],
-            axis=-1,
-        )  # [num_resamples, N]
-        bounds.append(np.quantile(interquartile_mean(resampled), [tail, 1.0 - tail]))
-    low, high = np.reshape(bounds, (-1, 2)).T
-    return Interval(low, high)
+    # One step at a time: all at once would need gigabytes.
+    means = [interquartile_mean(column[rows]) for column in scores.T]  # K times [num_resamples]
+    return Interval(*np.quantile(np.reshape(means, (-1, num_resamples)), [tail, 1.0 - tail], axis=-1))
 
 
 def nominal_coverage(num_seeds: int) -> float | None:
-    """Returns how often the 95 % bootstrap interval of one task's two or three seeds holds the middle.
+    """Returns how often the 95 % bootstrap interval of one task's two or three seeds holds the median.
 
-    With so few, the interval is the range from the lowest to the highest seed, and that range misses
-    the median of what seeds would give only if all fall on the same side of it: 1 - 2 / 2^S.
+    With so few, the interval is the range from the lowest to the highest seed. It misses the median over
+    all seeds only if the given ones are all on the same side of it, so it holds it with 1 - 2 / 2^S.
 
     Returns:
-        0.5 for two seeds, 0.75 for three; None for other numbers, where nothing so simple holds.
+        0.5 for two seeds, 0.75 for three; None for other numbers, which have no such formula.
     """
     return 1.0 - 2.0 / 2.0**num_seeds if num_seeds in (2, 3) else None

@@ -140,7 +140,7 @@ class WrapperConformance(EnvironmentConformance):
         """Wraps an environment that `make_wrapped` made."""
 
     def make_wrapped(self) -> dm_env.Environment:
-        """Makes what is wrapped, equal to every other that this makes; override it if need be."""
+        """Makes what is wrapped, equal to every other that this makes."""
         return fakes.FakeEnvironment()
 
     def make_environment(self) -> dm_env.Environment:
@@ -180,7 +180,7 @@ class WrapperConformance(EnvironmentConformance):
         self.check_copy("pickle", lambda wrapper: pickle.loads(pickle.dumps(wrapper)))
 
     def check_copy(self, how: str, make_copy: Callable[[Any], Any]) -> None:
-        """Checks that two copies go on as the original, which none of them moves."""
+        """Checks that two copies continue as the original, and that neither depends on it."""
         wrapper = self.make_environment()
         first = wrapper.reset()
         action = self._act(wrapper, first)
@@ -195,7 +195,7 @@ class WrapperConformance(EnvironmentConformance):
                 "copied, such as a lambda or an open file, in an attribute."
             ) from error
         expected = wrapper.step(action)
-        for other, what in ((copied, "go on as the original"), (undisturbed, "not be moved by the original")):
+        for other, what in ((copied, "continue as the original"), (undisturbed, "not be moved by the original")):
             found = other.step(action)
             message = f"A {how} copy of {name} must {what}."
             checks.assert_nests_equal(tuple(found), tuple(expected), message)

@@ -246,7 +246,7 @@ class RepeatedBatch(Iterator[datasets.ReplaySample[T]], Generic[T]):
 
         Args:
             batch: what a learner gets as `data`, such as a `types.Transition` of tensors.
-            batch_size: items that `info` tells of, each as if alone in its table and sampled evenly.
+            batch_size: items that `info` describes, each as if alone in its table and sampled evenly.
         """
         ones = np.ones(batch_size)
         self._sample = datasets.ReplaySample(

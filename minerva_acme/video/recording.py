@@ -1,4 +1,4 @@
-"""The best of several episodes, found without drawing and drawn when it is known."""
+"""Finds the best of several episodes, and draws an episode while it is played."""
 
 import functools
 import os
@@ -13,28 +13,31 @@ import numpy as np
 
 from minerva_acme import types, wrappers
 
+Render = Callable[[dm_env.Environment], np.ndarray]
+"""Draws an environment: uint8 [height, width, 3]."""
+
 _BACKENDS = ("egl", "osmesa")  # that need no display
 _PROBE = "import mujoco; context = mujoco.GLContext(8, 8); context.make_current(); context.free()"
 _PROBE_SECONDS = 60.0
-_DM_CONTROL_SIZE = 480, 640  # height, width
+_DM_CONTROL_SIZE: dict[str, Any] = {"height": 480, "width": 640}
 
 
 class Episode(NamedTuple):
-    """What became of an episode."""
+    """The result of an episode."""
 
-    seed: int  # that it follows from
+    seed: int  # plays it again
     episode_return: float  # undiscounted sum of its rewards
     length: int  # environment steps
 
 
 class DrawingWrapper(wrappers.EnvironmentWrapper):
-    """Hands on pictures of an episode as they come, with the return so far, and keeps none."""
+    """Calls a function with each frame of an episode and the return so far; keeps no frame."""
 
     def __init__(
         self,
         environment: dm_env.Environment,
         *,
-        render: Callable[[dm_env.Environment], np.ndarray],
+        render: Render,
         on_frame: Callable[[np.ndarray, float], None],
         every: int = 1,
     ) -> None:
@@ -43,8 +46,8 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
         Args:
             environment: what to wrap and draw; its rewards are single numbers.
             render: draws it, uint8 [height, width, 3].
-            on_frame: receives each picture, and the undiscounted sum of the rewards so far.
-            every: draws FIRST, then each such timestep.
+            on_frame: receives each frame, and the undiscounted sum of the rewards so far.
+            every: draws FIRST and then one in so many timesteps.
         """
         super().__init__(environment)
         self._render = render
@@ -60,10 +63,8 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
         return self._draw(self._environment.step(action))
 
     def _draw(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        if timestep.first():
-            self._return, self._steps = 0.0, 0
-        else:
-            self._return, self._steps = self._return + float(timestep.reward), self._steps + 1
+        self._steps = 0 if timestep.first() else self._steps + 1
+        self._return = 0.0 if timestep.first() else self._return + float(timestep.reward)
         if self._steps % self._every == 0:
             self._on_frame(_try_to_render(self._render, self._environment), self._return)
         return timestep
@@ -76,103 +77,89 @@ def find_best(
     seed: int,
     on_episode: Callable[[int, Episode, Episode], None] = lambda index, episode, best: None,
 ) -> Episode:
-    """Plays episodes and returns the one with the highest return, the first of equals.
+    """Plays episodes and returns the one with the highest return, the first if several are equal.
 
-    Nothing of an episode is kept but its seed, with which it can be played again.
+    Only an episode's result is kept; its seed plays it again.
 
     Args:
-        play: plays the episode that follows from a seed.
+        play: plays the episode of a seed.
         num_episodes: >= 1; their seeds are `seed`, `seed` + 1 and so on.
         seed: of the first.
-        on_episode: told each episode's number, what became of it, and the best so far.
+        on_episode: receives each episode's index, its result, and the best result so far.
 
     Raises:
         ValueError: `num_episodes` is below 1.
     """
     if num_episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {num_episodes}.")
-    best = None
+    episodes: list[Episode] = []
     for index in range(num_episodes):
-        episode = play(seed + index)
-        if best is None or episode.episode_return > best.episode_return:
-            best = episode
-        on_episode(index, episode, best)
-    assert best is not None
+        episodes.append(play(seed + index))
+        best = max(episodes, key=lambda episode: episode.episode_return)
+        on_episode(index, episodes[-1], best)
     return best
 
 
 def drawing(
     environment_id: str, camera: int | str | None, height: int | None, width: int | None
-) -> tuple[dict[str, Any], Callable[[dm_env.Environment], np.ndarray]]:
-    """Returns the settings that an environment to be drawn is made with, and what draws it.
+) -> tuple[dict[str, Any], Render]:
+    """Returns the settings to make an environment with so that it can be drawn, and what draws it.
 
     Args:
         environment_id: as `environments.make` takes it.
-        camera: number or name of a camera of the model; None: the environment's own choice.
-        height: pixels; None likewise.
-        width: pixels; None likewise.
+        camera: number or name of a camera of the model; None: the environment's default.
+        height: pixels; None: likewise.
+        width: pixels; None: likewise.
 
     Raises:
         ValueError: a size is below 1.
     """
-    for name, pixels in (("height", height), ("width", width)):
-        if pixels is not None and pixels < 1:
+    size = {name: pixels for name, pixels in (("height", height), ("width", width)) if pixels is not None}
+    for name, pixels in size.items():
+        if pixels < 1:
             raise ValueError(f"`{name}` must be >= 1 pixel, got {pixels}.")
     if environment_id.startswith("dm_control/"):
-        render = functools.partial(
-            wrappers.render_frame,
-            height=height or _DM_CONTROL_SIZE[0],
-            width=width or _DM_CONTROL_SIZE[1],
-            camera_id=0 if camera is None else camera,
-        )
-        return {}, render
-    camera_name = "camera_id" if isinstance(camera, int) else "camera_name"
-    chosen = {"height": height, "width": width, camera_name: camera}
-    settings = {name: value for name, value in chosen.items() if value is not None}
-    return {"render_mode": "rgb_array", **settings}, wrappers.render_frame
+        camera_id = 0 if camera is None else camera
+        return {}, functools.partial(wrappers.render_frame, camera_id=camera_id, **_DM_CONTROL_SIZE | size)
+    settings: dict[str, Any] = {"render_mode": "rgb_array", **size}
+    if camera is not None:
+        settings["camera_id" if isinstance(camera, int) else "camera_name"] = camera
+    return settings, wrappers.render_frame
 
 
 def choose_renderer() -> None:
-    """Lets MuJoCo and SDL draw where there is no display; must come before MuJoCo is imported.
+    """Lets MuJoCo and SDL draw without a display. Call it before MuJoCo is imported.
 
-    What the user chose by MUJOCO_GL stays. Otherwise EGL and OSMesa are tried, each in a process of its
-    own, since a process settles on one; where neither works nothing is chosen and drawing will fail.
+    A MUJOCO_GL that the user set stays. Otherwise EGL and OSMesa are tried, each in its own process, since
+    a process can use only one. If neither works, none is chosen and drawing will fail.
     """
-    if sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+    if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         return
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    if "MUJOCO_GL" in os.environ or "mujoco" in sys.modules:
-        return
-    for backend in _BACKENDS:
-        if _works(backend):
+    if "MUJOCO_GL" not in os.environ and "mujoco" not in sys.modules:
+        if backend := next(filter(_works, _BACKENDS), None):
             os.environ["MUJOCO_GL"] = backend
-            return
 
 
 def _works(backend: str) -> bool:
+    command = [sys.executable, "-c", _PROBE]
+    variables = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROBE],
-            env={**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend},
-            capture_output=True,
-            timeout=_PROBE_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
+        subprocess.run(command, env=variables, capture_output=True, check=True, timeout=_PROBE_SECONDS)
+    except subprocess.SubprocessError:
         return False
-    return done.returncode == 0
+    return True
 
 
-def _try_to_render(
-    render: Callable[[dm_env.Environment], np.ndarray], environment: dm_env.Environment
-) -> np.ndarray:
+def _try_to_render(render: Render, environment: dm_env.Environment) -> np.ndarray:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # third parties', about what they import
+            warnings.simplefilter("ignore")  # third parties' warnings about their imports
             return render(environment)
     except (ValueError, MemoryError):
         raise  # says what is wrong with the size or the camera
-    except Exception as error:  # libraries for drawing fail in many ways
+    except Exception as error:  # drawing libraries fail in many ways
         backend = os.environ.get("MUJOCO_GL")
         raise ValueError(
             f"`environment` must be one that can be drawn on this machine, but that failed: {error} "

@@ -1,4 +1,4 @@
-"""Actions in [-1, 1], whatever the environment's own bounds are."""
+"""Actions in [-1, 1] instead of the environment's own bounds."""
 
 from typing import Any
 

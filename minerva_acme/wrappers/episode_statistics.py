@@ -1,4 +1,4 @@
-"""What became of the last episode, at one place in a stack of wrappers."""
+"""The result of the last episode, at one place in a stack of wrappers."""
 
 import time
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from minerva_acme.wrappers import base, reward_sum
 
 
 class EpisodeStatistics(NamedTuple):
-    """An episode that is over."""
+    """A complete episode."""
 
     episode_return: types.NestedArray  # undiscounted sum by reward leaf, float64
     episode_length: int  # steps
@@ -22,9 +22,9 @@ class EpisodeStatistics(NamedTuple):
 class EpisodeStatisticsWrapper(base.EnvironmentWrapper):
     """Keeps the return, the length and the duration of the last complete episode.
 
-    They are those of the layer it stands at: inside an action repeat or a change of rewards it tells
-    what the environment itself gave, which is what results are compared by. `last_episode` reaches
-    through the wrappers around it.
+    They are those of its own layer: inside an action repeat or a change of rewards they are those of
+    the environment itself, by which results are compared. `last_episode` (None before the first end of
+    an episode) can be read through the wrappers around this one.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:

@@ -65,7 +65,7 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
         }
 
     def restore(self, state: core.State) -> None:
-        """Takes over a saved state; an open episode ends if the environment's `restore` ends it."""
+        """Restores a saved state; an open episode ends if the environment's `restore` ends it."""
         self._random.bit_generator.state = random_state.to_numpy(state["random"])
         random_state.restore_environment(self._environment, state["environment"])
 

@@ -21,7 +21,7 @@ class SinglePrecisionWrapper(specs.SpecMethods, base.EnvironmentWrapper):
     """Turns float64 into float32 and int64 into int32 in all that an environment gives.
 
     Specs, observations, rewards and discounts are converted, nests of them too; every other dtype
-    stays. Actions are taken in the narrow dtype and handed on in the one the environment asks for.
+    stays. Actions are taken in the narrow dtype and given to the environment in its own.
     Placed outermost, so that what is inside still computes in the environment's own precision.
     """
 

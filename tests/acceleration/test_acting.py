@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from minerva_acme import distributions, networks, testing
-from minerva_acme.acceleration import acting, array_actor_critic, linear
-from minerva_acme.networks import torso
+from minerva_acme.acceleration import acting, array_actor_critic
 
 OBSERVATION_SIZE = 7
 
@@ -101,7 +100,6 @@ def rounding_of(network, rows: np.ndarray) -> float:
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 30.0, 1e4])
 def test_arrays_give_what_the_module_gives(network, scale):
     forward = acting.compile_policy(network)
-    assert forward is not None
     rows = observations(scale, 16)
     kept = rows.copy()
     expected = module_policy(network)(torch.from_numpy(rows.copy()))
@@ -188,7 +186,7 @@ def test_a_choice_stays_as_it_is_while_others_follow(network):
     np.testing.assert_array_equal(first.parameters[0], kept[2])
 
 
-class Doubling(linear.Linear):
+class Doubling(nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return 2.0 * super().forward(input)
 
@@ -214,28 +212,42 @@ def double_precision() -> nn.Module:
     return network
 
 
+# Makes each network, and says why it is not known.
 UNKNOWN = {
-    "a policy of the user's": UserPolicy,
-    "a layer of the user's": lambda: with_torso(Doubling(OBSERVATION_SIZE, 16)),
-    "an unknown layer": lambda: with_torso(nn.Linear(OBSERVATION_SIZE, 16), nn.Dropout(0.0)),
-    "a torso of another kind": lambda: with_torso(nn.Sequential(nn.Linear(OBSERVATION_SIZE, 16), nn.GELU())),
-    "another ELU": lambda: with_torso(nn.Linear(OBSERVATION_SIZE, 16), nn.ELU(alpha=0.5)),
-    "a LayerNorm without weights": lambda: with_torso(
-        nn.Linear(OBSERVATION_SIZE, 16), nn.LayerNorm(16, elementwise_affine=False)
+    "a policy of the user's": (UserPolicy, "UserPolicy is not known"),
+    "a layer of the user's": (lambda: with_torso(Doubling(OBSERVATION_SIZE, 16)), "Doubling is not known"),
+    "an unknown layer": (
+        lambda: with_torso(nn.Linear(OBSERVATION_SIZE, 16), nn.Dropout(0.0)),
+        "Dropout is not known",
     ),
-    "hooks": hooked,
-    "double precision": double_precision,
+    "a torso of another kind": (
+        lambda: with_torso(nn.Sequential(nn.Linear(OBSERVATION_SIZE, 16), nn.GELU())),
+        "GELU is not known",
+    ),
+    "another ELU": (
+        lambda: with_torso(nn.Linear(OBSERVATION_SIZE, 16), nn.ELU(alpha=0.5)),
+        "an ELU of another alpha is not known",
+    ),
+    "a LayerNorm without weights": (
+        lambda: with_torso(nn.Linear(OBSERVATION_SIZE, 16), nn.LayerNorm(16, elementwise_affine=False)),
+        "a LayerNorm without weights is not known",
+    ),
+    "hooks": (hooked, "Linear has hooks"),
+    "double precision": (double_precision, "a parameter is not float32 on the CPU"),
 }
 
 
-@pytest.mark.parametrize("make", UNKNOWN.values(), ids=UNKNOWN)
-def test_what_is_not_known_is_left_to_the_module(make):
-    assert acting.compile_policy(make()) is None
+@pytest.mark.parametrize(("make", "reason"), UNKNOWN.values(), ids=UNKNOWN)
+def test_what_is_not_known_is_left_to_the_module_and_the_log_says_why(make, reason, said):
+    with pytest.raises(acting.UnknownPolicy, match=f"^{reason}$"):
+        acting.compile_policy(make())
+    assert isinstance(acting.make_acting_policy(make(), seeded()), acting._TorchPolicy)
+    assert said() == [f"acting: torch: {reason}"]
 
 
-@pytest.mark.parametrize("make", [UNKNOWN["a policy of the user's"], UNKNOWN["a layer of the user's"]])
-def test_a_users_network_acts_by_its_module(make):
-    network = make()
+@pytest.mark.parametrize("kind", ["a policy of the user's", "a layer of the user's", "hooks"])
+def test_a_users_network_acts_by_its_module(kind):
+    network = UNKNOWN[kind][0]()
     policy, again = (acting.make_acting_policy(network, seeded()) for _ in range(2))
     assert isinstance(policy, acting._TorchPolicy)
     rows = observations(1.0, 4)
@@ -249,10 +261,10 @@ def test_a_users_network_acts_by_its_module(make):
     np.testing.assert_array_equal(choice.raw, again.sample(rows).raw)
 
 
-def test_arrays_that_do_not_agree_are_not_used(monkeypatch, caplog):
-    monkeypatch.setattr(torso.TanhInPlace, "forward", lambda self, x: x.sin_())
-    assert acting.compile_policy(gaussian_policy(8)) is None
-    assert "acting through torch: arrays do not give what GaussianPolicy gives" in caplog.text
+def test_arrays_that_do_not_agree_are_not_used(monkeypatch, said):
+    monkeypatch.setattr(nn.Tanh, "forward", lambda self, x: x.sin())
+    assert isinstance(acting.make_acting_policy(gaussian_policy(8), seeded()), acting._TorchPolicy)
+    assert said() == ["acting: torch: arrays do not give what GaussianPolicy gives"]
 
 
 @pytest.mark.parametrize("make", [lambda: gaussian_policy(8), UserPolicy], ids=["arrays", "module"])

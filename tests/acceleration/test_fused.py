@@ -172,7 +172,7 @@ def test_it_does_not_work_where_results_are_wrong(monkeypatch: pytest.MonkeyPatc
 def test_float32_is_fused_only_where_its_products_are_faster_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "works", lambda dtype: True)
     for is_faster in (False, True):
-        monkeypatch.setattr(fused.linear, "uses_onednn", lambda is_faster=is_faster: is_faster)
+        monkeypatch.setattr(fused.kernels, "uses_onednn", lambda is_faster=is_faster: is_faster)
         assert fused.pays(torch.float32) == is_faster
         assert fused.pays(torch.bfloat16)
     monkeypatch.setattr(fused, "works", lambda dtype: False)

@@ -1,12 +1,11 @@
+"""The target critic gives the critic's values, by whatever way."""
+
 import pytest
 import torch
-import torch._inductor.config as inductor_config
 from torch import nn
 
 from minerva_acme import networks
-from minerva_acme.acceleration import fused, target_critic
-from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import learner
+from minerva_acme.acceleration import cpu, fused, kernels, target_critic
 
 
 def make_critic(bias=0.0):
@@ -25,6 +24,12 @@ def pairs():
     return torch.randn(50, 4, generator=generator), 2.0 * torch.randn(50, 2, generator=generator)
 
 
+@pytest.fixture(autouse=True)
+def multiplies_bfloat16(monkeypatch):
+    """As if the CPU had instructions for bfloat16: torch emulates them where it has none."""
+    monkeypatch.setattr(cpu, "multiplies_bfloat16", lambda: True)
+
+
 @pytest.fixture(params=[False, True], ids=["as it is", "fused"])
 def fuses(request, monkeypatch):
     if request.param and not fused.works(torch.bfloat16):
@@ -40,14 +45,14 @@ def fuses(request, monkeypatch):
 
 def test_float32_values_are_the_critics(fuses, pairs):
     critic = make_critic()
-    fast = target_critic.TargetCritic(critic, precision="float32", compile=False)
+    fast = target_critic.TargetCritic(critic, precision="float32")
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
 
 
 def test_bfloat16_values_err_by_little_of_their_spread_whatever_the_offset(fuses, pairs):
     for bias in (0.0, 100.0):
         critic = make_critic(bias)
-        fast = target_critic.TargetCritic(critic, precision="bfloat16", compile=False)
+        fast = target_critic.TargetCritic(critic, precision="bfloat16")
         expected, actual = critic(*pairs), fast(*pairs)
         assert actual.dtype == torch.float32
         error = (actual - expected).std() / expected.std()
@@ -58,29 +63,21 @@ def test_bfloat16_values_err_by_little_of_their_spread_whatever_the_offset(fuses
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_weights_are_those_of_the_last_copy(fuses, pairs, precision):
     critic = make_critic()
-    fast = target_critic.TargetCritic(critic, precision=precision, compile=False)
+    fast = target_critic.TargetCritic(critic, precision=precision)
     before = fast(*pairs)
     with torch.no_grad():
         for layer in critic.torso:
             if isinstance(layer, nn.Linear):
                 layer.weight.mul_(1.5)
-    fast.copy_weights()
+    fast.refresh()
     assert not torch.equal(fast(*pairs), before)
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=0.05, atol=0.05)
-
-
-def test_weights_are_copied_to_where_they_were():
-    # A CUDA graph goes on reading there.
-    fast = target_critic.TargetCritic(make_critic(), precision="bfloat16", compile=False)
-    places = [weight.data_ptr() for weight in fast._weights]
-    fast.copy_weights()
-    assert [weight.data_ptr() for weight in fast._weights] == places
 
 
 def test_small_parts_are_not_worth_compiling(pairs, monkeypatch):
     monkeypatch.setattr(fused, "pays", lambda dtype: True)
     monkeypatch.setattr(fused, "_make_graph", lambda *args: pytest.fail("compiled"))
-    target_critic.TargetCritic(make_critic(), precision="float32", compile=False)(*pairs)
+    target_critic.TargetCritic(make_critic(), precision="float32")(*pairs)
 
 
 @pytest.mark.usefixtures("threads_are_given_back")
@@ -89,7 +86,7 @@ def test_values_do_not_hang_on_the_number_of_threads(fuses, precision):
     generator = torch.Generator().manual_seed(3)
     pairs = torch.randn(5000, 4, generator=generator), torch.randn(5000, 2, generator=generator)
     critic = make_critic()
-    fast = target_critic.TargetCritic(critic, precision=precision, compile=False)
+    fast = target_critic.TargetCritic(critic, precision=precision)
     values = []
     for num_threads in (1, 2, 3):
         torch.set_num_threads(num_threads)
@@ -97,33 +94,6 @@ def test_values_do_not_hang_on_the_number_of_threads(fuses, precision):
     for value in values:
         torch.testing.assert_close(value, values[0], rtol=0.0, atol=1e-6)
         torch.testing.assert_close(value, critic(*pairs), rtol=0.03, atol=0.03)
-
-
-@pytest.fixture
-def compiler(monkeypatch, tmp_path):
-    if not target_critic.has_compiler():
-        pytest.skip("torch.compile needs a C++ compiler on a CPU, and there is none")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    with inductor_config.patch(compile_threads=1):  # more are processes that stay
-        yield
-    torch.compiler.reset()
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch's own, while it compiles
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_compiled_values_are_those_of_eager(precision, pairs, compiler):
-    critic = make_critic()
-    eager, compiled = (
-        target_critic.TargetCritic(critic, precision=precision, compile=compile) for compile in (False, True)
-    )
-    tolerance = {"float32": 1e-6, "bfloat16": 0.02}[precision]
-    torch.testing.assert_close(compiled(*pairs), eager(*pairs), rtol=tolerance, atol=tolerance)
-
-
-def test_what_is_compiled_computes_the_same():
-    x = torch.randn(20, 16, generator=torch.Generator().manual_seed(0)) * 3.0
-    torch.testing.assert_close(target_critic._elu_(x.clone()), nn.functional.elu(x), rtol=0.0, atol=1e-6)
-    torch.testing.assert_close(target_critic._tanh(x.clone()), torch.tanh(x), rtol=0.0, atol=1e-6)
 
 
 class Doubled(networks.Critic):
@@ -143,44 +113,98 @@ def other_layers():
     return critic
 
 
+def hooked_inside():
+    critic = make_critic()
+    critic.torso[3].register_forward_hook(lambda module, args, output: output + 1.0)
+    return critic
+
+
+def with_another_forward():
+    critic = make_critic()
+    critic.head.forward = lambda features: features.sum(dim=-1, keepdim=True)
+    return critic
+
+
+# Makes each critic, and says why it is not known.
 UNKNOWN = {
-    "another module": lambda: nn.Bilinear(4, 2, 1),
-    "a subclass": lambda: Doubled(4, -torch.ones(2), torch.ones(2), (8,)),
-    "hooks": hooked,
-    "other layers": other_layers,
+    "another module": (lambda: nn.Bilinear(4, 2, 1), "Bilinear is not a networks.Critic"),
+    "a subclass": (
+        lambda: Doubled(4, -torch.ones(2), torch.ones(2), (8,)),
+        "Doubled is not a networks.Critic",
+    ),
+    "hooks": (hooked, "it has hooks"),
+    "a hook on an inner layer": (hooked_inside, "it has hooks"),
+    "a function in place of forward": (with_another_forward, "it has hooks"),
+    "other layers": (other_layers, "its layers were changed"),
 }
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_unknown_critics_are_called_as_they_are(name, pairs):
-    critic = UNKNOWN[name]()
-    evaluate = learner.make_target_critic(critic, mpo.MPOConfig())
-    assert not isinstance(evaluate, target_critic.TargetCritic)
-    expected = critic(*pairs)
-    torch.testing.assert_close(evaluate(*pairs), expected.view(50) if expected.ndim > 1 else expected)
-    assert isinstance(learner.make_target_critic(make_critic(), mpo.MPOConfig()), target_critic.TargetCritic)
-
-
-def test_without_a_compiler_compiling_is_refused_at_once(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ValueError, match=r"`compile` needs a C\+\+ compiler .* or leave `compile` False"):
-        target_critic.TargetCritic(make_critic(), precision="float32", compile=True)
+def test_unknown_critics_are_called_as_they_are_and_the_log_says_why(name, pairs, said):
+    make, reason = UNKNOWN[name]
+    critic = make()
+    fast = target_critic.TargetCritic(critic)
+    assert said() == [f"target critic: plain torch, float32: {reason}"]
+    expected = critic(*pairs).detach()
+    assert torch.equal(fast(*pairs), expected.view(50))
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_unknown_critics_are_refused(name):
-    with pytest.raises(ValueError, match=r"need a critic that is a `networks.Critic`.*got [A-Z]"):
-        target_critic.TargetCritic(UNKNOWN[name](), precision="bfloat16", compile=False)
+def test_unknown_critics_are_refused_in_bfloat16(name):
+    make, reason = UNKNOWN[name]
+    with pytest.raises(ValueError, match=f"needs a `networks.Critic`.*{reason}. Set .* to float32"):
+        target_critic.TargetCritic(make(), precision="bfloat16")
 
 
-def test_spread_is_measured_within_states_and_against_their_values():
-    offsets = torch.tensor([[90.0], [110.0]])
-    q = offsets + torch.tensor([[-1.0, 1.0], [-1.0, 1.0]])
-    torch.testing.assert_close(learner.spread_within_states(q), torch.tensor(0.01))
-    assert learner.spread_within_states(torch.zeros(2, 3)) == 0.0
+def test_without_acceleration_the_critic_itself_is_called(pairs, said):
+    critic, calls = make_critic(), []
+    slow = target_critic.TargetCritic(critic, accelerated=False)
+    assert said() == ["target critic: plain torch, float32: acceleration is off"]
+    expected = critic(*pairs)
+    critic.register_forward_hook(lambda *_: calls.append(1))
+    assert torch.equal(slow(*pairs), expected)
+    assert calls == [1]
 
 
-def test_config_says_which_precision():
-    with pytest.raises(ValueError, match="`target_precision` must be one of .*'bfloat16'.*got 'float16'"):
-        mpo.MPOConfig(target_precision="float16")
+@pytest.mark.parametrize(("pays", "how"), [(True, "fused by oneDNN"), (False, "layer by layer")])
+def test_the_log_says_once_which_way_is_taken(monkeypatch, said, pays, how):
+    monkeypatch.setattr(fused, "pays", lambda dtype: pays)
+    for _ in range(2):
+        target_critic.TargetCritic(make_critic())
+    target_critic.TargetCritic(make_critic(), precision="bfloat16")
+    assert said() == [
+        f"target critic: float32, {how}, rows shared between threads",
+        f"target critic: bfloat16, {how}, rows shared between threads",
+    ]
+
+
+def test_layers_with_fast_kernels_are_known(pairs, said):
+    critic = make_critic()
+    expected = critic(*pairs)
+    kernels.use_kernels(critic)
+    torch.testing.assert_close(target_critic.TargetCritic(critic)(*pairs), expected, rtol=1e-5, atol=1e-5)
+    assert "plain torch" not in said()[0]
+
+
+@pytest.mark.parametrize("how", [False, True], ids=["as it is", "fused"])
+def test_without_instructions_bfloat16_is_float32_bit_for_bit_and_a_warning_says_so(
+    monkeypatch, pairs, caplog, said, how
+):
+    monkeypatch.setattr(fused, "pays", lambda dtype: how and fused.works(dtype))
+    monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
+    critic = make_critic()
+    rounded = target_critic.TargetCritic(critic, precision="bfloat16")(*pairs)
+    monkeypatch.setattr(cpu, "multiplies_bfloat16", lambda: False)
+    caplog.clear()
+    fallen_back = [target_critic.TargetCritic(critic, precision="bfloat16") for _ in range(2)]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "target critic: float32, as this CPU has no instructions for bfloat16 and would emulate it, several "
+        "times slower"
+    ]
+    exact = target_critic.TargetCritic(critic)
+    for fast in fallen_back:
+        fast.refresh()
+        assert torch.equal(fast(*pairs), exact(*pairs))
+    assert not torch.equal(rounded, exact(*pairs))
+    assert [line for line in said() if "bfloat16, " in line] == []

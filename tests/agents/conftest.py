@@ -1,4 +1,4 @@
-"""Both on-policy agents behind one name, tiny, and small environments to train them in."""
+"""Agents behind one name, tiny, and small environments to train them in."""
 
 import dataclasses
 import itertools
@@ -12,6 +12,8 @@ import torch
 
 from minerva_acme import counting, experiments, specs, testing, types
 from minerva_acme.agents import on_policy, ppo, vmpo
+
+from .mpo import scene as mpo_scene
 
 TINY: dict[str, Any] = {
     "policy_layer_sizes": (8,),
@@ -168,7 +170,7 @@ def make_learner(make_rollout):
     Returns the learner, its network and the rows that it logs.
     """
 
-    def make(builder, spec, rollouts=None, seed=0, num_env_steps=None):
+    def make(builder, spec, rollouts=None, seed=0, num_env_steps=None, device="cpu"):
         network = builder.make_networks(spec, torch.Generator().manual_seed(seed))
         logger = testing.FakeLogger()
         if rollouts is None:
@@ -180,12 +182,48 @@ def make_learner(make_rollout):
             counter=counting.Counter(),
             logger=logger,
             generator=torch.Generator().manual_seed(seed),
-            device=torch.device("cpu"),
+            device=torch.device(device),
             num_env_steps=num_env_steps,
         )
         return learner, network, logger.rows
 
     return make
+
+
+class LearnerScene(NamedTuple):
+    """A small learner of one of the agents, and batches for it."""
+
+    name: str
+    make_batch: Callable[..., Any]  # (seed) -> Trajectory or Rollout
+    make: Callable[..., tuple[Any, list[dict[str, Any]]]]  # (batches, device, **config) -> learner, rows
+
+
+@pytest.fixture(params=["mpo", "ppo", "vmpo"])
+def learner_scene(request, make_rollout, make_learner, continuous_spec):
+    """MPO, then PPO, then V-MPO."""
+    if request.param == "mpo":
+
+        def make_mpo(batches, device="cpu", **config):
+            return mpo_scene.make_learner(
+                continuous_spec,
+                (mpo_scene.Sample(batch) for batch in batches),
+                dataclasses.replace(mpo_scene.SMALL, **config),
+                device=torch.device(device),
+            )
+
+        return LearnerScene("mpo", lambda seed: mpo_scene.make_trajectory(seed=seed), make_mpo)
+    agent = {"ppo": PPO, "vmpo": VMPO}[request.param]
+
+    def make_batch(seed):
+        builder = agent.builder()
+        network = builder.make_networks(continuous_spec, torch.Generator().manual_seed(0))
+        return make_rollout(builder, network, continuous_spec, seed)
+
+    def make(batches, device="cpu", **config):
+        learner, _, rows = make_learner(agent.builder(**config), continuous_spec, batches, device=device)
+        return learner, rows
+
+    return LearnerScene(agent.name, make_batch, make)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from minerva_acme import adders, specs
-from minerva_acme.agents.mpo import acting
+from minerva_acme.agents import acting
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts, memory, reverb
 

@@ -29,16 +29,19 @@ def test_more_threads_than_cores_are_warned_of():
 
 
 def test_it_is_said_how_products_are_computed(monkeypatch):
-    monkeypatch.setattr(doctor.linear, "uses_onednn", lambda: True)
+    monkeypatch.setattr(doctor.kernels, "uses_onednn", lambda: True)
     monkeypatch.setattr(doctor.fused, "pays", lambda dtype: True)
-    assert doctor.check_products().words == (
-        "float32 by oneDNN, MKL being slow on this CPU; fused with activations in float32 and bfloat16"
+    monkeypatch.setattr(doctor.cpu, "multiplies_bfloat16", lambda: True)
+    assert (doctor.check_float32().words, doctor.check_bfloat16().words) == (
+        "products by oneDNN, as MKL is slow on this CPU, fused with activations",
+        "this CPU has instructions for its products, fused with activations",
     )
-    monkeypatch.setattr(doctor.linear, "uses_onednn", lambda: False)
+    monkeypatch.setattr(doctor.kernels, "uses_onednn", lambda: False)
     monkeypatch.setattr(doctor.fused, "pays", lambda dtype: False)
-    assert (
-        doctor.check_products().words
-        == "float32 by torch's own choice; fused with activations in no precision"
+    monkeypatch.setattr(doctor.cpu, "multiplies_bfloat16", lambda: False)
+    assert (doctor.check_float32().words, doctor.check_bfloat16().words) == (
+        "products by torch's own choice",
+        "this CPU has no instructions for its products: --target-precision bfloat16 computes float32",
     )
 
 
@@ -139,5 +142,5 @@ def test_the_status_says_whether_training_works(tmp_path, monkeypatch, capsys, p
 
 def test_no_check_leaves_anything_in_the_place_for_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "probe", works)
-    assert len(list(doctor.examine(tmp_path / "runs"))) == 18
+    assert len(list(doctor.examine(tmp_path / "runs"))) == 19
     assert list(pathlib.Path(tmp_path).iterdir()) == []

@@ -59,12 +59,17 @@ def test_the_preset_task_is_the_entrys_settings_and_steps(task):
 
 def test_the_command_of_an_entry_with_settings_of_every_kind_parses_to_them(monkeypatch):
     text = LONG.replace(
-        "discount = 0.995", 'compile = true, critic_target = "n_step", action_penalty = false'
+        "discount = 0.995",
+        'action_penalty = true, critic_target = "n_step", per_dimension_constraint = false',
     )
     task = tasks.parse(text)[0]
     command = parsing.parse(shlex.split(task.command(0))[1:])
     assert command.hyperparameters == task.make_config()
-    assert command.hyperparameters.compile and command.hyperparameters.critic_layer_sizes == (512, 512, 256)
+    assert command.hyperparameters.action_penalty and command.hyperparameters.critic_layer_sizes == (
+        512,
+        512,
+        256,
+    )
 
 
 def test_flags_override_the_preset_task(long_entries):

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from minerva_acme import actors, counting, environments, networks, specs, testing, types
-from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import acting
+from minerva_acme.agents import acting, mpo
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))

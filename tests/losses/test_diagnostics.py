@@ -1,4 +1,4 @@
-"""Explained variance."""
+"""Explained variance, and the spread of values within a state."""
 
 import pytest
 import torch
@@ -38,3 +38,10 @@ def test_shapes_that_differ_are_refused() -> None:
         losses.explained_variance(torch.zeros(2), torch.zeros(2, 1))
     with pytest.raises(ValueError, match="not be empty"):
         losses.explained_variance(torch.zeros(0), torch.zeros(0))
+
+
+def test_spread_is_measured_within_states_and_against_their_values() -> None:
+    offsets = torch.tensor([[90.0], [110.0]])
+    q = offsets + torch.tensor([[-1.0, 1.0], [-1.0, 1.0]])
+    torch.testing.assert_close(losses.spread_within_states(q), torch.tensor(0.01))
+    assert losses.spread_within_states(torch.zeros(2, 3)).item() == 0.0

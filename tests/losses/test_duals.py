@@ -70,3 +70,9 @@ def test_penalty_temperature_is_there_only_where_the_penalty_is() -> None:
 def test_no_dimensions_is_refused() -> None:
     with pytest.raises(ValueError, match="`num_dimensions` must be >= 1, got 0"):
         make_duals(num_dimensions=0)
+
+
+def test_vmpos_multipliers_begin_at_their_given_values() -> None:
+    duals = losses.VMPODuals(init_temperature=0.7, init_alpha=5.0)
+    assert duals.temperature().item() == pytest.approx(0.7, rel=1e-5)
+    assert duals.alpha_mean().item() == duals.alpha_stddev().item() == pytest.approx(5.0, rel=1e-5)

@@ -213,67 +213,6 @@ def test_a_bandit_is_solved() -> None:
     assert value.item() == pytest.approx(1.0, abs=0.1)
 
 
-# The same on arrays.
-
-
-def as_arrays(inputs: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.detach().numpy() if isinstance(value, torch.Tensor) else value
-        for name, value in inputs.items()
-    }
-
-
-@pytest.mark.parametrize("clip_value", [True, False])
-def test_loss_and_gradients_on_arrays_are_those_of_autograd(clip_value: bool) -> None:
-    for seed in range(5):
-        inputs = random_inputs(n=41, seed=seed) | {"clip_value": clip_value, "clip_ratio": 0.5}
-        for name in TRAINED:
-            inputs[name].requires_grad_()
-        expected = losses.ppo_loss(**inputs)
-        expected.total.backward()
-        found = losses.ppo_gradients(**as_arrays(inputs))
-        torch.testing.assert_close(torch.tensor(found.losses), torch.stack(expected).detach())
-        torch.testing.assert_close(torch.from_numpy(found.log_prob), inputs["log_prob"].grad)
-        torch.testing.assert_close(torch.from_numpy(found.value), inputs["value"].grad)
-        torch.testing.assert_close(torch.full((41,), found.entropy), inputs["entropy"].grad)
-
-
-def test_gradients_on_arrays_at_the_first_ratio_are_those_of_autograd() -> None:
-    inputs = random_inputs(n=16)
-    inputs["behaviour_log_prob"] = inputs["log_prob"].clone()
-    inputs["behaviour_value"] = inputs["value"].clone()
-    for name in TRAINED:
-        inputs[name].requires_grad_()
-    losses.ppo_loss(**inputs).total.backward()
-    found = losses.ppo_gradients(**as_arrays(inputs))
-    torch.testing.assert_close(torch.from_numpy(found.log_prob), inputs["log_prob"].grad)
-    torch.testing.assert_close(torch.from_numpy(found.value), inputs["value"].grad)
-    assert (found.log_prob != 0.0).all()
-
-
-def test_a_value_within_its_clip_range_learns_from_every_sample_on_arrays_too() -> None:
-    inputs = random_inputs(n=256)
-    for name in ("value", "behaviour_value", "targets"):
-        inputs[name] = (0.05 * inputs[name]).clamp(-0.09, 0.09)
-    # V_b + (V - V_b) is not V, but for rounding: its error may be the larger, and is not clipped.
-    moved = inputs["behaviour_value"] + (inputs["value"] - inputs["behaviour_value"]) - inputs["targets"]
-    assert (moved.square() > (inputs["value"] - inputs["targets"]).square()).any()
-    found = losses.ppo_gradients(**as_arrays(inputs))
-    expected = SETTINGS["value_coef"] * (inputs["value"] - inputs["targets"]) / 256
-    torch.testing.assert_close(torch.from_numpy(found.value), expected)
-
-
-def test_an_array_of_advantages_is_normalized_as_a_tensor() -> None:
-    advantages = 3.0 + 5.0 * torch.randn(37, generator=torch.Generator().manual_seed(0))
-    found = losses.normalize_advantage_array(advantages.numpy())
-    torch.testing.assert_close(
-        torch.from_numpy(found), losses.normalize_advantages(advantages, unbiased=True)
-    )
-    for size in (3, 63, 64):
-        equal = torch.full((size,), 0.1).numpy()
-        assert (losses.normalize_advantage_array(equal) == 0.0).all()
-
-
 # What float32 does not hold.
 
 
@@ -312,7 +251,7 @@ def plain_sample(
 
 
 def compare_with_plain(inputs: dict[str, Any]) -> None:
-    """Holds `ppo_loss` and `ppo_gradients`, a sample at a time and all together, against `plain_sample`."""
+    """Holds `ppo_loss`, a sample at a time and all together, against `plain_sample`."""
     n = len(inputs["log_prob"])
     samples = [
         {name: part[i : i + 1] if isinstance(part, torch.Tensor) else part for name, part in inputs.items()}
@@ -331,24 +270,18 @@ def compare_with_plain(inputs: dict[str, Any]) -> None:
         tensors = sample | {name: sample[name].clone().requires_grad_() for name in TRAINED}
         loss = losses.ppo_loss(**tensors)
         loss.total.backward()
-        arrays = losses.ppo_gradients(**as_arrays(sample))
-        by_tensors = [
-            loss.policy.detach(),
-            loss.value.detach(),
-            tensors["log_prob"].grad,
-            tensors["value"].grad,
-        ]
-        by_arrays = [*arrays.losses[1:3], arrays.log_prob.item(), arrays.value.item()]
-        for found in (torch.stack([part.squeeze() for part in by_tensors]), torch.tensor(by_arrays)):
-            torch.testing.assert_close(found, number, **tolerance, msg=lambda m, s=sample: f"{s}: {m}")
+        found = [loss.policy.detach(), loss.value.detach(), tensors["log_prob"].grad, tensors["value"].grad]
+        torch.testing.assert_close(
+            torch.stack([part.squeeze() for part in found]),
+            number,
+            **tolerance,
+            msg=lambda m, s=sample: f"{s}: {m}",
+        )
 
     tensors = inputs | {name: inputs[name].clone().requires_grad_() for name in TRAINED}
     losses.ppo_loss(**tensors).total.backward()
-    arrays = losses.ppo_gradients(**as_arrays(inputs))
-    for column, found, name in ((2, arrays.log_prob, "log_prob"), (3, arrays.value, "value")):
-        by_n = (expected[:, column] / n).float()
-        torch.testing.assert_close(tensors[name].grad, by_n, **tolerance)
-        torch.testing.assert_close(torch.from_numpy(found), by_n, **tolerance)
+    for column, name in ((2, "log_prob"), (3, "value")):
+        torch.testing.assert_close(tensors[name].grad, (expected[:, column] / n).float(), **tolerance)
 
 
 @pytest.mark.parametrize("clip_ratio", [0.2, 0.5])
@@ -404,9 +337,7 @@ def test_what_is_not_a_number_is_never_clipped_away(name: str, advantage: float,
     trained = "value" if name in ("value", "targets") else "log_prob"
     inputs[trained].requires_grad_()
     losses.ppo_loss(**inputs).total.backward()
-    arrays = losses.ppo_gradients(**as_arrays(inputs))
-    for gradient in (inputs[trained].grad, torch.from_numpy(getattr(arrays, trained))):
-        assert gradient.isnan().nonzero().tolist() == [[0]]
+    assert inputs[trained].grad.isnan().nonzero().tolist() == [[0]]
 
 
 @pytest.mark.parametrize("size", [1e-30, 1.0, 1e15, 1e30, 1e37])
@@ -415,7 +346,4 @@ def test_advantages_of_any_size_are_normalized_alike(size: float) -> None:
     advantages = size * unit
     exact = advantages.double()
     expected = ((exact - exact.mean()) / (exact.std() + 1e-8)).float()
-    by_arrays = losses.normalize_advantage_array(advantages.numpy())
-    assert by_arrays.dtype == advantages.numpy().dtype
     torch.testing.assert_close(losses.normalize_advantages(advantages, unbiased=True), expected)
-    torch.testing.assert_close(torch.from_numpy(by_arrays), expected)

@@ -56,23 +56,30 @@ def make_tanh_mlp(seed: int = 0) -> networks.TanhMLP:
 
 
 @pytest.mark.parametrize("leading", [(), (7,), (2, 3)])
-def test_tanh_mlp_is_linear_and_tanh_with_the_gradients_of_plain_modules(leading: tuple[int, ...]) -> None:
-    torso, x = make_tanh_mlp(), torch.randn(*leading, 5, requires_grad=True)
-    before = x.detach().clone()
-    reference = nn.Sequential(*(module for layer in torso for module in (layer, nn.Tanh())))
+def test_tanh_mlp_is_linear_and_tanh(leading: tuple[int, ...]) -> None:
+    torso, x = make_tanh_mlp(), torch.randn(*leading, 5)
+    before = expected = x.clone()
+    for layer in [*torso][::2]:
+        expected = torch.tanh(expected @ layer.weight.T + layer.bias)
     output = torso(x)
     assert output.shape == (*leading, torso.output_size)
-    torch.testing.assert_close(output, reference(x))
-    gradients = [
-        torch.autograd.grad(module(x).square().sum(), [x, *torso.parameters()])
-        for module in (torso, reference)
-    ]
-    torch.testing.assert_close(*gradients)
-    torch.testing.assert_close(x.detach(), before, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(output, expected)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("torso", [networks.LayerNormMLP, networks.TanhMLP])
+def test_layers_are_plain_torch_whose_hooks_fire(torso: type[nn.Sequential]) -> None:
+    layers = torso(5, (8, 6))
+    assert {type(layer) for layer in layers} <= {nn.Linear, nn.LayerNorm, nn.Tanh, nn.ELU}
+    fired = []
+    for index, layer in enumerate(layers):
+        layer.register_forward_hook(lambda *_, index=index: fired.append(index))
+    layers(torch.zeros(2, 5))
+    assert fired == [*range(len(layers))]
 
 
 def test_tanh_mlp_starts_orthogonal_with_gain_root_two_and_zero_bias() -> None:
-    for layer in make_tanh_mlp():
+    for layer in [*make_tanh_mlp()][::2]:
         weight = layer.weight.detach()
         gram = weight.T @ weight if weight.shape[0] > weight.shape[1] else weight @ weight.T
         torch.testing.assert_close(gram, 2.0 * torch.eye(len(gram)), rtol=0.0, atol=1e-5)
@@ -84,13 +91,3 @@ def test_seed_reproduces_tanh_mlp_without_the_global_generator() -> None:
     torch.testing.assert_close(make_tanh_mlp(3).state_dict(), make_tanh_mlp(3).state_dict())
     assert not torch.equal(make_tanh_mlp(3)[0].weight, make_tanh_mlp(4)[0].weight)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_large_batches_without_gradient_are_activated_like_small_ones():
-    torso = networks.LayerNormMLP(3, (64, 8), generator=torch.Generator().manual_seed(0))
-    x = 10.0 * torch.randn(1024, 3, generator=torch.Generator().manual_seed(1))
-    expected = torso(x).detach()
-    with torch.no_grad():
-        torch.testing.assert_close(torso(x), expected, rtol=0.0, atol=2e-6)
-        at_the_ends = torso[2](torch.full((2**14,), 1e4)), torso[2](torch.full((2**14,), -1e4))
-    assert (at_the_ends[0] == 1.0).all() and (at_the_ends[1] == -1.0).all()

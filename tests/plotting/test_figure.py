@@ -157,7 +157,9 @@ def test_a_figure_of_nothing_is_refused():
     [(0, "0"), (500, "500"), (1000, "1k"), (2500, "2.5k"), (200_000, "200k"), (1_500_000, "1.5M")],
 )
 def test_steps_are_written_with_their_unit(steps, text):
-    assert figure.format_steps(steps) == text
+    panel = plotting.Panel("CartPole-v1", [group(steps=(0, max(steps, 1)))])
+    (ax,) = figure.draw([panel], y_label="Return").axes
+    assert ax.xaxis.get_major_formatter()(steps) == text
 
 
 def test_a_long_legend_widens_the_figure():

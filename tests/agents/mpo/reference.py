@@ -225,7 +225,6 @@ class Reference:
             weights = weights + penalty_weights
             temperature_loss = temperature_loss + penalty_loss
             metrics["kl/penalty_rel"] = penalty_kl / config.epsilon_penalty
-            metrics["penalty_temperature"] = penalty_temperature  # of before the step, unlike the others
             metrics["policy/entropy_penalty_weights"] = entropy(penalty_weights)
 
         # The duals: the KLs are those of the online policy before it moves.
@@ -241,6 +240,8 @@ class Reference:
         self._descend("duals", temperatures, temperature_loss, config.temperature_learning_rate)
         self._descend("duals", alphas, alpha_mean_loss + alpha_stddev_loss, config.alpha_learning_rate)
         new_duals = {name: multiplier(raw) for name, raw in self.modules["duals"].items()}
+        if config.action_penalty:
+            metrics["penalty_temperature"] = new_duals["penalty_temperature.raw"]
 
         for _ in range(config.m_steps):
             online = self._leaves("policy")

@@ -4,22 +4,25 @@ import torch
 
 from minerva_acme.agents import mpo
 
+CONFIG = mpo.MPOConfig(policy_layer_sizes=(8,), critic_layer_sizes=(8,))
+
 
 @pytest.fixture
 def networks(spec):
-    config = mpo.MPOConfig(policy_layer_sizes=(8,), critic_layer_sizes=(8,))
-    return mpo.make_networks(spec, config, torch.Generator().manual_seed(0))
+    return mpo.make_networks(spec, CONFIG, torch.Generator().manual_seed(0))
 
 
-def make_policy(cls, networks, spec, seed=0):
-    return cls(networks=networks, spec=spec, generator=torch.Generator().manual_seed(seed))
+def make_policy(networks, spec, evaluation=False):
+    return mpo.MPOBuilder(CONFIG).make_policy(
+        networks, spec, torch.Generator().manual_seed(0), evaluation=evaluation
+    )
 
 
 OBSERVATION = np.array([0.1, -0.2, 0.3], np.float32)
 
 
 def test_behaviour_records_the_density_of_the_raw_action(networks, spec):
-    policy = make_policy(mpo.BehaviourPolicy, networks, spec)
+    policy = make_policy(networks, spec)
     mean, log_std = (x.detach().numpy()[0] for x in networks.policy(torch.from_numpy(OBSERVATION)[None]))
     clipped = 0
     for _ in range(50):
@@ -30,18 +33,19 @@ def test_behaviour_records_the_density_of_the_raw_action(networks, spec):
         np.testing.assert_allclose(extras.log_prob, expected, rtol=1e-5)
         np.testing.assert_array_equal(action, np.clip(extras.raw_action, -1.0, 1.0))
         clipped += (action != extras.raw_action).any()
+        assert extras.parameters == ()
         assert action.dtype == extras.raw_action.dtype == extras.log_prob.dtype == np.float32
     assert clipped > 0
 
 
 def test_greedy_acts_with_the_clipped_mean(networks, spec):
     torch.nn.init.constant_(networks.policy.mean_head.bias, 5.0)
-    policy = make_policy(mpo.GreedyPolicy, networks, spec)
+    policy = make_policy(networks, spec, evaluation=True)
     np.testing.assert_array_equal(policy(OBSERVATION).action, [1.0, 1.0])
 
 
 def test_acting_has_weights_of_its_own(networks, spec):
-    policy = make_policy(mpo.GreedyPolicy, networks, spec)
+    policy = make_policy(networks, spec, evaluation=True)
     before = policy(OBSERVATION).action
     with torch.no_grad():
         networks.policy.mean_head.weight += 1.0
@@ -51,7 +55,7 @@ def test_acting_has_weights_of_its_own(networks, spec):
 
 
 def test_randomness_can_be_saved_and_restored(networks, spec):
-    policy = make_policy(mpo.BehaviourPolicy, networks, spec)
+    policy = make_policy(networks, spec)
     state = policy.save()
     first = [policy(OBSERVATION).action for _ in range(3)]
     policy.restore(state)

@@ -1,8 +1,11 @@
+import dataclasses
+
 import numpy as np
 import pytest
+import torch
 import tree
 
-from minerva_acme import core, environments, experiments, specs
+from minerva_acme import core, environments, experiments, replay, specs, testing
 from minerva_acme.agents import mpo
 
 SMALL = mpo.MPOConfig(
@@ -92,8 +95,6 @@ def test_learning_keeps_to_the_samples_per_insert(spec):
 
 @pytest.mark.parametrize("critic_target", ["retrace", "n_step", "one_step"])
 def test_each_critic_target_trains_through_reverb(critic_target, tmp_path):
-    import dataclasses
-
     result = experiments.run_experiment(
         experiments.ExperimentConfig(
             builder=mpo.MPOBuilder(dataclasses.replace(SMALL, critic_target=critic_target)),
@@ -155,3 +156,38 @@ def test_the_learner_is_swapped_by_overriding_one_factory(tmp_path):
 
 def test_the_config_can_be_read_from_the_builder():
     assert mpo.MPOBuilder(SMALL).config is SMALL
+
+
+@pytest.mark.parametrize(("acting_policy", "variables"), [("online", "policy"), ("target", "target_policy")])
+def test_actors_act_by_the_policy_that_the_config_names(acting_policy, variables):
+    builder = mpo.MPOBuilder(dataclasses.replace(SMALL, acting_policy=acting_policy))
+    assert builder.policy_variables == [variables]
+
+
+def test_it_explores_in_training_and_takes_the_mean_in_evaluation(spec):
+    builder = mpo.MPOBuilder(SMALL)
+    networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    observation = np.ones(3, np.float32)
+    for evaluation in (False, True):
+        generator = torch.Generator().manual_seed(0)
+        policy = builder.make_policy(networks, spec, generator, evaluation=evaluation)
+        actions = np.stack([policy(observation).action for _ in range(20)])
+        assert (len(np.unique(actions, axis=0)) == 1) == evaluation
+
+
+def test_sequences_start_a_period_apart(spec):
+    builder = mpo.MPOBuilder(dataclasses.replace(SMALL, sequence_length=4, sequence_period=3))
+    environment = testing.FakeEnvironment(action_spec=spec.actions, episode_length=20)
+    networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    policy = builder.make_policy(networks, spec, torch.Generator().manual_seed(0))
+    inserted = []
+    with (
+        replay.MemoryServer(builder.make_replay_tables(spec), seed=0) as server,
+        builder.make_adder(server.client(), spec) as adder,
+    ):
+        adder.add_first(environment.reset())
+        for _ in range(10):
+            action, extras = policy(np.zeros(3, np.float32))
+            adder.add(action, environment.step(action), extras)
+            inserted.append(adder.num_inserted)
+    assert inserted == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]

@@ -8,8 +8,8 @@ from minerva_acme.agents.mpo import PRESETS, MPOConfig
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"policy_layer_sizes": ()}, "`policy_layer_sizes` must hold at least one size"),
-        ({"critic_layer_sizes": (256, 0)}, "`critic_layer_sizes` must hold at least one size"),
+        ({"policy_layer_sizes": ()}, "`policy_layer_sizes` must be one or more sizes >= 1"),
+        ({"critic_layer_sizes": (256, 0)}, "`critic_layer_sizes` must be one or more sizes >= 1"),
         ({"sequence_length": 0}, "`sequence_length` must be >= 1, got 0."),
         ({"discount": 1.1}, r"`discount` must be in \[0, 1\], got 1.1."),
         ({"discount": float("nan")}, r"`discount` must be in \[0, 1\], got nan."),

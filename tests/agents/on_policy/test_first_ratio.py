@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from minerva_acme import environments, testing
-from minerva_acme.acceleration import acting
 from minerva_acme.agents import on_policy
-from minerva_acme.agents.ppo import minimising
 
 
 def make_environment(environment_id):
@@ -49,20 +47,19 @@ class Ratios:
         return super().make_networks(spec, generator)
 
 
-@pytest.fixture(params=["arrays", "module"])
-def bound(request, monkeypatch):
-    """How far a recorded log-density may be from the learner's, in relation to its size and to 1."""
-    if request.param == "arrays":
-        return 1e-6
-    monkeypatch.setattr(acting, "compile_policy", lambda network: None)
-    monkeypatch.setattr(minimising, "ArrayMinimiser", minimising.TensorMinimiser)
-    return 0.0
+# How far a recorded log-density may be from the learner's, in relation to its size and to 1.
+both_ways = pytest.mark.parametrize(("acceleration", "bound"), [("auto", 1e-6), ("off", 0.0)])
 
 
+@both_ways
 @pytest.mark.parametrize("num_environments", [1, 4])
 @pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
-def test_the_recorded_density_is_the_learners(agent, run, environment_id, num_environments, bound):
-    builder = agent.recording(Ratios, num_environments=num_environments, rollout_steps=16)
+def test_the_recorded_density_is_the_learners(
+    agent, run, environment_id, num_environments, acceleration, bound
+):
+    builder = agent.recording(
+        Ratios, num_environments=num_environments, rollout_steps=16, acceleration=acceleration
+    )
     run(builder, make_environment(environment_id), 16 * 6)
     assert len(builder.log_ratios) == 6
     squashed = agent.name == "vmpo" and environment_id == "bounded"
@@ -73,10 +70,15 @@ def test_the_recorded_density_is_the_learners(agent, run, environment_id, num_en
     assert all((a != b).all() for a, b in zip(builder.means, builder.means[1:], strict=False))
 
 
+@both_ways
 @pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
-def test_the_first_ratio_of_ppo_is_1_in_batches_of_one_shape(ppo_agent, run, environment_id, bound):
+def test_the_first_ratio_of_ppo_is_1_in_batches_of_one_shape(
+    ppo_agent, run, environment_id, acceleration, bound
+):
     # Acting takes 4 rows at a time, and so does the only minibatch of an epoch.
-    builder = ppo_agent.recording(num_environments=4, rollout_steps=4, minibatch_size=4, num_epochs=2)
+    builder = ppo_agent.recording(
+        num_environments=4, rollout_steps=4, minibatch_size=4, num_epochs=2, acceleration=acceleration
+    )
     run(builder, make_environment(environment_id), 4 * 10)
     first = [float(row["policy/approx_kl_first"]) for row in builder.rows]
     assert len(first) == 10
@@ -92,31 +94,36 @@ def test_the_first_ratio_of_ppo_is_1_but_for_rounding_in_any_batches(ppo_agent, 
     assert all(float(row["policy/approx_kl_first"]) <= 5e-11 for row in builder.rows)
 
 
+@both_ways
 @pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
-def test_the_first_kl_of_vmpo_is_0(vmpo_agent, run, environment_id, bound):
+def test_the_first_kl_of_vmpo_is_0(vmpo_agent, run, environment_id, acceleration, bound):
     # The one M-step measures the KL before it moves anything.
     # A KL near 0 is a difference of numbers near 1.
     rounding = 1e-7 if bound else 1e-10
     for num_environments, rollout_steps, most in ((4, 4, rounding if bound else 0.0), (2, 96, rounding)):
         builder = vmpo_agent.recording(
-            num_environments=num_environments, rollout_steps=rollout_steps, m_steps=1, epsilon_mean=1.0
+            num_environments=num_environments,
+            rollout_steps=rollout_steps,
+            m_steps=1,
+            epsilon_mean=1.0,
+            acceleration=acceleration,
         )
         run(builder, make_environment(environment_id), rollout_steps * 5)
         assert len(builder.rows) == 5
         assert all(0.0 <= abs(float(row["kl/mean_rel"])) <= most for row in builder.rows)
 
 
-class EarlyEvaluator(on_policy.RolloutEvaluator):
-    def evaluate(self, rollout):
+class EarlyPreparer(on_policy.RolloutPreparer):
+    def prepare(self, rollout):
         self.update_observation_statistics(rollout)
-        return super().evaluate(rollout)
+        return super().prepare(rollout)
 
 
 class Early:
-    def _evaluator(self, network, spec, device):
-        evaluator = super()._evaluator(network, spec, device)
-        evaluator.__class__ = EarlyEvaluator
-        return evaluator
+    def _preparer(self, network, spec, device):
+        preparer = super()._preparer(network, spec, device)
+        preparer.__class__ = EarlyPreparer
+        return preparer
 
 
 def test_statistics_updated_before_the_epochs_would_show(ppo_agent, vmpo_agent, run):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import core, environments, testing
+from minerva_acme import acceleration, core, environments, testing
 from minerva_acme.agents import on_policy
 
 
@@ -57,6 +57,7 @@ class Versions:
             network=networks,
             raw_actions=self._raw_actions(spec),
             generator=generator,
+            acceleration=acceleration.Acceleration(self._config.acceleration),
             record_parameters=self._records_parameters,
         )
 

@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from minerva_acme import distributions, losses
-from minerva_acme.agents.vmpo import VMPODuals
 
 SHARED = {
     "steps",
@@ -36,10 +35,10 @@ def test_a_step_reports_every_diagnostic(vmpo_agent, make_learner, continuous_sp
 
 def test_a_discrete_policy_has_one_kl(vmpo_agent, make_learner, discrete_spec):
     learner, _, rows = make_learner(vmpo_agent.builder(), discrete_spec)
-    before = learner.save()["duals"]
+    before = learner.save()["modules"]["duals"]
     learner.run(num_steps=2)
     assert set(rows[0]) == SHARED
-    after = learner.save()["duals"]
+    after = learner.save()["modules"]["duals"]
     assert {name.partition(".")[0] for name in before if not torch.equal(before[name], after[name])} == {
         "temperature",
         "alpha_mean",
@@ -53,15 +52,9 @@ def test_the_temperature_moves_once_a_rollout_and_the_rest_in_every_m_step(
     learner.run(num_steps=3)
     steps = {
         name: {int(state["step"]) for state in optimizer["state"].values()}
-        for name, optimizer in learner.save()["optimizers"].items()
+        for name, optimizer in learner.save()["updates"]["optimizers"].items()
     }
     assert steps == {"temperature": {3}, "alphas": {15}, "network": {15}}
-
-
-def test_duals_begin_at_the_configured_values():
-    duals = VMPODuals(init_temperature=0.7, init_alpha=5.0)
-    assert duals.temperature().item() == pytest.approx(0.7, rel=1e-5)
-    assert duals.alpha_mean().item() == duals.alpha_stddev().item() == pytest.approx(5.0, rel=1e-5)
 
 
 @pytest.mark.parametrize(("epsilon", "rises"), [(1e-8, True), (1e3, False)])
@@ -95,20 +88,20 @@ def test_each_loss_trains_its_own_parameters_alone(vmpo_agent, make_learner, con
         "temperature": [*learner._duals.temperature.parameters()],
         "alphas": [*learner._duals.alpha_mean.parameters(), *learner._duals.alpha_stddev.parameters()],
     }
-    minimise, reached = learner._minimise, {}
+    minimise, reached = learner._updates.minimise, {}
 
-    def look(name, loss, max_norm):
+    def look(name, loss):
         everything = [parameter for group in groups.values() for parameter in group]
         gradients = torch.autograd.grad(loss, everything, retain_graph=True, allow_unused=True)
         trained = {id(p) for p, g in zip(everything, gradients, strict=True) if g is not None and g.any()}
         reached[name] = {key for key, group in groups.items() if trained & {id(p) for p in group}}
         # All of its own, none of the others'.
         assert trained == {id(parameter) for parameter in groups[name]}
-        return minimise(name, loss, max_norm)
+        return minimise(name, loss)
 
     # The second step: in the first the KL is 0 and so is its gradient.
     learner.step()
-    monkeypatch.setattr(learner, "_minimise", look)
+    monkeypatch.setattr(learner._updates, "minimise", look)
     learner.step()
     assert reached == {"network": {"network"}, "temperature": {"temperature"}, "alphas": {"alphas"}}
 

@@ -215,7 +215,7 @@ _INTERRUPTED = """
 )
 def test_ctrl_c_ends_a_wait(request, wait, prefetch):
     script = textwrap.dedent(_INTERRUPTED).format(
-        folder=str(request.path.parent), wait=wait, prefetch=prefetch
+        folder=str(request.path.parents[1]), wait=wait, prefetch=prefetch
     )
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

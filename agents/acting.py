@@ -1,14 +1,14 @@
-"""How an on-policy agent acts: a sample of the policy while training, its mode while evaluating."""
+"""How agents act: by a sample of the policy while training, by its mode while evaluating."""
 
 import copy
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
-from minerva_acme import actors, builders, core, distributions, networks, specs, types
-from minerva_acme.acceleration import acting
-from minerva_acme.agents.on_policy import actions
+from minerva_acme import acceleration, actors, builders, core, distributions, specs, types
+from minerva_acme.agents import actions
 
 
 class BehaviourExtras(NamedTuple):
@@ -18,11 +18,11 @@ class BehaviourExtras(NamedTuple):
     """[] log-probability of the action, or log-density of the executed one, under the behaviour policy."""
     raw_action: types.NestedArray
     """[D] what the policy drew before it was brought into the bounds; [] where actions are discrete."""
-    parameters: types.NestedArray
+    parameters: types.NestedArray = ()
     """The behaviour policy itself, `DiagonalGaussian` of [D] or `Categorical` of [K]; () if not asked for."""
 
 
-def extras_spec(spec: specs.EnvironmentSpec, record_parameters: bool) -> BehaviourExtras:
+def extras_spec(spec: specs.EnvironmentSpec, record_parameters: bool = False) -> BehaviourExtras:
     """The specs of `BehaviourExtras` in an environment."""
     parameters: types.NestedSpec = ()
     if isinstance(spec.actions, specs.DiscreteArray):
@@ -49,22 +49,24 @@ class _Acting(builders.AgentPolicy):
     def __init__(
         self,
         *,
-        network: networks.ActorCritic,
+        network: nn.Module,
         raw_actions: actions.RawActions,
         generator: torch.Generator,
-        record_parameters: bool,
+        acceleration: acceleration.Acceleration,
+        record_parameters: bool = False,
     ) -> None:
-        """Takes over the parts.
+        """Makes the policy.
 
         Args:
-            network: copied.
+            network: a policy or an `ActorCritic`; copied.
             raw_actions: the way from what the policy draws to the environment's actions.
             generator: draws the actions.
+            acceleration: chooses how the network is computed.
             record_parameters: whether extras hold the policy's parameters.
         """
         self._network = copy.deepcopy(network).to("cpu").requires_grad_(False).eval()
         self._parameters = self._network.state_dict()
-        self._policy = acting.make_acting_policy(self._network, generator)
+        self._policy = acceleration.acting(self._network, generator)
         self._raw_actions = raw_actions
         self._record_parameters = record_parameters
 

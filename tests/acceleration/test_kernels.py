@@ -1,8 +1,7 @@
-"""The layer against torch's, by oneDNN's kernel and by torch's own."""
+"""The fast layers against torch's own, by oneDNN's kernel and by torch's."""
 
 import copy
 import io
-import pathlib
 import pickle
 from collections.abc import Callable, Iterator
 
@@ -10,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme.acceleration import linear
+from minerva_acme import networks
+from minerva_acme.acceleration import kernels
 
 SHAPES: dict[str, Callable[[], torch.Tensor]] = {
     "one row": lambda: torch.randn(1, 16),
@@ -29,10 +29,10 @@ SHAPES: dict[str, Callable[[], torch.Tensor]] = {
 @pytest.fixture(params=["torch", "onednn"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Computes by one kernel whatever the size."""
-    if request.param == "onednn" and not linear._onednn_works():
+    if request.param == "onednn" and not kernels._onednn_works():
         pytest.skip("this torch has no oneDNN linear kernel")
-    monkeypatch.setattr(linear, "_USE_ONEDNN", request.param == "onednn")
-    monkeypatch.setattr(linear, "_MIN_SIZE", 1)
+    monkeypatch.setattr(kernels, "uses_onednn", lambda: request.param == "onednn")
+    monkeypatch.setattr(kernels, "_MIN_SIZE", 1)
     yield request.param
 
 
@@ -49,7 +49,7 @@ def outputs_and_gradients(
 def test_output_and_gradients_are_those_of_torch(kernel: str, shape: str, with_bias: bool) -> None:
     torch.manual_seed(0)
     x, weight, bias = SHAPES[shape](), torch.randn(8, 16), torch.randn(8) if with_bias else None
-    actual = outputs_and_gradients(linear.linear, x, weight, bias)
+    actual = outputs_and_gradients(kernels.linear, x, weight, bias)
     expected = outputs_and_gradients(nn.functional.linear, x, weight, bias)
     for ours, theirs in zip(actual, expected, strict=True):
         assert ours.shape == theirs.shape
@@ -58,28 +58,28 @@ def test_output_and_gradients_are_those_of_torch(kernel: str, shape: str, with_b
 
 def test_onednn_is_what_runs_when_it_is_chosen(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(linear, "_onednn_linear", lambda *args: calls.append(args) or torch.zeros(3, 8))
-    linear.Linear(16, 8)(torch.ones(3, 16))
+    monkeypatch.setattr(kernels, "_onednn_linear", lambda *args: calls.append(args) or torch.zeros(3, 8))
+    kernels.Linear(16, 8)(torch.ones(3, 16))
     assert len(calls) == (1 if kernel == "onednn" else 0)
 
 
 def test_onednn_gets_rows_that_lie_together(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Others take a kernel that is a hundred times slower: [256, 17] out of [256, 6, 17] did.
     layouts = []
-    original = linear._onednn_linear
+    original = kernels._onednn_linear
 
     def spy(x, weight, bias):
         layouts.extend(tensor.is_contiguous() or tensor.T.is_contiguous() for tensor in (x, weight))
         return original(x, weight, bias)
 
-    monkeypatch.setattr(linear, "_onednn_linear", spy)
-    layer = linear.Linear(16, 8)
+    monkeypatch.setattr(kernels, "_onednn_linear", spy)
+    layer = kernels.Linear(16, 8)
     layer(torch.ones(5, 6, 16)[:, 0]).sum().backward()
     assert layouts == ([True] * 4 if kernel == "onednn" else [])
 
 
 def test_activations_in_place_behind_the_layer_are_differentiated(kernel: str) -> None:
-    layer = linear.Linear(16, 8)
+    layer = kernels.Linear(16, 8)
     for shape in ((5, 16), (2, 3, 16)):
         x = torch.randn(*shape)
         in_place = nn.functional.elu(layer(x), inplace=True).square().sum()
@@ -100,12 +100,12 @@ def test_second_derivatives_are_those_of_torch(kernel: str) -> None:
         gradients = torch.autograd.grad(output, [x, weight], create_graph=True)
         return list(torch.autograd.grad(sum(g.square().sum() for g in gradients), [x, weight]))
 
-    for ours, theirs in zip(second(linear.linear), second(nn.functional.linear), strict=True):
+    for ours, theirs in zip(second(kernels.linear), second(nn.functional.linear), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_frozen_weights_get_no_gradient_and_the_input_does(kernel: str) -> None:
-    layer = linear.Linear(16, 8).requires_grad_(False)
+    layer = kernels.Linear(16, 8).requires_grad_(False)
     x = torch.randn(5, 16, requires_grad=True)
     layer(x).sum().backward()
     torch.testing.assert_close(x.grad, layer.weight.sum(dim=0).expand(5, 16))
@@ -113,14 +113,14 @@ def test_frozen_weights_get_no_gradient_and_the_input_does(kernel: str) -> None:
 
 
 def test_double_precision_and_wrong_sizes_are_left_to_torch(kernel: str) -> None:
-    layer = linear.Linear(16, 8)
+    layer = kernels.Linear(16, 8)
     assert layer.double()(torch.ones(2, 16, dtype=torch.float64)).dtype == torch.float64
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        linear.Linear(16, 8)(torch.ones(2, 15))
+        kernels.Linear(16, 8)(torch.ones(2, 15))
 
 
 def test_layer_exports_as_torchs_own_operator(kernel: str) -> None:
-    layer = linear.Linear(16, 8)
+    layer = kernels.Linear(16, 8)
     x = torch.randn(5, 16)
     exported = torch.export.export(layer, (x,))
     operators = [node.target for node in exported.graph.nodes if node.op == "call_function"]
@@ -129,7 +129,7 @@ def test_layer_exports_as_torchs_own_operator(kernel: str) -> None:
 
 
 def test_layer_copies_pickles_and_shares_its_state_dict_with_torch(kernel: str) -> None:
-    layer = linear.Linear(16, 8)
+    layer = kernels.Linear(16, 8)
     x = torch.randn(5, 16)
     saved = io.BytesIO()
     torch.save(layer.state_dict(), saved)
@@ -140,51 +140,71 @@ def test_layer_copies_pickles_and_shares_its_state_dict_with_torch(kernel: str) 
         torch.testing.assert_close(other(x), layer(x))
 
 
-def test_seed_reproduces_the_weights_without_the_global_generator() -> None:
-    state = torch.get_rng_state()
-    first, second, other = (
-        linear.Linear(64, 32, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
-    )
-    torch.testing.assert_close(first.state_dict(), second.state_dict())
-    assert not torch.equal(first.weight, other.weight)
-    torch.testing.assert_close(torch.get_rng_state(), state)
-    for parameter in (first.weight, first.bias):
-        assert 0.1 < parameter.abs().max().item() <= 0.125
+def test_layers_change_in_place_and_parameters_hooks_and_state_dict_stay(kernel: str) -> None:
+    network = networks.LayerNormMLP(16, (8, 4))
+    expected = copy.deepcopy(network)
+    parameters = [*network.parameters()]
+    calls: list[str] = []
+    network[0].register_forward_hook(lambda *_: calls.append("hook"))
+    assert kernels.use_kernels(network) == 3  # two Linear and a Tanh; LayerNorm and ELU are torch's
+    assert [type(layer) for layer in network] == [
+        kernels.Linear,
+        nn.LayerNorm,
+        kernels.Tanh,
+        kernels.Linear,
+        nn.ELU,
+    ]
+    assert all(ours is theirs for ours, theirs in zip(network.parameters(), parameters, strict=True))
+    assert network.state_dict().keys() == expected.state_dict().keys()
+    x = torch.randn(5, 16)
+    torch.testing.assert_close(network(x), expected(x), rtol=1e-5, atol=1e-6)
+    assert calls == ["hook"]
+    assert kernels.use_kernels(network) == 0  # they are known to be fast already
 
 
-def test_environment_variable_chooses_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "_onednn_works", lambda: True)
-    for mkl_is_slow in (True, False):
-        monkeypatch.setattr(linear, "_mkl_is_slow", lambda slow=mkl_is_slow: slow)
-        for value, expected in (("torch", False), ("onednn", True), ("", mkl_is_slow)):
-            monkeypatch.setenv("MINERVA_LINEAR", value)
-            assert linear._choose_onednn() is expected
-    monkeypatch.setattr(linear, "_onednn_works", lambda: False)
-    monkeypatch.setattr(linear, "_mkl_is_slow", lambda: True)
-    monkeypatch.delenv("MINERVA_LINEAR")
-    assert linear._choose_onednn() is False
+def test_layers_that_may_compute_something_else_stay(kernel: str) -> None:
+    class Doubling(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2.0 * super().forward(input)
+
+    replaced = nn.Linear(4, 4)
+    replaced.forward = lambda input: input  # type: ignore[method-assign]
+    network = nn.Sequential(Doubling(4, 4), replaced, nn.Linear(4, 4))
+    assert kernels.use_kernels(network) == 1
+    assert [type(layer) for layer in network] == [Doubling, nn.Linear, kernels.Linear]
+    assert [kernels.plain_type(layer) for layer in network] == [Doubling, nn.Linear, nn.Linear]
 
 
-def test_wrong_choice_of_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINERVA_LINEAR", "mkl")
-    with pytest.raises(ValueError, match="`MINERVA_LINEAR` must be `torch` or `onednn`, got `mkl`"):
-        linear._choose_onednn()
-    monkeypatch.setenv("MINERVA_LINEAR", "onednn")
-    monkeypatch.setattr(linear, "_onednn_works", lambda: False)
-    with pytest.raises(ValueError, match=r"`MINERVA_LINEAR` must not be `onednn` with torch .* Unset it\."):
-        linear._choose_onednn()
+@pytest.mark.parametrize("num_rows", [4, 2**12])  # below and above what the sigmoid's way pays for
+def test_tanh_and_its_gradient_are_those_of_torch(num_rows: int) -> None:
+    x = 10.0 * torch.randn(num_rows, 16, generator=torch.Generator().manual_seed(0))
+    ours, theirs = kernels.Tanh(), nn.Tanh()
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x), theirs(x), rtol=0.0, atol=2e-7)
+        for end in (1e4, -1e4):
+            assert torch.equal(ours(torch.full((2**14,), end)), theirs(torch.full((2**14,), end)))
+    gradients = []
+    for layer in (ours, theirs):
+        leaf = x.clone().requires_grad_()
+        output = layer(leaf)
+        (gradient,) = torch.autograd.grad(output.square().sum(), leaf)
+        gradients.append((output, gradient))
+    assert torch.equal(gradients[0][0], gradients[1][0]) and torch.equal(gradients[0][1], gradients[1][1])
 
 
-@pytest.mark.parametrize(("vendor", "slow"), [("AuthenticAMD", True), ("GenuineIntel", False), (None, False)])
-def test_mkl_is_slow_on_other_makers_cpus(
-    vendor: str | None, slow: bool, monkeypatch: pytest.MonkeyPatch
+def test_tanh_leaves_its_input_alone() -> None:
+    x = torch.randn(2**15, generator=torch.Generator().manual_seed(0))
+    before = x.clone()
+    with torch.no_grad():
+        kernels.Tanh()(x)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("works", [True, False])
+@pytest.mark.parametrize("mkl_is_slow", [True, False])
+def test_onednn_is_chosen_where_it_works_and_mkl_is_slow(
+    monkeypatch: pytest.MonkeyPatch, mkl_is_slow: bool, works: bool
 ) -> None:
-    def read_text(path: pathlib.Path, encoding: str) -> str:
-        if vendor is None:
-            raise FileNotFoundError(path)
-        return f"processor : 0\nvendor_id : {vendor}\n"
-
-    monkeypatch.setattr(linear.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    monkeypatch.setattr(linear.pathlib.Path, "read_text", read_text)
-    assert linear._mkl_is_slow() is slow
+    monkeypatch.setattr(kernels, "_onednn_works", lambda: works)
+    monkeypatch.setattr(kernels.cpu, "mkl_is_slow", lambda: mkl_is_slow)
+    assert kernels.uses_onednn.__wrapped__() is (mkl_is_slow and works)

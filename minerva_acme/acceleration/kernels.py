@@ -1,58 +1,70 @@
-"""A linear layer that is fast on CPUs that MKL is slow on.
+"""Layers of torch with kernels that are faster on a CPU.
 
 Shapes: R rows; `...` any leading axes.
 
 Torch multiplies float32 matrices on x86 with Intel's MKL, which keeps its best kernels for Intel's
 own CPUs. The oneDNN that torch also carries has no such preference: on an AMD EPYC with AVX-512, one
-thread, [10240, 256] x [256, 256] took 7.4 ms instead of 15.7. Torch offers no switch, so the layer
-calls oneDNN's kernel itself where MKL is slow. The results differ by float32 rounding.
-
-The choice hangs on the CPU and never on a timing, so that a seed gives the same numbers twice. The
-environment variable `MINERVA_LINEAR`, read when this module is imported, makes it: `torch` or
-`onednn`.
+thread, [10240, 256] x [256, 256] took 7.4 ms instead of 15.7. Torch offers no switch, so oneDNN's
+kernel is called directly where MKL is slow. The results differ by float32 rounding.
 """
 
-import math
-import os
-import pathlib
-import platform
+import functools
 from typing import Any, cast
 
 import torch
 from torch import nn
 
-_VARIABLE = "MINERVA_LINEAR"
+from minerva_acme.acceleration import cpu
 
 # Multiply-adds from which on oneDNN wins: 32 rows through 256 x 256. Below, its cost per call does
 # not pay, and a single observation (acting) is 10 microseconds faster through torch.
 _MIN_SIZE = 2**21
 
+_MIN_TANH_SIZE = 2**14  # elements from which on three cheap passes cost less than an expensive one
+
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear`, state dict included, with other kernels and a generator for its weights.
-
-    Weights and bias start uniform in +-1 / sqrt(in_features), as torch's do. The bias is not left at
-    zero: in front of a LayerNorm the layer would be blind to the scale of its input.
-    """
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        # Torch draws weights of its own here, which must not move the global generator.
-        with torch.random.fork_rng(devices=[]):
-            super().__init__(in_features, out_features, bias)
-        bound = 1.0 / math.sqrt(in_features)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    """`torch.nn.Linear` by the faster kernel."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """x W^T + b, [..., in_features] -> [..., out_features]."""
         return linear(input, self.weight, self.bias)
+
+
+class Tanh(nn.Tanh):
+    """`torch.nn.Tanh`, without gradient by way of the sigmoid: within 2e-7 in float32.
+
+    Torch's sigmoid takes a tenth of its tanh's time on a CPU. By way of it a tanh takes a fourth.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if (
+            input.numel() < _MIN_TANH_SIZE
+            or input.device.type != "cpu"
+            or input.dtype != torch.float32
+            or torch.is_grad_enabled()
+            or torch.compiler.is_compiling()
+        ):
+            return torch.tanh(input)
+        return (2.0 * input).sigmoid_().mul_(2.0).sub_(1.0)
+
+
+_FAST: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: Linear, nn.Tanh: Tanh}
+
+
+def use_kernels(module: nn.Module) -> int:
+    """Gives the layers of a module, in place, the kernels above. Returns how many layers changed.
+
+    Parameters, state dict and hooks stay. Layers of a subclass, or with a `forward` of their own, stay too.
+    """
+    layers = [layer for layer in module.modules() if type(layer) in _FAST and "forward" not in vars(layer)]
+    for layer in layers:
+        layer.__class__ = _FAST[type(layer)]
+    return len(layers)
+
+
+def plain_type(layer: nn.Module) -> type[nn.Module]:
+    """The type of a layer as it was before `use_kernels`."""
+    return next((plain for plain, fast in _FAST.items() if type(layer) is fast), type(layer))
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -66,7 +78,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     Returns:
         x W^T + b, [..., O].
     """
-    if not (_USE_ONEDNN and _suits_onednn(x, weight)):
+    if not (uses_onednn() and _suits_onednn(x, weight)):
         return nn.functional.linear(x, weight, bias)
     # Rows that lie apart would go through a kernel a hundred times slower, now or as the transposed
     # factor of the weights' gradient.
@@ -79,9 +91,10 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     return output
 
 
+@functools.cache
 def uses_onednn() -> bool:
     """Whether large float32 products on this CPU go through oneDNN."""
-    return _USE_ONEDNN
+    return cpu.mkl_is_slow() and _onednn_works()
 
 
 def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -129,31 +142,3 @@ def _onednn_works() -> bool:
     except (AttributeError, RuntimeError, TypeError):
         return False
     return torch.equal(result, x @ weight.T + bias)
-
-
-def _mkl_is_slow() -> bool:
-    """Whether torch multiplies by MKL on an x86 CPU of another maker. Known on Linux alone."""
-    has_mkl: bool = torch.backends.mkl.is_available()
-    if platform.machine() != "x86_64" or not has_mkl:
-        return False
-    try:
-        return "GenuineIntel" not in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-
-
-def _choose_onednn() -> bool:
-    choice = os.environ.get(_VARIABLE, "")
-    if choice not in ("", "torch", "onednn"):
-        raise ValueError(
-            f"`{_VARIABLE}` must be `torch` or `onednn`, got `{choice}`. Unset it and the CPU decides."
-        )
-    if choice == "onednn" and not _onednn_works():
-        raise ValueError(
-            f"`{_VARIABLE}` must not be `onednn` with torch {torch.__version__}, which has no such kernel. "
-            "Unset it."
-        )
-    return choice == "onednn" or (choice == "" and _mkl_is_slow() and _onednn_works())
-
-
-_USE_ONEDNN = _choose_onednn()

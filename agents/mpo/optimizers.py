@@ -1,0 +1,40 @@
+"""What trains MPO's parameters."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+from minerva_acme import learners, losses
+from minerva_acme.agents.mpo.config import MPOConfig
+from minerva_acme.agents.mpo.networks import MPONetworks
+
+
+def make_groups(
+    networks: MPONetworks, duals: losses.MPODuals, config: MPOConfig
+) -> Mapping[str, learners.Group]:
+    """One optimiser each for policy, critic and duals; the duals' gradient is not clipped."""
+
+    def group(max_norm: float, *parts: tuple[Iterable[nn.Parameter], float]) -> learners.Group:
+        optimizer = learners.make_optimizer(
+            *parts,
+            kind=config.optimizer,
+            adam_epsilon=config.adam_epsilon,
+            sgd_momentum=config.sgd_momentum,
+        )
+        return learners.Group(optimizer, max_norm)
+
+    temperatures = nn.ModuleList([duals.temperature])
+    if duals.penalty_temperature is not None:
+        temperatures.append(duals.penalty_temperature)
+    alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
+    policy_rate = config.policy_learning_rate / config.m_steps  # M-steps share one step's worth of it
+    return {
+        "policy": group(config.max_grad_norm, (networks.policy.parameters(), policy_rate)),
+        "critic": group(config.max_grad_norm, (networks.critic.parameters(), config.critic_learning_rate)),
+        "duals": group(
+            math.inf,
+            (temperatures.parameters(), config.temperature_learning_rate),
+            (alphas.parameters(), config.alpha_learning_rate),
+        ),
+    }

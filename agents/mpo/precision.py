@@ -1,0 +1,28 @@
+"""Whether bfloat16 is precise enough for a critic's values."""
+
+import logging
+from collections.abc import Mapping
+
+import torch
+
+from minerva_acme import learners
+
+_logger = logging.getLogger(__name__)
+
+_MIN_Q_SPREAD = 0.002  # below, rounding changes which of a state's sampled actions seem good
+_PERIOD = 1000  # learner steps between looks at it
+
+
+def warn_of_small_spread(metrics: Mapping[str, torch.Tensor], learner_step: int) -> None:
+    """Warns now and then where `q/spread_rel`, logged with bfloat16, is too small for it."""
+    if "q/spread_rel" not in metrics or learner_step % _PERIOD:
+        return
+    spread = learners.read(metrics["q/spread_rel"])
+    if spread < _MIN_Q_SPREAD:
+        _logger.warning(
+            "learner step %d: values within a state differ by %.2g of their size, too little for bfloat16, "
+            "which blurs them below %g. Set `target_precision` to float32.",
+            learner_step,
+            spread,
+            _MIN_Q_SPREAD,
+        )

@@ -1,0 +1,38 @@
+"""What this CPU does quickly.
+
+It depends on the kind of CPU and never on a timing, so that a seed gives the same numbers twice.
+"""
+
+import functools
+import pathlib
+import platform
+
+import torch
+
+
+@functools.cache
+def mkl_is_slow() -> bool:
+    """Whether torch multiplies float32 matrices by MKL on an x86 CPU that is not Intel's.
+
+    MKL keeps its best kernels for Intel's CPUs. Known on Linux alone; False elsewhere.
+    """
+    has_mkl: bool = torch.backends.mkl.is_available()
+    return has_mkl and platform.machine() == "x86_64" and "GenuineIntel" not in _info() and bool(_info())
+
+
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Whether there are instructions for bfloat16 products: AVX512_BF16 or AMX on x86, BF16 on arm64.
+
+    Without them torch emulates such products: on a Zen 3 eight times slower than float32's. Known on Linux
+    alone; False elsewhere.
+    """
+    flags = set(_info().split())
+    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def _info() -> str:
+    try:
+        return pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,26 @@
+"""What a learner takes from its dataset."""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+Batch = TypeVar("Batch")
+
+
+def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
+    """The data of a dataset's next sample.
+
+    Args:
+        dataset: yields samples with `data`.
+        kind: what the data must be: Trajectory, Rollout, ...
+        layout: the name of the layout that packs and unpacks it, for the message.
+
+    Raises:
+        TypeError: it is something else, as of a table that was written for another learner.
+    """
+    data = next(dataset).data
+    if not isinstance(data, kind):
+        raise TypeError(
+            f"`dataset` must give batches of {kind.__name__}, got {type(data).__name__}. "
+            f"Unpack them with a {layout}, and write with it."
+        )
+    return data

@@ -1,0 +1,32 @@
+"""Batches that are not finite must not be learned from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+class NonFinite(Exception):
+    """Something that a learner step needs is infinite or not a number."""
+
+
+def read(tensor: torch.Tensor) -> Any:
+    """The numbers of a tensor, on the host. Every learner reads its device through this function alone."""
+    return tensor.tolist()
+
+
+def require_finite(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Checks tensors, reading from the device once.
+
+    Args:
+        tensors: by what they are, in the plural, for the message.
+
+    Raises:
+        NonFinite: an element of one is infinite or not a number; the message names the first such.
+    """
+    if not tensors:
+        return
+    finite = torch.stack([torch.isfinite(tensor).all() for tensor in tensors.values()])
+    for name, is_finite in zip(tensors, read(finite), strict=True):
+        if not is_finite:
+            raise NonFinite(f"the {name} are not finite")

@@ -1,0 +1,152 @@
+"""Gradient steps of a learner: all that a batch asks for, or none."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme import core
+from minerva_acme.learners import finite
+
+_logger = logging.getLogger(__name__)
+
+Metrics = dict[str, Any]
+
+
+class Group(NamedTuple):
+    """Parameters that one loss trains."""
+
+    optimizer: torch.optim.Optimizer
+    max_norm: float  # to which the global norm of their gradient is clipped
+
+
+class Updates(core.Saveable):
+    """Makes gradient steps, and takes back those of a batch that turns out not to be finite.
+
+        with updates.whole_or_nothing(step) as metrics:
+            finite.require_finite({"targets": targets})       # before the first change
+            metrics["norm"] = updates.minimise("critic", loss)
+
+    If something in the block raises `NonFinite`, or a gradient in it was not finite, all modules and
+    optimisers are as they were before the block, and the batch is counted as skipped. For that they are
+    copied first: a memory copy of the parameters and their optimiser's state once a step.
+    """
+
+    def __init__(
+        self, groups: Mapping[str, Group], *, modules: Sequence[nn.Module], max_skipped_batches: int
+    ) -> None:
+        """Makes the updates.
+
+        Args:
+            groups: by name; no parameter is in two of them.
+            modules: all that a step changes: trained networks, multipliers, running statistics.
+            max_skipped_batches: batches in a row that may be skipped; one more is an error.
+        """
+        self._groups = groups
+        self._modules = modules
+        self._max_skipped = max_skipped_batches
+        self._num_skipped = 0
+        self._num_skipped_in_a_row = 0
+        self._norms: list[tuple[str, torch.Tensor]] = []  # of the gradients in a block, in their order
+
+    def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
+        """One gradient step of a group, clipped by global norm.
+
+        Returns:
+            The norm before clipping, [].
+        """
+        optimizer, max_norm = self._groups[name]
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+        self._norms.append((name, norm))
+        optimizer.step()
+        return norm
+
+    @contextlib.contextmanager
+    def whole_or_nothing(self, learner_step: int) -> Iterator[Metrics]:
+        """Makes the steps within the block count together.
+
+        Args:
+            learner_step: for the log.
+
+        Yields:
+            Metrics to fill. At the end they hold `skipped_batches`, and nothing else if the batch was
+            skipped.
+
+        Raises:
+            FloatingPointError: at the end, if too many batches in a row were skipped.
+        """
+        metrics: Metrics = {}
+        self._norms.clear()
+        restore = _snapshot(self._modules, [group.optimizer for group in self._groups.values()])
+        try:
+            yield metrics
+            self._require_finite_gradients()
+            self._num_skipped_in_a_row = 0
+        except finite.NonFinite as error:
+            restore()
+            metrics.clear()
+            self._skip(learner_step, error)
+        metrics["skipped_batches"] = self._num_skipped
+
+    def _require_finite_gradients(self) -> None:
+        if not self._norms:
+            return
+        are_finite = finite.read(torch.isfinite(torch.stack([norm for _, norm in self._norms])))
+        for (name, _), is_finite in zip(self._norms, are_finite, strict=True):
+            if not is_finite:
+                raise finite.NonFinite(f"the gradients of the {name} are not finite")
+
+    def _skip(self, learner_step: int, reason: finite.NonFinite) -> None:
+        self._num_skipped += 1
+        self._num_skipped_in_a_row += 1
+        _logger.warning("learner step %d skipped: %s", learner_step, reason)
+        if self._num_skipped_in_a_row > self._max_skipped:
+            raise FloatingPointError(
+                f"{reason}, {self._num_skipped_in_a_row} learner steps in a row (`max_skipped_batches` is "
+                f"{self._max_skipped}). Training has diverged: lower the learning rates, or "
+                "look for extreme rewards and observations."
+            )
+
+    def save(self) -> core.State:
+        return {
+            "optimizers": {name: group.optimizer.state_dict() for name, group in self._groups.items()},
+            "skipped": [self._num_skipped, self._num_skipped_in_a_row],
+        }
+
+    def restore(self, state: core.State) -> None:
+        for name, group in self._groups.items():
+            group.optimizer.load_state_dict(state["optimizers"][name])
+        self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
+
+
+def _snapshot(modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> Any:
+    """Copies the state of modules and optimisers; returns a function that puts it back."""
+    tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+    copies = [tensor.detach().clone() for tensor in tensors]
+    states = [
+        {
+            parameter: {name: _copy(value) for name, value in state.items()}
+            for parameter, state in optimizer.state.items()
+        }
+        for optimizer in optimizers
+    ]
+
+    @torch.no_grad()
+    def restore() -> None:
+        for tensor, before in zip(tensors, copies, strict=True):
+            tensor.copy_(before)
+        for optimizer, state in zip(optimizers, states, strict=True):
+            optimizer.state.clear()
+            optimizer.state.update(state)
+
+    return restore
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value

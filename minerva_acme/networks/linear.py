@@ -1,0 +1,31 @@
+"""Linear layers whose first weights come from a given generator."""
+
+import math
+
+import torch
+from torch import nn
+
+
+def uniform_linear(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Linear:
+    """A linear layer with weights and bias uniform in +-1 / sqrt(size_in), as torch initialises them.
+
+    The bias does not start at zero: in front of a LayerNorm the layer would be blind to the scale of its
+    input.
+    """
+    # Torch draws weights of its own here, which must not move the global generator.
+    with torch.random.fork_rng(devices=[]):
+        layer = nn.Linear(size_in, size_out)
+    bound = 1.0 / math.sqrt(size_in)
+    for parameter in layer.parameters():
+        nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return layer
+
+
+def orthogonal_linear(
+    size_in: int, size_out: int, gain: float, generator: torch.Generator | None
+) -> nn.Linear:
+    """A linear layer whose weight is orthogonal times `gain`, and whose bias is zero."""
+    layer = uniform_linear(size_in, size_out, generator)
+    nn.init.orthogonal_(layer.weight, gain=gain, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer

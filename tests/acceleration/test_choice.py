@@ -1,0 +1,225 @@
+"""The one entry: every part equals its plain twin, `off` takes the plain one, and the log says which."""
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import acceleration, networks
+from minerva_acme.acceleration import acting, kernels, parallel
+
+
+@pytest.fixture
+def onednn(monkeypatch):
+    """As if MKL were slow on this CPU, and everything large enough."""
+    if not kernels._onednn_works():
+        pytest.skip("this torch has no oneDNN linear kernel")
+    monkeypatch.setattr(kernels, "uses_onednn", lambda: True)
+    monkeypatch.setattr(kernels, "_MIN_SIZE", 1)
+    monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
+
+
+@pytest.fixture
+def two_threads(threads_are_given_back):
+    torch.set_num_threads(2)
+
+
+def seeded():
+    return torch.Generator().manual_seed(0)
+
+
+def make_critic(*layer_sizes):
+    return networks.Critic(3, -torch.ones(2), torch.ones(2), layer_sizes or (16, 8), generator=seeded())
+
+
+def make_policy():
+    return networks.GaussianPolicy(3, 2, (16, 8), generator=seeded())
+
+
+def make_actor_critic(torso):
+    return networks.make_actor_critic(
+        observation_size=3,
+        action_size=2,
+        layer_sizes=(16, 8),
+        value_layer_sizes=(16, 8),
+        torso=torso,
+        shared_torso=False,
+        state_dependent_std=False,
+        initial_stddev=0.5,
+        policy_gain=0.5,
+        normalize_observations=True,
+        generator=seeded(),
+    )
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(ValueError, match="`acceleration` must be auto or off, got 'on'"):
+        acceleration.Acceleration("on")
+
+
+NETWORKS = {
+    "policy": make_policy,
+    "critic": make_critic,
+    "tanh": lambda: make_actor_critic("tanh"),
+    "layer norm": lambda: make_actor_critic("layer_norm"),
+}
+
+
+@pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_an_accelerated_network_computes_and_learns_as_the_plain_one(make, said):
+    plain = make()
+    fast = acceleration.Acceleration("auto").network("it", copy.deepcopy(plain))
+    observation, action = torch.randn(64, 3, generator=seeded()), torch.randn(64, 2, generator=seeded())
+    inputs = (observation, action) if isinstance(plain, networks.Critic) else (observation,)
+
+    def outputs(network):
+        nested = network(*inputs)
+        return [leaf for leaf in torch.utils._pytree.tree_leaves(nested)]
+
+    with torch.no_grad():
+        for ours, theirs in zip(outputs(fast), outputs(plain), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    for network in (fast, plain):
+        sum(leaf.sin().sum() for leaf in outputs(network)).backward()
+    for ours, theirs in zip(fast.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+    assert fast.state_dict().keys() == plain.state_dict().keys()
+    changed = sum(type(layer) in (kernels.Linear, kernels.Tanh) for layer in fast.modules())
+    assert changed > 0 and said() == [f"it: oneDNN for {changed} layers"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "uses_onednn", "line"),
+    [
+        ("off", True, "it: plain torch: acceleration is off"),
+        ("auto", False, "it: plain torch: its kernels are the fast ones on this CPU"),
+    ],
+)
+def test_a_network_that_is_not_accelerated_stays_and_the_log_says_why(
+    mode, uses_onednn, line, monkeypatch, said
+):
+    monkeypatch.setattr(kernels, "uses_onednn", lambda: uses_onednn)
+    critic = make_critic()
+    types = [type(module) for module in critic.modules()]
+    for _ in range(2):
+        assert acceleration.Acceleration(mode).network("it", critic) is critic
+    assert [type(module) for module in critic.modules()] == types
+    assert said() == [line]
+
+
+def test_a_network_without_a_known_layer_is_said_to_be_plain(onednn, said):
+    acceleration.Acceleration("auto").network("it", nn.Bilinear(2, 2, 1))
+    assert said() == ["it: plain torch: no layer is known"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "line"), [("auto", "acting: arrays"), ("off", "acting: torch: acceleration is off")]
+)
+def test_both_ways_of_acting_agree_and_the_log_says_once_which_is_taken(mode, line, said):
+    network = make_actor_critic("tanh").requires_grad_(False)
+    rows = np.random.default_rng(0).standard_normal((5, 3), np.float32)
+    expected = network.policy(torch.from_numpy(rows))
+    for _ in range(2):
+        policy = acceleration.Acceleration(mode).acting(network, seeded())
+    assert isinstance(policy, acting._ArrayPolicy if mode == "auto" else acting._TorchPolicy)
+    choice = policy.sample(rows)
+    np.testing.assert_allclose(choice.parameters.mean, expected.mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(choice.parameters.log_std, expected.log_std, rtol=1e-5, atol=1e-6)
+    log_prob = expected.log_prob(torch.from_numpy(choice.raw))
+    np.testing.assert_allclose(choice.log_prob, log_prob, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(policy.mode(rows), expected.mean, rtol=1e-5, atol=1e-6)
+    assert said() == [line]
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_both_ways_to_evaluate_a_target_critic_agree(mode):
+    critic = make_critic()
+    pairs = torch.randn(50, 3, generator=seeded()), torch.randn(50, 2, generator=seeded())
+    fast = acceleration.Acceleration(mode).target_critic(critic, "float32")
+    torch.testing.assert_close(fast(*pairs), critic(*pairs).detach(), rtol=1e-5, atol=1e-5)
+
+
+def make_updates(num_rows=64, critic=None, policy=None):
+    """Two updates of networks of their own; returns what they note, and the networks."""
+    notes = []
+    policy, critic = policy or make_policy(), critic or make_critic()
+
+    def make(name, network, inputs):
+        def update():
+            notes.append((name, threading.current_thread(), torch.get_num_threads()))
+            sum(leaf.sin().sum() for leaf in torch.utils._pytree.tree_leaves(network(*inputs))).backward()
+            return name
+
+        return update, network, num_rows
+
+    observation, action = torch.randn(64, 3, generator=seeded()), torch.randn(64, 2, generator=seeded())
+    updates = [
+        make("critic", critic, (observation, action)),
+        make("policy", policy, (observation,)),
+    ]
+    return updates, notes
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_updates_side_by_side_give_what_they_give_one_by_one(said):
+    gradients = []
+    for mode in ("auto", "off"):
+        updates, notes = make_updates()
+        assert acceleration.Acceleration(mode).side_by_side(*updates) == ["critic", "policy"]
+        by_others = [thread is not threading.current_thread() for _, thread, _ in notes]
+        assert by_others == [mode == "auto"] * 2
+        assert [num_threads for _, _, num_threads in notes] == [1 if mode == "auto" else 2] * 2
+        gradients.append([p.grad for _, network, _ in updates for p in network.parameters()])
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert said() == ["updates: side by side, by one thread each", "updates: one by one: acceleration is off"]
+
+
+def _share(updates):
+    (_, critic, _), (_, policy, _) = updates
+    critic.register_parameter("temperature", next(policy.parameters()))
+    return updates
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(
+    ("change", "num_rows", "reason", "threads"),
+    [
+        (lambda updates: updates, 2**24, "they are large, or not on a CPU", 2),
+        (_share, 64, "they share parameters", 1),
+    ],
+)
+def test_updates_that_do_not_suit_are_made_one_by_one_and_the_log_says_why(
+    change, num_rows, reason, threads, monkeypatch, said
+):
+    monkeypatch.setattr(parallel, "run_together", lambda *_: pytest.fail("at once"))
+    updates, notes = make_updates(num_rows)
+    assert acceleration.Acceleration("auto").side_by_side(*change(updates)) == ["critic", "policy"]
+    assert [(name, num_threads) for name, _, num_threads in notes] == [
+        ("critic", threads),
+        ("policy", threads),
+    ]
+    assert torch.get_num_threads() == 2
+    assert said() == [f"updates: one by one: {reason}"]
+
+
+def test_with_one_thread_updates_are_made_one_by_one(said):
+    updates, notes = make_updates()
+    acceleration.Acceleration("auto").side_by_side(*updates)
+    assert [name for name, _, _ in notes] == ["critic", "policy"]
+    assert said() == ["updates: one by one: torch has one thread"]
+
+
+def test_without_acceleration_ppo_makes_plain_steps(said):
+    def plain(minibatch):
+        return torch.zeros(7)
+
+    network = make_actor_critic("tanh")
+    for _ in range(2):
+        with acceleration.Acceleration("off").ppo_step(plain, network, None) as step:
+            assert step is plain
+    assert said() == ["PPO's updates: autograd: acceleration is off"]

@@ -1,0 +1,200 @@
+"""The switch, the log and hooks, through whole agents."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme.acceleration import acting, array_ppo, fused, kernels, parallel, target_critic
+from minerva_acme.agents import mpo
+
+from .mpo import scene as mpo_scene
+
+
+@pytest.fixture
+def small_is_large(monkeypatch):
+    """As if this CPU, and any size, were ones that faster ways are for."""
+    monkeypatch.setattr(kernels, "uses_onednn", lambda: kernels._onednn_works())
+    monkeypatch.setattr(kernels, "_MIN_SIZE", 1)
+    monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
+    monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
+
+
+@pytest.fixture
+def two_threads(threads_are_given_back):
+    torch.set_num_threads(2)
+
+
+def without_acting(lines):
+    """Rollouts are collected by a policy, which says of itself how."""
+    return [line for line in lines if not line.startswith("acting:")]
+
+
+@pytest.mark.usefixtures("small_is_large", "two_threads")
+def test_off_computes_everything_by_plain_torch(learner_scene, monkeypatch, said):
+    batch = learner_scene.make_batch(0)
+    for module, name in (
+        (kernels, "linear"),
+        (kernels.Tanh, "forward"),
+        (acting, "compile_policy"),
+        (array_ppo, "make_step"),
+        (fused.Fused, "__call__"),
+        (parallel, "_pool"),
+        (parallel, "one_thread"),
+    ):
+        monkeypatch.setattr(module, name, lambda *_, name=name, **__: pytest.fail(f"{name} was called"))
+    learner, rows = learner_scene.make([batch], acceleration="off")
+    learner.step()
+    assert rows[0]["skipped_batches"] == 0
+    layers = [layer for module in learner._modules.values() for layer in module.modules()]
+    assert not any(isinstance(layer, (kernels.Linear, kernels.Tanh)) for layer in layers)
+    lines = without_acting(said())
+    assert lines and all("acceleration is off" in line for line in lines)
+
+
+def test_off_acts_by_the_module(agent, continuous_spec, monkeypatch, said):
+    monkeypatch.setattr(acting, "compile_policy", lambda *_: pytest.fail("arrays"))
+    builder = agent.builder(acceleration="off")
+    generator = torch.Generator().manual_seed(0)
+    policy = builder.make_policy(
+        builder.make_networks(continuous_spec, generator), continuous_spec, generator
+    )
+    policy.batch(np.zeros((1, 3), np.float32))
+    assert said() == ["acting: torch: acceleration is off"]
+
+
+@pytest.mark.usefixtures("small_is_large", "two_threads")
+def test_training_with_and_without_acceleration_differs_by_rounding_alone(learner_scene):
+    batches = [learner_scene.make_batch(seed) for seed in range(3)]
+    states = []
+    for mode in ("auto", "off"):
+        learner, _ = learner_scene.make(batches, acceleration=mode)
+        learner.run(num_steps=3)
+        states.append(learner.save()["modules"])
+    fast, plain = states
+    assert fast.keys() == plain.keys()
+    for name in plain:
+        assert fast[name].keys() == plain[name].keys()
+        for key, expected in plain[name].items():
+            torch.testing.assert_close(fast[name][key], expected, rtol=1e-4, atol=2e-5, msg=f"{name}.{key}")
+
+
+SAYS = {
+    "mpo": {"policy", "critic", "target critic", "updates"},
+    "ppo": {"network", "PPO's updates"},
+    "vmpo": {"network"},
+}
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_each_part_of_a_learner_is_said_once_however_many_steps_it_makes(learner_scene, mode, said):
+    for _ in range(2):
+        learner, _ = learner_scene.make([learner_scene.make_batch(0)] * 3, acceleration=mode)
+        learner.run(num_steps=3)
+    lines = without_acting(said())
+    assert sorted(line.partition(":")[0] for line in lines) == sorted(SAYS[learner_scene.name])
+
+
+# Hooks on inner layers.
+
+
+def hook(network, index, calls, name):
+    """Counts the calls of a layer, in every copy of the network."""
+    network[index].register_forward_hook(_Counter(calls, name))
+
+
+class _Counter:
+    def __init__(self, calls, name):
+        self._calls, self._name = calls, name
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __call__(self, module, args, output):
+        self._calls.append(self._name)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3])
+@pytest.mark.parametrize("torso", ["tanh", "layer_norm"])
+@pytest.mark.usefixtures("small_is_large")
+def test_a_hook_on_an_inner_layer_fires_in_training(
+    agent, make_learner, make_rollout, continuous_spec, torso, index, said
+):
+    builder = agent.builder(torso=torso, policy_layer_sizes=(8, 8), value_layer_sizes=(8, 8))
+    behaviour = builder.make_networks(continuous_spec, torch.Generator().manual_seed(0))
+    rollout = make_rollout(builder, behaviour, continuous_spec)
+    learner, network, _ = make_learner(builder, continuous_spec, [rollout])
+    calls = []
+    hook(network.policy_torso, index, calls, "policy")
+    hook(network.value_torso, index, calls, "value")
+    learner.step()
+    assert calls.count("policy") >= 2 and calls.count("value") >= 2
+    if agent.name == "ppo":
+        kind = type(network.value_torso).__name__
+        reason = f"a {kind} is not just a TanhMLP" if torso == "layer_norm" else "has hooks"
+        assert any(line.startswith("PPO's updates: autograd: ") and reason in line for line in said())
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3])
+@pytest.mark.parametrize("torso", ["tanh", "layer_norm"])
+def test_a_hook_on_an_inner_layer_fires_in_acting_which_is_left_to_torch_then(
+    agent, continuous_spec, torso, index, said
+):
+    builder = agent.builder(torso=torso, policy_layer_sizes=(8, 8), value_layer_sizes=(8, 8))
+    generator = torch.Generator().manual_seed(0)
+    network = builder.make_networks(continuous_spec, generator)
+    calls = []
+    hook(network.policy_torso, index, calls, "policy")
+    kind = type(network.policy_torso[index]).__name__
+    for evaluation in (False, True):
+        policy = builder.make_policy(network, continuous_spec, generator, evaluation=evaluation)
+        calls.clear()
+        policy.batch(np.zeros((2, 3), np.float32))
+        assert calls == ["policy"]
+    assert said() == [f"acting: torch: {kind} has hooks"]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 4])
+@pytest.mark.usefixtures("small_is_large")
+def test_hooks_on_inner_layers_fire_in_every_part_of_mpo(continuous_spec, index, said):
+    config = mpo_scene.SMALL
+    networks = mpo.make_networks(continuous_spec, config, torch.Generator().manual_seed(0))
+    calls = []
+    hook(networks.policy.torso, index, calls, "policy")
+    hook(networks.critic.torso, index, calls, "critic")
+    batch = mpo_scene.make_trajectory()
+    learner, _ = mpo_scene.make_learner(continuous_spec, mpo_scene.repeat(batch), config, networks=networks)
+    assert "target critic: plain torch, float32: it has hooks" in said()
+    learner._estimate(batch)
+    assert calls.count("policy") == 1 and calls.count("critic") == 3  # by the target networks
+    calls.clear()
+    learner.step()
+    assert calls.count("policy") == 2 and calls.count("critic") == 4
+    calls.clear()
+    policy = mpo.MPOBuilder(config).make_policy(networks, continuous_spec, torch.Generator().manual_seed(0))
+    policy(np.zeros(3, np.float32))
+    assert calls == ["policy"]
+    assert said()[-1] == f"acting: torch: {type(networks.policy.torso[index]).__name__} has hooks"
+
+
+@pytest.mark.usefixtures("small_is_large")
+def test_a_hook_changes_what_mpo_computes(continuous_spec):
+    """A critic whose hook adds 1 to a layer is that critic everywhere."""
+    losses = []
+    for hooked in (False, True):
+        networks = mpo.make_networks(continuous_spec, mpo_scene.SMALL, torch.Generator().manual_seed(0))
+        if hooked:
+            networks.critic.torso[3].register_forward_hook(lambda module, args, output: output + 1.0)
+        else:
+            with torch.no_grad():
+                networks.critic.torso[3].bias += 1.0
+        learner, rows = mpo_scene.make_learner(
+            continuous_spec,
+            mpo_scene.repeat(mpo_scene.make_trajectory()),
+            dataclasses.replace(mpo_scene.SMALL),
+            networks=networks,
+        )
+        learner.step()
+        losses.append([float(rows[0][name]) for name in ("loss/q", "q/min", "q/max", "grad_norm/critic")])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)

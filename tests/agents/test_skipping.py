@@ -1,0 +1,290 @@
+"""One rule for all learners: a batch that is not finite is learned from not at all.
+
+Whatever is not finite, and however late it shows, all that a learner step changes is as it was before.
+"""
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+
+from minerva_acme import testing, types
+from minerva_acme.acceleration import array_ppo
+
+NAN, INF = math.nan, math.inf
+
+
+def spoil(batch, field, value):
+    """The batch with one number replaced, of the third step of the first sequence or environment."""
+    index = (2, 0) if isinstance(batch, types.Rollout) else (0, 2)
+    return _replace(batch, field.split("."), index, value)
+
+
+def _replace(nest, path, index, value):
+    name, *rest = path
+    if rest:
+        return nest._replace(**{name: _replace(getattr(nest, name), rest, index, value)})
+    spoilt = getattr(nest, name).clone()
+    spoilt[index + (0,) * (spoilt.ndim - 2)] = value
+    return nest._replace(**{name: spoilt})
+
+
+def state_of(learner):
+    """All that a learner step changes but for the counts and what was drawn."""
+    state = learner.save()
+    return {"modules": state["modules"], "optimizers": state["updates"]["optimizers"]}
+
+
+def assert_leaves_no_trace(scene, bad, message, caplog, change=lambda learner: lambda: None, **config):
+    """Lets a learner meet a batch between good ones, beside one that never meets it.
+
+    Args:
+        change: of a learner, returns what is done before the bad batch; `bad` may be a good one then.
+    """
+    good, better, best = (scene.make_batch(seed) for seed in (1, 2, 3))
+    learner, rows = scene.make([good, bad, better, best], **config)
+    other, _ = scene.make([good, better, best], **config)
+    spoil_now = change(learner)
+    change(other)
+    learner.step()
+    other.step()
+    before = state_of(learner)
+    testing.assert_nests_equal(before, state_of(other), "Both must have learned the same so far.")
+    undo = spoil_now()
+    learner.step()
+    if undo is not None:
+        undo()
+    assert rows[-1]["skipped_batches"] == 1
+    assert rows[-1].keys() <= {"steps", "walltime", "skipped_batches", "learning_rate"}
+    assert f"learner step 1 skipped: the {message} are not finite" in caplog.text
+    testing.assert_nests_equal(state_of(learner), before, "A skipped batch must leave no trace.")
+    if other._generator is not None:
+        other._generator.set_state(learner._generator.get_state())
+    for _ in range(2):
+        learner.step()
+        other.step()
+        testing.assert_nests_equal(state_of(learner), state_of(other), "The next must be learned as ever.")
+    assert not all(
+        torch.equal(now, then)
+        for now, then in zip(
+            torch.utils._pytree.tree_leaves(state_of(learner)["modules"]),
+            torch.utils._pytree.tree_leaves(before["modules"]),
+            strict=True,
+        )
+    )
+    assert [row["skipped_batches"] for row in rows] == [0, 1, 1, 1]
+
+
+# What each learner says of a field that is not finite; fields that it does not read are missing.
+POISON = {
+    "mpo": {
+        "reward": "rewards",
+        "action": "actions",
+        "observation": "critic targets",
+        "discount": "critic targets",
+        "extras.log_prob": "critic targets",
+        "extras.raw_action": "critic targets",
+    },
+    "ppo": {
+        "reward": "rewards",
+        "observation": "observations",
+        "next_observation": "next observations",
+        "discount": "discounts",
+        "return_so_far": "returns",
+        "extras.log_prob": "gradients",
+        "extras.raw_action": "gradients",
+    },
+    "vmpo": {
+        "reward": "rewards",
+        "observation": "observations",
+        "next_observation": "next observations",
+        "discount": "discounts",
+        "return_so_far": "returns",
+        "extras.raw_action": "gradients of the network",
+        "extras.parameters.mean": "gradients of the alphas",
+        "extras.parameters.log_std": "gradients of the alphas",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("learner_scene", "field", "value", "message"),
+    [
+        (name, field, value, message)
+        for name, fields in POISON.items()
+        for field, message in fields.items()
+        # What was recorded of the policy may be infinite and right.
+        for value in ([NAN] if field.startswith("extras.") else [NAN, INF, -INF])
+    ],
+    indirect=["learner_scene"],
+)
+def test_what_a_batch_holds_is_checked(learner_scene, field, value, message, caplog):
+    bad = spoil(learner_scene.make_batch(9), field, value)
+    assert_leaves_no_trace(learner_scene, bad, message, caplog)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("learner_scene", ["mpo"], indirect=True)
+def test_every_optimiser_of_mpo_is_as_before(learner_scene, optimizer, caplog):
+    bad = spoil(learner_scene.make_batch(9), "reward", NAN)
+    assert_leaves_no_trace(learner_scene, bad, "rewards", caplog, optimizer=optimizer)
+
+
+# A gradient that is not finite, in the call of a parameter's hook that is named, and what else is set.
+LATE = {
+    "mpo": {
+        "the critic": (lambda learner: learner._online.critic.head.weight, 1, "gradients of the critic"),
+        "the duals": (lambda learner: learner._duals.temperature.raw, 1, "gradients of the duals"),
+        "the first M-step": (
+            lambda learner: learner._online.policy.mean_head.weight,
+            1,
+            "gradients of the policy",
+        ),
+        "the second M-step": (
+            lambda learner: learner._online.policy.mean_head.weight,
+            2,
+            "gradients of the policy",
+        ),
+        "the last M-step": (
+            lambda learner: learner._online.policy.mean_head.weight,
+            3,
+            "gradients of the policy",
+        ),
+    },
+    "ppo": {
+        "the first minibatch": (lambda learner: learner._network.value_head.weight, 1, "gradients"),
+        "the third minibatch": (lambda learner: learner._network.value_head.weight, 3, "gradients"),
+        "the last epoch": (lambda learner: learner._network.value_head.weight, 8, "gradients"),
+    },
+    "vmpo": {
+        "the temperature": (
+            lambda learner: learner._duals.temperature.raw,
+            1,
+            "gradients of the temperature",
+        ),
+        "the last alphas": (lambda learner: learner._duals.alpha_mean.raw, 3, "gradients of the alphas"),
+        "the second M-step": (
+            lambda learner: learner._network.value_head.weight,
+            2,
+            "gradients of the network",
+        ),
+        "the last M-step": (
+            lambda learner: learner._network.value_head.weight,
+            3,
+            "gradients of the network",
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("learner_scene", "where"),
+    [(name, where) for name, places in LATE.items() for where in places],
+    indirect=["learner_scene"],
+)
+def test_a_gradient_that_goes_wrong_late_takes_back_what_came_before(learner_scene, where, caplog):
+    find, wrong_call, message = LATE[learner_scene.name][where]
+
+    def change(learner):
+        calls = itertools.count(1)
+        is_armed = False
+
+        def hook(gradient):
+            return torch.full_like(gradient, NAN) if is_armed and next(calls) == wrong_call else gradient
+
+        find(learner).register_hook(hook)
+
+        def arm():
+            nonlocal is_armed
+            is_armed = True
+
+            def disarm():
+                nonlocal is_armed
+                is_armed = False
+                assert next(calls) > wrong_call  # it was reached
+
+            return disarm
+
+        return arm
+
+    config = {} if learner_scene.name == "ppo" else {"m_steps": 3}
+    assert_leaves_no_trace(learner_scene, learner_scene.make_batch(9), message, caplog, change, **config)
+
+
+@pytest.mark.parametrize("learner_scene", ["ppo"], indirect=True)
+@pytest.mark.parametrize("wrong_call", [1, 3, 8])
+def test_a_gradient_on_arrays_that_goes_wrong_late_takes_back_what_came_before(
+    learner_scene, wrong_call, caplog, monkeypatch, said
+):
+    compute, calls = array_ppo.loss_gradients, itertools.count(1)
+
+    def compute_wrong(**inputs):
+        found = compute(**inputs)
+        if next(calls) == wrong_call:
+            found.value[0] = NAN
+        return found
+
+    def change(learner):
+        def arm():
+            monkeypatch.setattr(array_ppo, "loss_gradients", compute_wrong)
+            return lambda: monkeypatch.setattr(array_ppo, "loss_gradients", compute)
+
+        return arm
+
+    assert_leaves_no_trace(learner_scene, learner_scene.make_batch(9), "gradients", caplog, change)
+    assert "PPO's updates: arrays, the gradient written down" in said()
+    assert next(calls) > wrong_call
+
+
+@pytest.mark.parametrize("learner_scene", ["mpo"], indirect=True)
+def test_targets_of_mpo_are_copied_in_a_skipped_step_too(learner_scene):
+    bad = spoil(learner_scene.make_batch(9), "reward", NAN)
+    learner, rows = learner_scene.make(
+        [learner_scene.make_batch(1), bad], target_policy_update_period=1, target_critic_update_period=1
+    )
+    learner.run(num_steps=2)
+    assert rows[-1]["skipped_batches"] == 1
+    modules = learner.save()["modules"]
+    for name in ("policy", "critic"):
+        testing.assert_nests_equal(
+            dict(modules[f"target_{name}"]), dict(modules[name]), "Targets must be those of the schedule."
+        )
+
+
+@pytest.mark.parametrize("learner_scene", ["ppo", "vmpo"], indirect=True)
+def test_statistics_that_would_overflow_are_as_before(learner_scene, caplog):
+    batch = learner_scene.make_batch(9)
+    # Finite, but their square is not.
+    bad = batch._replace(
+        return_so_far=torch.full_like(batch.return_so_far, 3e38).mul_(torch.randn(16, 1).sign())
+    )
+    assert_leaves_no_trace(learner_scene, bad, "variances of the returns", caplog)
+
+
+def test_too_many_in_a_row_are_an_error_and_a_good_one_in_between_is_none(learner_scene):
+    good = learner_scene.make_batch(1)
+    bad = spoil(learner_scene.make_batch(9), "reward", NAN)
+    learner, rows = learner_scene.make([bad, bad, good, bad, bad, bad], max_skipped_batches=2)
+    learner.run(num_steps=5)
+    assert [row["skipped_batches"] for row in rows] == [1, 2, 2, 3, 4]
+    before = copy.deepcopy(state_of(learner))
+    with pytest.raises(
+        FloatingPointError,
+        match="the rewards are not finite, 3 learner steps in a row .*Training has diverged",
+    ):
+        learner.step()
+    testing.assert_nests_equal(state_of(learner), before, "The last batch must leave no trace either.")
+
+
+def test_counts_of_skipped_batches_are_restored(learner_scene):
+    bad = spoil(learner_scene.make_batch(9), "reward", NAN)
+    learner, _ = learner_scene.make([bad], max_skipped_batches=1)
+    other, rows = learner_scene.make([learner_scene.make_batch(1), bad, bad], max_skipped_batches=1)
+    learner.step()
+    other.restore(testing.through_a_file(learner.save()))
+    other.run(num_steps=2)
+    assert [row["skipped_batches"] for row in rows] == [1, 2]
+    with pytest.raises(FloatingPointError, match="2 learner steps in a row"):
+        other.step()

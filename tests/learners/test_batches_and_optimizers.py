@@ -1,0 +1,49 @@
+"""Where batches come from, and what steps are made by."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import learners, types
+
+
+class Sample(NamedTuple):
+    data: object
+
+
+def test_the_data_of_the_next_sample_is_taken():
+    batches = [types.Rollout(*[index] * len(types.Rollout._fields)) for index in range(2)]
+    dataset = iter([Sample(batch) for batch in batches])
+    assert learners.next_batch(dataset, types.Rollout, "RolloutLayout") is batches[0]
+    assert learners.next_batch(dataset, types.Rollout, "RolloutLayout") is batches[1]
+
+
+def test_data_of_another_learners_table_is_refused():
+    with pytest.raises(
+        TypeError,
+        match="`dataset` must give batches of Trajectory, got dict. Unpack them with a TrajectoryLayout",
+    ):
+        learners.next_batch(iter([Sample({})]), types.Trajectory, "TrajectoryLayout")
+
+
+@pytest.mark.parametrize(("device", "fused"), [("cpu", True), ("meta", False)])
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_optimisers_are_fused_where_the_device_has_the_kernels(kind, device, fused):
+    layer = nn.Linear(2, 1).to(device)
+    optimizer = learners.make_optimizer(
+        layer.parameters(), learning_rate=0.3, kind=kind, adam_epsilon=1e-3, sgd_momentum=0.9
+    )
+    assert type(optimizer) is {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[kind]
+    (group,) = optimizer.param_groups
+    assert group["lr"] == 0.3 and group["fused"] is fused and len(group["params"]) == 2
+    assert group["eps"] == 1e-3 if kind == "adam" else group["momentum"] == 0.9
+
+
+def test_groups_keep_learning_rates_of_their_own():
+    layer = nn.Linear(2, 1)
+    optimizer = learners.make_optimizer(
+        [{"params": [layer.weight], "lr": 0.1}, {"params": [layer.bias]}], learning_rate=0.2
+    )
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.2]

@@ -1,0 +1,168 @@
+"""A batch is learned from as a whole or not at all."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import learners, testing
+
+NAN = float("nan")
+
+
+class Scene:
+    """Two small networks, each in a group of its own, and statistics that no optimiser has."""
+
+    def __init__(self, kind="adam", max_skipped_batches=2, max_norm=1e6):
+        generator = torch.Generator().manual_seed(0)
+        self.modules = {name: nn.Linear(3, 1) for name in ("critic", "policy")}
+        for module in self.modules.values():
+            for parameter in module.parameters():
+                nn.init.normal_(parameter, generator=generator)
+        self.statistics = nn.BatchNorm1d(3, affine=False)
+        self.groups = {
+            name: learners.Group(
+                learners.make_optimizer(module.parameters(), learning_rate=0.1, kind=kind, sgd_momentum=0.9),
+                max_norm,
+            )
+            for name, module in self.modules.items()
+        }
+        self.updates = learners.Updates(
+            self.groups,
+            modules=[*self.modules.values(), self.statistics],
+            max_skipped_batches=max_skipped_batches,
+        )
+
+    def loss(self, name, x):
+        return self.modules[name](x).square().mean()
+
+    def learn(self, x, step=0, policy_x=None):
+        """Both groups' steps and the statistics'; returns the metrics."""
+        with self.updates.whole_or_nothing(step) as metrics:
+            metrics["norm"] = self.updates.minimise("critic", self.loss("critic", x))
+            self.statistics(x)
+            self.updates.minimise("policy", self.loss("policy", x if policy_x is None else policy_x))
+        return metrics
+
+    def state(self):
+        modules = {**self.modules, "statistics": self.statistics}
+        return copy.deepcopy(
+            {
+                "modules": {name: module.state_dict() for name, module in modules.items()},
+                "optimizers": self.updates.save()["optimizers"],
+            }
+        )
+
+
+def batch(seed):
+    return torch.randn(8, 3, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+@pytest.mark.parametrize("num_before", [0, 2])  # optimisers without state yet, and with
+def test_a_batch_whose_last_gradient_is_not_finite_leaves_everything_bit_for_bit(kind, num_before, caplog):
+    scene, other = Scene(kind), Scene(kind)
+    for seed in range(num_before):
+        scene.learn(batch(seed))
+        other.learn(batch(seed))
+    before = scene.state()
+    # By then the critic has made its step, and the statistics have seen the rows.
+    metrics = scene.learn(batch(5), step=7, policy_x=torch.full((8, 3), NAN))
+    assert metrics == {"skipped_batches": 1}
+    assert "learner step 7 skipped: the gradients of the policy are not finite" in caplog.text
+    testing.assert_nests_equal(scene.state(), before, "A skipped batch must leave no trace.")
+    scene.learn(batch(6))
+    other.learn(batch(6))
+    testing.assert_nests_equal(scene.state(), other.state(), "The next batch must be learned as ever.")
+
+
+def test_what_is_found_before_the_first_step_is_skipped_alike(caplog):
+    scene = Scene()
+    before = scene.state()
+    with scene.updates.whole_or_nothing(3) as metrics:
+        metrics["loss"] = 1.0
+        scene.statistics(batch(0))
+        learners.require_finite({"rewards": torch.tensor([NAN])})
+        pytest.fail("it went on")
+    assert metrics == {"skipped_batches": 1}
+    assert "learner step 3 skipped: the rewards are not finite" in caplog.text
+    testing.assert_nests_equal(scene.state(), before, "A skipped batch must leave no trace.")
+
+
+def test_the_first_gradient_that_is_not_finite_is_named(caplog):
+    scene = Scene()
+    with scene.updates.whole_or_nothing(0):
+        scene.updates.minimise("critic", scene.loss("critic", batch(0)))
+        for name in ("policy", "critic"):
+            scene.updates.minimise(name, scene.loss(name, torch.full((8, 3), NAN)))
+    assert "the gradients of the policy are not finite" in caplog.text
+
+
+def test_each_of_several_steps_of_a_group_is_looked_at():
+    scene = Scene()
+    before = scene.state()
+    with scene.updates.whole_or_nothing(0) as metrics:
+        for x in (torch.full((8, 3), NAN), batch(0)):
+            scene.updates.minimise("critic", scene.loss("critic", x))
+    assert metrics == {"skipped_batches": 1}
+    testing.assert_nests_equal(scene.state(), before, "A skipped batch must leave no trace.")
+
+
+def test_other_errors_are_not_taken_for_batches():
+    scene = Scene()
+    with pytest.raises(ArithmeticError, match="a mistake"), scene.updates.whole_or_nothing(0):
+        raise ArithmeticError("a mistake")
+    assert scene.learn(batch(0))["skipped_batches"] == 0
+
+
+def test_skipped_batches_are_counted_in_all_and_in_a_row():
+    scene = Scene(max_skipped_batches=2)
+    bad = torch.full((8, 3), NAN)
+    assert [scene.learn(x)["skipped_batches"] for x in (bad, bad, batch(0), bad, bad)] == [1, 2, 2, 3, 4]
+    before = scene.state()
+    with pytest.raises(
+        FloatingPointError,
+        match=r"the gradients of the critic are not finite, 3 learner steps in a row "
+        r"\(`max_skipped_batches` is 2\). Training has diverged: lower the learning rates",
+    ):
+        scene.learn(bad)
+    testing.assert_nests_equal(scene.state(), before, "The last batch must leave no trace either.")
+
+
+def test_without_patience_the_first_skipped_batch_is_an_error():
+    with pytest.raises(FloatingPointError, match="1 learner steps in a row"):
+        Scene(max_skipped_batches=0).learn(torch.full((8, 3), NAN))
+
+
+def test_optimisers_and_counts_are_restored():
+    scene, restored = Scene(max_skipped_batches=1), Scene(max_skipped_batches=1)
+    scene.learn(batch(0))
+    scene.learn(torch.full((8, 3), NAN))
+    restored.updates.restore(testing.through_a_file(scene.updates.save()))
+    testing.assert_nests_equal(restored.updates.save(), scene.updates.save(), "Restored must be equal.")
+    with pytest.raises(FloatingPointError, match="2 learner steps in a row"):
+        restored.learn(torch.full((8, 3), NAN))
+
+
+def test_gradients_are_clipped_by_their_global_norm_and_reported_before():
+    scene = Scene("sgd", max_norm=0.5)
+    before = [parameter.detach().clone() for parameter in scene.modules["critic"].parameters()]
+    norm = scene.learn(100.0 * batch(0))["norm"]
+    assert norm > 1.0
+    moved = [
+        (parameter - old).detach()
+        for parameter, old in zip(scene.modules["critic"].parameters(), before, strict=True)
+    ]
+    torch.testing.assert_close(torch.cat([part.flatten() for part in moved]).norm(), torch.tensor(0.1 * 0.5))
+
+
+def test_a_group_is_trained_by_its_own_losses_alone():
+    scene = Scene()
+    before = scene.state()["modules"]["policy"]
+    with scene.updates.whole_or_nothing(0):
+        loss = scene.loss("critic", batch(0)) + scene.loss("policy", batch(0))
+        scene.updates.minimise("critic", loss)
+    testing.assert_nests_equal(
+        dict(scene.modules["policy"].state_dict()), dict(before), "Of another group nothing may move."
+    )

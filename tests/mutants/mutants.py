@@ -1,0 +1,1839 @@
+"""The mutants: file by file, what is done wrong there and which tests must notice."""
+
+from typing import NamedTuple
+
+from .harness import Mutant
+
+# Learner steps beside ones written out by hand come first: they notice most.
+MPO_LEARNER = ("tests/agents/mpo/test_reference_step.py", "tests/agents/mpo/test_learner.py")
+VMPO_LEARNER = (
+    "tests/agents/vmpo/test_reference_step.py",
+    "tests/agents/vmpo/test_learner.py",
+    "tests/agents/on_policy/test_learners.py",
+)
+PPO_LEARNER = (
+    "tests/agents/ppo/test_reference_step.py",
+    "tests/agents/ppo/test_learner.py",
+    "tests/agents/ppo/test_minimising.py",
+    "tests/agents/on_policy/test_learners.py",
+)
+ON_POLICY = (
+    "tests/agents/on_policy/test_statistics.py",
+    "tests/agents/on_policy/test_first_ratio.py",
+    "tests/agents/on_policy/test_learners.py",
+    "tests/agents/vmpo/test_reference_step.py",
+    "tests/agents/ppo/test_reference_step.py",
+)
+RUN = ("tests/experiments/test_run.py",)
+
+
+class Breakage(NamedTuple):
+    """A mistake in a file."""
+
+    name: str
+    old: str
+    new: str
+
+
+breakage = Breakage
+
+
+def of(file: str, tests: tuple[str, ...], *breakages: Breakage) -> list[Mutant]:
+    """The mutants of a file, all of which the same tests must notice."""
+    return [Mutant(name, file, old, new, tests) for name, old, new in breakages]
+
+
+LOSSES = [
+    *of(
+        "minerva_acme/losses/critic.py",
+        ("tests/losses/test_critic.py",),
+        breakage("padding counts in the critic's loss", "mask_t > 0", "mask_t >= 0"),
+        breakage("the critic's target has a gradient", "q_t - target_t.detach()", "q_t - target_t"),
+        breakage(
+            "the critic's mean is over padding too", "happened_t.sum().clamp(min=1)", "happened_t.numel()"
+        ),
+        breakage("the critic's error is absolute", "error_t.square()", "error_t.abs()"),
+    ),
+    *of(
+        "minerva_acme/losses/diagnostics.py",
+        ("tests/losses/test_diagnostics.py",),
+        breakage("the unexplained variance is reported", "1.0 - ratio, 0.0", "ratio, 0.0"),
+        breakage("equal targets count as explained", "1.0 - ratio, 0.0", "1.0 - ratio, 1.0"),
+    ),
+    *of(
+        "minerva_acme/losses/duals.py",
+        ("tests/losses/test_duals.py",),
+        breakage("a multiplier has no lower bound", "return x.clamp(min=bound)", "return x.clone()"),
+        breakage(
+            "a multiplier below its bound stays there", "(x >= ctx.bound) | (grad < 0.0)", "x >= ctx.bound"
+        ),
+        breakage(
+            "a multiplier falls on below its bound",
+            "torch.where((x >= ctx.bound) | (grad < 0.0), grad, 0.0), None",
+            "grad, None",
+        ),
+        breakage(
+            "a multiplier is the exponential of its parameter",
+            "nn.functional.softplus(raw)",
+            "torch.exp(raw)",
+        ),
+        breakage(
+            "alpha of the stddev starts as that of the mean",
+            "(num_dimensions,), init_log_alpha_stddev",
+            "(num_dimensions,), init_log_alpha_mean",
+        ),
+    ),
+    *of(
+        "minerva_acme/losses/mpo.py",
+        ("tests/losses/test_mpo.py",),
+        breakage("the temperature loss trains Q", "q_BN = q_BN.detach()", "pass"),
+        breakage(
+            "Q is multiplied by the temperature",
+            "(q_BN - max_q_B[:, None]) / temperature",
+            "(q_BN - max_q_B[:, None]) * temperature",
+        ),
+        breakage("the temperature loss lacks the maximum", " + max_q_B.mean()", ""),
+        breakage("weights sum to 1 over states", ".log_softmax(dim=1)", ".log_softmax(dim=0)"),
+        breakage("the E-step lacks log N", "logsumexp(dim=1) - log_num_actions", "logsumexp(dim=1)"),
+        breakage(
+            "the E-step's bound has the wrong sign",
+            "(epsilon + log_mean_exp_B.mean())",
+            "(log_mean_exp_B.mean() - epsilon)",
+        ),
+        breakage("weights have a gradient", "scaled_q_BN.detach().log_softmax", "scaled_q_BN.log_softmax"),
+        breakage("KL to uniform lacks log N", "(log_weights_BN + log_num_actions)", "log_weights_BN"),
+        breakage(
+            "the action penalty rewards", "return -(actions_BND - actions", "return (actions_BND - actions"
+        ),
+        breakage("the action penalty is a mean over D", ".square().sum(dim=2)", ".square().mean(dim=2)"),
+        breakage(
+            "the mean is fitted under the online stddev",
+            "DiagonalGaussian(online.mean, target.log_std.detach())",
+            "DiagonalGaussian(online.mean, online.log_std)",
+        ),
+        breakage(
+            "the stddev is fitted around the online mean",
+            "DiagonalGaussian(target.mean.detach(), online.log_std)",
+            "DiagonalGaussian(online.mean, online.log_std)",
+        ),
+        breakage(
+            "MPO's KL is the reverse one", "frozen.kl_per_dimension(new)", "new.kl_per_dimension(frozen)"
+        ),
+        breakage("MPO's KL is a sum over the batch", "(new).mean(dim=0)", "(new).sum(dim=0)"),
+        breakage(
+            "MPO's whole KL is a mean over D", "kl.sum(dim=0, keepdim=True)", "kl.mean(dim=0, keepdim=True)"
+        ),
+        breakage("the KL penalty trains alpha", "alpha_mean.detach() * kls.mean", "alpha_mean * kls.mean"),
+        breakage("the KL penalty lacks the stddev", " + alpha_stddev.detach() * kls.stddev", ""),
+        breakage(
+            "alpha falls where its bound is broken", "(epsilon - kl.detach())", "(kl.detach() - epsilon)"
+        ),
+        breakage("the alpha loss trains the policy", "(epsilon - kl.detach())", "(epsilon - kl)"),
+        breakage(
+            "the alpha loss is a mean over D",
+            "(epsilon - kl.detach())).sum()",
+            "(epsilon - kl.detach())).mean()",
+        ),
+        breakage(
+            "MPO's likelihood is a mean over actions", "log_prob_NB).sum(dim=0)", "log_prob_NB).mean(dim=0)"
+        ),
+        breakage("MPO's likelihood has the wrong sign", "return -(weights_BN", "return (weights_BN"),
+    ),
+    *of(
+        "minerva_acme/losses/n_step.py",
+        ("tests/losses/test_n_step.py",),
+        breakage(
+            "one-step targets are not discounted", "return r_t + discount_t * v_tp1", "return r_t + v_tp1"
+        ),
+        breakage("n-step targets are not discounted", "discount_t[:, t] * target_t", "target_t"),
+        breakage(
+            "n-step targets read padding", "torch.where(happened_t[:, t + 1]", "torch.where(happened_t[:, t]"
+        ),
+        breakage("n-step targets leave the last sum out", "target_t.shape[1] - 1", "target_t.shape[1] - 2"),
+        breakage(
+            "n-step targets have a value per step", "continued, target_t[:, t])", "target_t[:, t], continued)"
+        ),
+    ),
+    *of(
+        "minerva_acme/losses/retrace.py",
+        ("tests/losses/test_retrace.py",),
+        breakage("Retrace's traces are not cut at 1", ".clamp(max=0.0)", ""),
+        breakage("Retrace lacks lambda", "c_t = lambda_ * torch", "c_t = torch"),
+        breakage(
+            "Retrace's ratio is upside down",
+            "(log_prob_t - behaviour_log_prob_t)",
+            "(behaviour_log_prob_t - log_prob_t)",
+        ),
+        breakage("Retrace's trace is one step early", "c_t[:, 1:]", "c_t[:, :-1]"),
+        breakage("Retrace's trace is not discounted", "discount_t[:, :-1] * c_t", "c_t"),
+        breakage(
+            "Retrace's discount is one step late", "discount_t[:, :-1] * c_t", "discount_t[:, 1:] * c_t"
+        ),
+        breakage(
+            "Retrace's trace passes padding",
+            "happened_t[:, :-1] & happened_t[:, 1:]",
+            "happened_t[:, :-1] >= 0",
+        ),
+        breakage(
+            "Retrace's errors count padding",
+            "torch.where(happened_t, r_t +",
+            "torch.where(mask_t >= 0, r_t +",
+        ),
+        breakage("Retrace's error is the target", "discount_t * v_tp1 - q_t", "discount_t * v_tp1"),
+        breakage("Retrace's value is not discounted", "r_t + discount_t * v_tp1", "r_t + v_tp1"),
+        breakage("Retrace returns the correction alone", "return q_t + g_t", "return g_t"),
+    ),
+    *of(
+        "minerva_acme/losses/ppo.py",
+        ("tests/losses/test_ppo.py",),
+        breakage(
+            "PPO takes the larger surrogate",
+            "is_clipped = ((ratio > clipped_ratio) & (advantages >= 0.0))",
+            "is_clipped = ((ratio > clipped_ratio) & (advantages < 0.0))",
+        ),
+        breakage("PPO lowers the surrogate", "policy_loss = -(torch.where", "policy_loss = (torch.where"),
+        breakage(
+            "PPO clips on one side",
+            "ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio)",
+            "ratio.clamp(max=1.0 + clip_ratio)",
+        ),
+        breakage(
+            "PPO's ratio is upside down",
+            "log_ratio = log_prob - behaviour_log_prob\n    ratio = log_ratio.detach()",
+            "log_ratio = behaviour_log_prob - log_prob\n    ratio = log_ratio.detach()",
+        ),
+        breakage(
+            "PPO takes the smaller value error",
+            "clipped_error.abs() > error.detach().abs()",
+            "clipped_error.abs() < error.detach().abs()",
+        ),
+        breakage("PPO's value error is not halved", "0.5 * error.square().mean()", "error.square().mean()"),
+        breakage(
+            "PPO punishes entropy",
+            "total=policy_loss + value_coef * value_loss -",
+            "total=policy_loss + value_coef * value_loss +",
+        ),
+        breakage(
+            "PPO's value error has no weight",
+            "total=policy_loss + value_coef * value_loss",
+            "total=policy_loss + value_loss",
+        ),
+        breakage(
+            "PPO's loss trains what was recorded",
+            "behaviour_log_prob.detach(), behaviour_value.detach()",
+            "behaviour_log_prob, behaviour_value",
+        ),
+        breakage(
+            "PPO's advantages have a gradient", "advantages.detach(), targets.detach()", "advantages, targets"
+        ),
+        breakage("PPO's KL is the mean log-ratio", "(log_ratio.expm1() - log_ratio)", "(-log_ratio)"),
+        breakage(
+            "PPO reports the share that is not clipped",
+            "(ratio != clipped_ratio).float()",
+            "(ratio == clipped_ratio).float()",
+        ),
+        breakage("advantages keep their mean", "(exact - mean) / (stddev", "exact / (stddev"),
+        breakage(
+            "advantages are scaled by the population's deviation",
+            "correction=int(unbiased))",
+            "correction=0)",
+        ),
+        breakage("PPO on arrays has gradients where it is clipped", "d_log_prob[is_clipped] = 0.0", "pass"),
+        breakage("PPO on arrays sums instead of means", "advantages * (-1.0 / n)", "-advantages"),
+        breakage(
+            "PPO's value gradient on arrays has no weight", "error * (value_coef / n)", "error * (1.0 / n)"
+        ),
+        breakage(
+            "PPO's value gradient on arrays goes on where it is clipped",
+            "d_value[value_is_clipped] = 0.0",
+            "pass",
+        ),
+        breakage("PPO on arrays punishes entropy", "entropy=-entropy_coef / n", "entropy=entropy_coef / n"),
+        breakage(
+            "advantages on arrays are scaled by the population's deviation",
+            "/ (len(centred) - 1))",
+            "/ len(centred))",
+        ),
+    ),
+    *of(
+        "minerva_acme/losses/returns.py",
+        ("tests/losses/test_returns.py",),
+        breakage(
+            "returns go on across the ends of episodes",
+            "lambda_ * (1.0 - last_t)\n    trace",
+            "lambda_ * torch.ones_like(last_t)\n    trace",
+        ),
+        breakage("returns lack the value behind the rollout", "trace_t[-1] = 0.0", "pass"),
+        breakage("discounted returns are one step long", "last_t, lambda_=1.0)", "last_t, lambda_=0.0)"),
+        breakage(
+            "GAE goes on across the ends of episodes",
+            "lambda_ * discount_t * (1.0 - last_t))",
+            "lambda_ * discount_t)",
+        ),
+        breakage(
+            "GAE lacks lambda", "lambda_ * discount_t * (1.0 - last_t))", "discount_t * (1.0 - last_t))"
+        ),
+        breakage(
+            "GAE's traces are not discounted",
+            "lambda_ * discount_t * (1.0 - last_t))",
+            "lambda_ * (1.0 - last_t))",
+        ),
+        breakage(
+            "GAE's next value is not discounted",
+            "delta_t = r_t + discount_t * v_tp1 - v_t",
+            "delta_t = r_t + v_tp1 - v_t",
+        ),
+        breakage(
+            "GAE's target is the advantage",
+            "RolloutTargets(advantage_t, v_t + advantage_t)",
+            "RolloutTargets(advantage_t, advantage_t)",
+        ),
+        breakage(
+            "one-step advantages keep the value",
+            "v_tp1\n    return RolloutTargets(target_t - v_t, target_t)",
+            "v_tp1\n    return RolloutTargets(target_t, target_t)",
+        ),
+        breakage(
+            "sums go backward by the wrong decays",
+            "decay_t = decay_t[:-span] * decay_t[span:]",
+            "decay_t = decay_t[:-span] * decay_t[:-span]",
+        ),
+        breakage(
+            "sums go backward with decays of the next step",
+            "decay_t = decay_t[:-1]  #",
+            "decay_t = decay_t[1:]  #",
+        ),
+    ),
+    *of(
+        "minerva_acme/losses/vmpo.py",
+        ("tests/losses/test_vmpo.py",),
+        breakage(
+            "V-MPO takes the worst samples",
+            "candidates.topk(k).indices",
+            "candidates.topk(k, largest=False).indices",
+        ),
+        breakage(
+            "V-MPO rounds the number of samples up", "math.floor(top_k_fraction", "math.ceil(top_k_fraction"
+        ),
+        breakage(
+            "V-MPO's temperature loss lacks the maximum",
+            "(m.sum() + _TINY).log()) + max_score",
+            "(m.sum() + _TINY).log())",
+        ),
+        breakage("V-MPO's temperature loss lacks log k", " - (m.sum() + _TINY).log())", ")"),
+        breakage(
+            "V-MPO's bound has the wrong sign",
+            "temperature * (epsilon + total",
+            "temperature * (-epsilon + total",
+        ),
+        breakage(
+            "V-MPO's temperature loss trains the advantages",
+            "scores = restart * advantages.detach()",
+            "scores = restart * advantages",
+        ),
+        breakage(
+            "V-MPO's weights have a gradient", "(unnormalized / total).detach()", "unnormalized / total"
+        ),
+        breakage("V-MPO forgets importance weights", "m * importance * s_less_max", "m * s_less_max"),
+        breakage("V-MPO forgets restarting weights", "m = selected * restart", "m = selected"),
+        breakage(
+            "V-MPO selects samples that may not count", "masked_fill(restart <= 0.0, -torch.inf)", "clone()"
+        ),
+        breakage(
+            "V-MPO's policy loss has the wrong sign",
+            "return -(weights.detach() * log_prob)",
+            "return (weights.detach() * log_prob)",
+        ),
+        breakage(
+            "V-MPO's policy loss trains its weights",
+            "-(weights.detach() * log_prob)",
+            "-(weights * log_prob)",
+        ),
+        breakage(
+            "V-MPO's KL by the mean lacks a half",
+            "(2.0 * (2.0 * log_std_b).exp() + _TINY)",
+            "((2.0 * log_std_b).exp() + _TINY)",
+        ),
+        breakage(
+            "V-MPO's KL by the mean is under the online stddev",
+            "(2.0 * log_std_b).exp()",
+            "(2.0 * online.log_std).exp()",
+        ),
+        breakage(
+            "V-MPO's KL by the stddev is the reverse one",
+            "2.0 * (log_std_b - online.log_std)",
+            "2.0 * (online.log_std - log_std_b)",
+        ),
+        breakage(
+            "V-MPO's KL trains the behaviour policy",
+            "behaviour.mean.detach(), behaviour.log_std.detach()",
+            "behaviour.mean, behaviour.log_std",
+        ),
+        breakage(
+            "V-MPO's KL is a mean over all samples",
+            "(selected * x).sum() / selected.sum()",
+            "(selected * x).mean()",
+        ),
+        breakage(
+            "V-MPO's discrete KL is the reverse one",
+            "(log_pi_b.exp() * (log_pi_b - log_pi))",
+            "(log_pi.exp() * (log_pi - log_pi_b))",
+        ),
+        breakage(
+            "V-MPO's discrete KL trains the behaviour policy",
+            "behaviour.detach().log_softmax",
+            "behaviour.log_softmax",
+        ),
+        breakage("V-MPO's value error is not halved", "return 0.5 * (value", "return (value"),
+        breakage("V-MPO's value target has a gradient", "(value - target.detach())", "(value - target)"),
+    ),
+]
+
+NETWORKS = [
+    *of(
+        "minerva_acme/distributions/gaussian.py",
+        ("tests/distributions/test_gaussian.py",),
+        breakage("the Gaussian density lacks its constant", " - _LOG_SQRT_2PI).sum", ").sum"),
+        breakage("the Gaussian density lacks log sigma", "z.square() - self.log_std -", "z.square() -"),
+        breakage(
+            "a Gaussian sample takes log sigma for sigma",
+            "self.log_std.exp() * noise",
+            "self.log_std * noise",
+        ),
+        breakage("Gaussian entropy lacks a half", "_LOG_SQRT_2PI + 0.5)", "_LOG_SQRT_2PI)"),
+        breakage(
+            "the Gaussian KL takes its own sigma for the mean",
+            "torch.exp(-other.log_std)",
+            "torch.exp(-self.log_std)",
+        ),
+        breakage(
+            "the Gaussian KL has the ratio upside down",
+            "(self.log_std - other.log_std)",
+            "(other.log_std - self.log_std)",
+        ),
+    ),
+    *of(
+        "minerva_acme/distributions/categorical.py",
+        ("tests/distributions/test_categorical.py",),
+        breakage("the likeliest action is drawn least", "self.logits - noise", "self.logits + noise"),
+        breakage(
+            "a category's probability is not normalised",
+            "log_p = self.logits.log_softmax(dim=-1)\n        return log_p.gather",
+            "log_p = self.logits\n        return log_p.gather",
+        ),
+        breakage(
+            "categorical entropy has the wrong sign",
+            "return -(log_p.exp() * log_p)",
+            "return (log_p.exp() * log_p)",
+        ),
+        breakage(
+            "the categorical KL is a difference of logits",
+            "(log_p - other.logits.log_softmax(dim=-1))",
+            "(log_p - other.logits)",
+        ),
+    ),
+    *of(
+        "minerva_acme/distributions/squashed.py",
+        ("tests/distributions/test_squashed.py",),
+        breakage(
+            "the log-determinant lacks the scale",
+            "(log_slope + torch.log(0.5 * (self.high - self.low)))",
+            "log_slope",
+        ),
+        breakage("the log-determinant lacks a factor of 2", "log_slope = 2.0 * (math", "log_slope = (math"),
+        breakage(
+            "a squashed action is off by its lower bound",
+            "self.low + (torch.tanh(raw) + 1.0)",
+            "(torch.tanh(raw) + 1.0)",
+        ),
+        breakage("a bound's raw action is infinite", "unit.clamp(_MARGIN - 1.0, 1.0 - _MARGIN)", "unit"),
+    ),
+    *of(
+        "minerva_acme/networks/normalizer.py",
+        ("tests/networks/test_normalizer.py",),
+        breakage(
+            "statistics lack the shift between batches",
+            "sum_squares += delta.square() * self.count * n / total",
+            "pass",
+        ),
+        breakage(
+            "statistics weigh every batch alike", "self.mean += delta * n / total", "self.mean += 0.5 * delta"
+        ),
+        breakage("statistics forget how much they saw", "self.count.copy_(total)", "pass"),
+        breakage(
+            "normalised observations are not clipped",
+            "rsqrt(self.var + MIN_VARIANCE)).clamp(-CLIP, CLIP)",
+            "rsqrt(self.var + MIN_VARIANCE))",
+        ),
+        breakage("normalised observations keep their mean", "((x - self.mean) * torch", "(x * torch"),
+        breakage("scaled rewards are not clipped", "(x * inverse_std).clamp(-CLIP, CLIP)", "x * inverse_std"),
+        breakage("bad rows enter the statistics", "if not torch.isfinite(var).all():", "if False:"),
+    ),
+    *of(
+        "minerva_acme/networks/critic.py",
+        ("tests/networks/test_critic.py",),
+        breakage(
+            "the critic takes actions beyond the bounds", "torch.clamp(action, self.low, self.high)", "action"
+        ),
+    ),
+    *of(
+        "minerva_acme/networks/policy.py",
+        ("tests/networks/test_policy.py",),
+        breakage(
+            "the policy's stddev has no limits",
+            "self.log_std_head(features).clamp(MIN_LOG_STD, MAX_LOG_STD)",
+            "self.log_std_head(features)",
+        ),
+        breakage(
+            "the policy starts with log sigma for sigma",
+            "return math.log(initial_stddev)",
+            "return initial_stddev",
+        ),
+    ),
+    *of(
+        "minerva_acme/networks/actor_critic.py",
+        ("tests/networks/test_actor_critic.py",),
+        breakage(
+            "the value sees what is not normalised",
+            "self.value_head(torso(self.normalize(observation)))",
+            "self.value_head(torso(observation))",
+        ),
+        breakage(
+            "the value takes the policy's features",
+            "self.value_torso is None else self.value_torso(observation)",
+            "self.value_torso is None else features",
+        ),
+    ),
+    *of(
+        "minerva_acme/acceleration/array_actor_critic.py",
+        ("tests/acceleration/test_array_actor_critic.py",),
+        breakage("arrays lack the slope of tanh", "slope *= d_h", "slope[:] = d_h"),
+        breakage("arrays lose the value's part of a shared torso", "d_features += d_value_features", "pass"),
+        breakage("arrays train a clamped stddev", "d_log_std *= self._is_within", "pass"),
+        breakage(
+            "arrays lack a category's entropy gradient",
+            "d_logits -= (self._log_p",
+            "d_logits += (self._log_p",
+        ),
+    ),
+    *of(
+        "minerva_acme/acceleration/acting.py",
+        ("tests/acceleration/test_acting.py",),
+        breakage("acting by arrays records the wrong density", "z -= log_std", "z += log_std"),
+        breakage("acting by arrays draws with log sigma", "raw *= stddev", "raw *= log_std"),
+        breakage(
+            "acting by arrays restores no noise", 'self._random.bit_generator.state = state["random"]', "pass"
+        ),
+    ),
+]
+
+MPO = [
+    *of(
+        "agents/mpo/learner.py",
+        MPO_LEARNER,
+        breakage(
+            "MPO's targets are evaluated by the online policy",
+            "self._target.policy(trajectory.observation)",
+            "self._online.policy(trajectory.observation)",
+        ),
+        breakage(
+            "MPO's targets are evaluated by the online critic",
+            "self._target_critic = make_target_critic(self._target.critic",
+            "self._target_critic = make_target_critic(self._online.critic",
+        ),
+        breakage(
+            "MPO's E-step is at the second state",
+            "DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])\n"
+            "        observation = trajectory.observation[:, 0]",
+            "DiagonalGaussian(policy.mean[:, 1], policy.log_std[:, 1])\n"
+            "        observation = trajectory.observation[:, 1]",
+        ),
+        breakage(
+            "MPO's policy is trained at the second state",
+            "self._online.policy(trajectory.observation[:, 0])",
+            "self._online.policy(trajectory.observation[:, 1])",
+        ),
+        breakage("MPO's learner never copies rounded weights", "self._target_critic.copy_weights()", "pass"),
+        breakage("MPO drops the penalty's weights", "weights = weights + penalty.weights", "pass"),
+        breakage(
+            "MPO drops the penalty's temperature loss",
+            "temperature_loss = temperature_loss + penalty.temperature_loss",
+            "pass",
+        ),
+        breakage(
+            "MPO's penalty has the values' bound",
+            "duals.penalty_temperature(), config.epsilon_penalty)",
+            "duals.penalty_temperature(), config.epsilon)",
+        ),
+        breakage(
+            "MPO trains the temperature at alpha's rate",
+            '"lr": config.temperature_learning_rate',
+            '"lr": config.alpha_learning_rate',
+        ),
+        breakage(
+            "MPO trains alpha at the temperature's rate",
+            '"lr": config.alpha_learning_rate',
+            '"lr": config.temperature_learning_rate',
+        ),
+        breakage(
+            "MPO trains the critic at the policy's rate",
+            '"lr": config.critic_learning_rate',
+            '"lr": config.policy_learning_rate',
+        ),
+        breakage(
+            "MPO's M-steps share no rate",
+            "config.policy_learning_rate / config.m_steps",
+            "config.policy_learning_rate",
+        ),
+        breakage("MPO makes one M-step", "range(config.m_steps)", "range(1)"),
+        breakage("MPO's Adam has torch's epsilon", "groups, eps=config.adam_epsilon,", "groups,"),
+        breakage("MPO's SGD has no momentum", "momentum=config.sgd_momentum", "momentum=0.0"),
+        breakage("MPO forgets gamma", "trajectory.discount * self._config.discount", "trajectory.discount"),
+        breakage(
+            "MPO's target policy follows the critic's period",
+            "self._num_steps % config.target_policy_update_period",
+            "self._num_steps % config.target_critic_update_period",
+        ),
+        breakage(
+            "MPO's target critic follows the policy's period",
+            "self._num_steps % config.target_critic_update_period",
+            "self._num_steps % config.target_policy_update_period",
+        ),
+        breakage(
+            "MPO's target critic stays",
+            "self._target.critic.load_state_dict(self._online.critic.state_dict())",
+            "pass",
+        ),
+        breakage(
+            "MPO's critic learns from all steps always",
+            "1 if self._config.critic_loss_steps",
+            "trajectory.action.shape[1] if self._config.critic_loss_steps",
+        ),
+        breakage(
+            "MPO's policy gradient is not clipped",
+            "policy_loss, self._optimizers.policy, config.max_grad_norm",
+            "policy_loss, self._optimizers.policy, math.inf",
+        ),
+        breakage(
+            "MPO's critic gradient is not clipped",
+            "self._optimizers.critic, self._config.max_grad_norm",
+            "self._optimizers.critic, math.inf",
+        ),
+        breakage(
+            "MPO's stddev has the mean's bound",
+            "config.epsilon_stddev, kls.stddev)",
+            "config.epsilon_mean, kls.stddev)",
+        ),
+        breakage(
+            "MPO's alpha of the stddev sees the mean's KL",
+            "config.epsilon_stddev, kls.stddev)",
+            "config.epsilon_stddev, kls.mean)",
+        ),
+        breakage(
+            "MPO has no KL penalty",
+            "likelihood.mean + likelihood.stddev + penalty_loss",
+            "likelihood.mean + likelihood.stddev",
+        ),
+        breakage(
+            "MPO never trains the stddev",
+            "likelihood.mean + likelihood.stddev + penalty_loss",
+            "likelihood.mean + penalty_loss",
+        ),
+        breakage("MPO's duals learn at every M-step", "if m_step == 0:", "if True:"),
+        breakage(
+            "MPO steps on gradients that are not finite",
+            "optimizer.found_inf = checks.failed",
+            "optimizer.found_inf = torch.zeros_like(checks.failed)",
+        ),
+        breakage(
+            "MPO skips a batch for what its padding holds",
+            "critic_targets.where(trajectory.mask > 0, 0.0))",
+            "critic_targets)",
+        ),
+        breakage(
+            "MPO's samples are too few",
+            "first.sample(self._generator, self._config.num_samples)",
+            "first.sample(self._generator, 1).expand(self._config.num_samples, -1, -1)",
+        ),
+        breakage(
+            "MPO gives out the target policy",
+            '"policy": self._online.policy,',
+            '"policy": self._target.policy,',
+        ),
+        breakage(
+            "MPO always says that nothing is newer",
+            "if newer_than == self._num_steps:",
+            "if newer_than is not None:",
+        ),
+        breakage("MPO restores no optimiser", "optimizer.load_state_dict(optimizer_state)", "pass"),
+        breakage("MPO restores no noise", 'self._generator.set_state(state["generator"].cpu())', "pass"),
+        breakage("MPO restores no step count", 'self._num_steps = state["num_steps"]', "pass"),
+        breakage(
+            "MPO restores no count of skipped batches", 'self._skipped.restore(state["skipped"])', "pass"
+        ),
+        breakage(
+            "MPO restores no duals",
+            'modules = {**self._modules(), "duals": self._duals}\n        for',
+            "modules = self._modules()\n        for",
+        ),
+    ),
+    *of(
+        "agents/mpo/targets.py",
+        ("tests/agents/mpo/test_targets.py", "tests/agents/mpo/test_reference_step.py"),
+        breakage(
+            "V(s') is of the policy at s",
+            "(policy.mean[:, 1:], policy.log_std[:, 1:])",
+            "(policy.mean[:, :-1], policy.log_std[:, :-1])",
+        ),
+        breakage(
+            "V(s') is at s",
+            "sampled_values(trajectory.observation[:, 1:]",
+            "sampled_values(trajectory.observation[:, :-1]",
+        ),
+        breakage(
+            "Retrace's Q is of the action before", "trajectory.action[:, 1:])", "trajectory.action[:, :-1])"
+        ),
+        breakage(
+            "Retrace's Q is of the state before",
+            "critic(trajectory.observation[:, 1:-1]",
+            "critic(trajectory.observation[:, :-2]",
+        ),
+        breakage(
+            "Retrace's ratio is of the clipped action",
+            "policy_t.log_prob(trajectory.extras.raw_action)",
+            "policy_t.log_prob(trajectory.action)",
+        ),
+        breakage(
+            "Retrace's ratio is of the next state",
+            "(policy.mean[:, :-1], policy.log_std[:, :-1])",
+            "(policy.mean[:, 1:], policy.log_std[:, 1:])",
+        ),
+        breakage("a value is that of the best action", ".mean(dim=0)", ".amax(dim=0)"),
+        breakage(
+            "n-step targets take all steps as made",
+            "discount_t, trajectory.mask)",
+            "discount_t, torch.ones_like(trajectory.mask))",
+        ),
+        breakage("Retrace's values are one step early", "q_after_0, (1, 0)", "q_after_0, (0, 1)"),
+    ),
+    *of(
+        "minerva_acme/acceleration/target_critic.py",
+        (
+            "tests/acceleration/test_target_critic.py::test_weights_are_those_of_the_last_copy",
+            "tests/acceleration/test_target_critic.py::test_float32_values_are_the_critics",
+        ),
+        breakage("bfloat16 copies are never refreshed", "copy.copy_(parameter)", "pass"),
+        breakage(
+            "the target critic takes actions beyond the bounds",
+            "torch.clamp(action_RD, self._critic.low, self._critic.high)",
+            "action_RD",
+        ),
+    ),
+    *of(
+        "agents/mpo/acting.py",
+        ("tests/agents/mpo/test_acting.py",),
+        breakage(
+            "MPO's actions leave the bounds",
+            "np.minimum(np.maximum(raw_action, self._low), self._high)",
+            "raw_action",
+        ),
+        breakage(
+            "MPO records the clipped action as the raw one",
+            "BehaviourExtras(log_prob, raw_action))",
+            "BehaviourExtras(log_prob, self._clip(raw_action)))",
+        ),
+        breakage(
+            "MPO is judged by samples",
+            "self._policy.mode(observations)",
+            "self._policy.sample(observations).raw",
+        ),
+        breakage(
+            "MPO acts by its first weights for ever", "parameter.copy_(torch.from_numpy(state[name]))", "pass"
+        ),
+    ),
+    *of(
+        "agents/mpo/builder.py",
+        ("tests/agents/mpo/test_builder.py", "tests/agents/mpo/test_reference_step.py"),
+        breakage(
+            "MPO acts by the wrong policy",
+            'self._config.acting_policy == "online"',
+            'self._config.acting_policy == "target"',
+        ),
+        breakage(
+            "MPO's evaluation explores",
+            "acting.GreedyPolicy if evaluation else",
+            "acting.BehaviourPolicy if evaluation else",
+        ),
+        breakage(
+            "MPO owes steps for what filled the replay",
+            "num_inserted - self._config.min_replay_size",
+            "num_inserted",
+        ),
+        breakage("MPO's sequences all start side by side", "period=self._config.sequence_period", "period=1"),
+        breakage("MPO's Retrace lacks the config's lambda", "lambda_=config.retrace_lambda", "lambda_=1.0"),
+        breakage(
+            "MPO's values take the E-step's number of actions",
+            "n_step(num_actions=config.retrace_mc_actions)",
+            "n_step(num_actions=config.num_samples)",
+        ),
+    ),
+    *of(
+        "agents/mpo/config.py",
+        ("tests/agents/mpo/test_config.py",),
+        breakage(
+            "MPO takes a replay that never fills", "self.min_replay_size > self.max_replay_size", "False"
+        ),
+        breakage(
+            "MPO takes a period that loses transitions",
+            "self.sequence_period > self.sequence_length",
+            "False",
+        ),
+        breakage("MPO takes a single sampled action", "self.num_samples >= 2", "self.num_samples >= 1"),
+    ),
+]
+
+ON_POLICY_AGENTS = [
+    *of(
+        "agents/on_policy/acting.py",
+        ("tests/agents/on_policy/test_acting.py",),
+        breakage("a squashed action's density is the raw one", "log_prob - log_det", "log_prob"),
+        breakage(
+            "on-policy agents are judged by samples",
+            "self._policy.mode(observations)",
+            "self._policy.sample(observations).raw",
+        ),
+        breakage(
+            "on-policy agents act by their first weights",
+            "parameter.copy_(torch.from_numpy(state[name]))",
+            "pass",
+        ),
+    ),
+    *of(
+        "agents/on_policy/actions.py",
+        ("tests/agents/on_policy/test_reference_acting.py", "tests/agents/on_policy/test_acting.py"),
+        breakage(
+            "on arrays the log-determinant lacks the scale",
+            "np.add.reduce(log_slope + self._log_half, -1)",
+            "np.add.reduce(log_slope, -1)",
+        ),
+        breakage(
+            "on-policy actions leave the bounds",
+            "Executed(np.minimum(np.maximum(raw, self._low), self._high), _ZERO)",
+            "Executed(raw, _ZERO)",
+        ),
+    ),
+    *of(
+        "agents/on_policy/annealing.py",
+        ("tests/agents/on_policy/test_learners.py", "tests/agents/ppo/test_reference_step.py"),
+        breakage("the learning rate rises", "1.0 - num_steps / num_updates", "num_steps / num_updates"),
+        breakage(
+            "the learning rate falls unasked", "config.anneal_learning_rate and num_updates", "num_updates"
+        ),
+        breakage("the learning rate falls in the log alone", 'group["lr"] = learning_rate', "pass"),
+    ),
+    *of(
+        "agents/on_policy/batch.py",
+        ON_POLICY,
+        breakage("on-policy targets forget gamma", "rollout.discount * self._discount", "rollout.discount"),
+        breakage("an episode's last value is the next one's first", "v_tp1[ends] = ", "_ = "),
+        breakage("GAE's lambda is left out", "lambda_=config.gae_lambda", "lambda_=1.0"),
+        breakage(
+            "the scale of returns stays", "self._return_norm.update(rollout.return_so_far[..., None])", "pass"
+        ),
+        breakage(
+            "rewards are not scaled",
+            "return self._return_norm.scale(rollout.reward)",
+            "return rollout.reward",
+        ),
+        breakage(
+            "the scale of returns is that of rewards",
+            "update(rollout.return_so_far[",
+            "update(rollout.reward[",
+        ),
+        breakage(
+            "the learner sees what is not normalised",
+            "self._network.normalize(rollout.observation).flatten(0, 1)",
+            "rollout.observation.flatten(0, 1)",
+        ),
+        breakage(
+            "observation statistics stay", "self._network.normalizer.update(rollout.observation)", "pass"
+        ),
+        breakage("no estimator but GAE is heard", 'config.advantage_estimator == "gae"', "True"),
+        breakage(
+            "the scale of returns is not restored",
+            'self._return_norm.load_state_dict(state["return_norm"])',
+            "pass",
+        ),
+        breakage("batches lack the log-determinant", "self._raw_actions.log_det(raw_action)", "0.0"),
+    ),
+    *of(
+        "agents/on_policy/builder.py",
+        (
+            "tests/agents/on_policy/test_builder.py",
+            "tests/agents/on_policy/test_statistics.py",
+            "tests/agents/on_policy/test_learners.py",
+        ),
+        breakage(
+            "the scale of returns has gae_lambda for gamma",
+            "layout=self._layout(spec), discount=self._config.discount",
+            "layout=self._layout(spec), discount=self._config.gae_lambda",
+        ),
+        breakage(
+            "on-policy evaluation explores",
+            "acting.GreedyPolicy if evaluation else",
+            "acting.BehaviourPolicy if evaluation else",
+        ),
+        breakage("rollouts are learned from again", "max_times_sampled=1", "max_times_sampled=2"),
+        breakage("rollouts are fetched ahead", "prefetch=0", "prefetch=1"),
+        breakage(
+            "rewards are scaled unasked", "scale_rewards=self._config.scale_rewards", "scale_rewards=True"
+        ),
+        breakage(
+            "the run is taken for one of more updates",
+            "num_env_steps // self._config.rollout_steps",
+            "num_env_steps // self._config.rollout_length",
+        ),
+    ),
+    *of(
+        "agents/on_policy/config.py",
+        ("tests/agents/on_policy/test_config.py",),
+        breakage(
+            "environments make unequal parts of a rollout",
+            "self.rollout_steps % self.num_environments",
+            "False",
+        ),
+        breakage(
+            "a shared torso has two sizes",
+            "self.shared_torso and self.policy_layer_sizes != self.value_layer_sizes",
+            "False",
+        ),
+    ),
+    *of(
+        "agents/ppo/learner.py",
+        PPO_LEARNER,
+        breakage("PPO lacks the log-determinant", "batch.log_prob + batch.log_det", "batch.log_prob"),
+        breakage(
+            "PPO stops early where the KL is small",
+            ".item() > config.target_kl",
+            ".item() < config.target_kl",
+        ),
+        breakage("PPO never stops early", "if config.target_kl and rows", "if False and rows"),
+        breakage(
+            "PPO makes an epoch more",
+            "while num_epochs < config.num_epochs",
+            "while num_epochs <= config.num_epochs",
+        ),
+        breakage(
+            "PPO never shuffles",
+            "torch.randperm(num_samples, generator=self._generator, device=samples.value.device)",
+            "torch.arange(num_samples)",
+        ),
+        breakage("PPO's minibatches are all samples", "num_samples // config.minibatch_size", "1"),
+        breakage("PPO's Adam has torch's epsilon", "eps=config.adam_epsilon, ", ""),
+        breakage(
+            "PPO's statistics change before its update",
+            "batch = self._evaluator.evaluate(rollout)\n"
+            "            metrics = self._update(batch)\n"
+            "            self._evaluator.update_observation_statistics(rollout)",
+            "self._evaluator.update_observation_statistics(rollout)\n"
+            "            batch = self._evaluator.evaluate(rollout)\n"
+            "            metrics = self._update(batch)",
+        ),
+        breakage(
+            "PPO always says that nothing is newer",
+            "if newer_than == self._num_steps:",
+            "if newer_than is not None:",
+        ),
+        breakage("PPO restores no optimiser", 'self._optimizer.load_state_dict(state["optimizer"])', "pass"),
+        breakage("PPO restores no generator", 'self._generator.set_state(state["generator"].cpu())', "pass"),
+        breakage("PPO restores no step count", 'self._num_steps = state["num_steps"]', "pass"),
+        breakage("PPO counts no skipped batch", "self._skipped.skipped(self._num_steps, error)", "pass"),
+    ),
+    *of(
+        "agents/ppo/minimising.py",
+        PPO_LEARNER,
+        breakage(
+            "PPO's gradient is not clipped",
+            "self._parameters, config.max_grad_norm",
+            "self._parameters, math.inf",
+        ),
+        breakage(
+            "PPO's gradient on arrays is not clipped", "if grad_norm > config.max_grad_norm:", "if False:"
+        ),
+        breakage(
+            "PPO does not normalise advantages",
+            "advantage = losses.normalize_advantages(advantage, unbiased=True)",
+            "pass",
+        ),
+        breakage(
+            "PPO on arrays does not normalise advantages",
+            "advantage = losses.normalize_advantage_array(advantage)",
+            "pass",
+        ),
+        breakage(
+            "PPO steps on gradients that are not finite",
+            'learners.check_finite("gradients", grad_norm)',
+            "pass",
+        ),
+        breakage(
+            "PPO on arrays steps on gradients that are not finite",
+            "if not math.isfinite(grad_norm):",
+            "if False:",
+        ),
+        breakage(
+            "Adam on arrays lacks a correction",
+            "self._learning_rate / (1.0 - beta_1**self._num_steps)",
+            "self._learning_rate",
+        ),
+        breakage(
+            "Adam's state on arrays is not given back",
+            '[state["exp_avg_sq"] for state in states], self._square',
+            '[state["exp_avg_sq"] for state in states], self._mean',
+        ),
+    ),
+    *of(
+        "agents/vmpo/learner.py",
+        VMPO_LEARNER,
+        breakage(
+            "V-MPO has no KL penalty",
+            "losses.vmpo_policy_loss(e_step.weights, log_prob) + penalty",
+            "losses.vmpo_policy_loss(e_step.weights, log_prob)",
+        ),
+        breakage(
+            "V-MPO's stddev has the mean's bound",
+            "duals.alpha_stddev(), config.epsilon_stddev)",
+            "duals.alpha_stddev(), config.epsilon_mean)",
+        ),
+        breakage(
+            "V-MPO's stddev has the mean's alpha",
+            "(parts.stddev, duals.alpha_stddev(),",
+            "(parts.stddev, duals.alpha_mean(),",
+        ),
+        breakage(
+            "V-MPO's temperature has the mean's bound",
+            "epsilon=config.epsilon_temperature",
+            "epsilon=config.epsilon_mean",
+        ),
+        breakage(
+            "V-MPO trains the temperature at alpha's rate",
+            "config.temperature_learning_rate)",
+            "config.alpha_learning_rate)",
+        ),
+        breakage(
+            "V-MPO trains alpha at the temperature's rate",
+            "config.alpha_learning_rate,\n",
+            "config.temperature_learning_rate,\n",
+        ),
+        breakage("V-MPO makes one M-step", "range(self._config.m_steps)", "range(1)"),
+        breakage("V-MPO never trains the value", "policy_loss + value_loss, config", "policy_loss, config"),
+        breakage(
+            "V-MPO's gradient is not clipped",
+            "policy_loss + value_loss, config.max_grad_norm",
+            "policy_loss + value_loss, math.inf",
+        ),
+        breakage(
+            "V-MPO's alpha falls where its bound is broken",
+            "alpha_loss + alpha * (epsilon - kl.detach())",
+            "alpha_loss + alpha * (kl.detach() - epsilon)",
+        ),
+        breakage("V-MPO never trains alpha", 'self._minimise("alphas", alpha_loss, math.inf)', "pass"),
+        breakage(
+            "V-MPO never trains the temperature",
+            'self._minimise("temperature", e_step.temperature_loss, math.inf)',
+            "pass",
+        ),
+        breakage(
+            "V-MPO does not normalise advantages",
+            "advantage = losses.normalize_advantages(advantage, unbiased=False)",
+            "pass",
+        ),
+        breakage("V-MPO takes all samples", "top_k_fraction=config.top_k_fraction", "top_k_fraction=1.0"),
+        breakage(
+            "V-MPO's temperature starts from its parameter",
+            "_inverse_softplus(init_temperature))",
+            "init_temperature)",
+        ),
+        breakage("V-MPO's Adam has torch's epsilon", "eps=config.adam_epsilon, ", ""),
+        breakage("V-MPO restores no duals", 'self._duals.load_state_dict(state["duals"])', "pass"),
+        breakage("V-MPO restores no optimiser", 'adam.load_state_dict(state["optimizers"][name])', "pass"),
+        breakage("V-MPO restores no step count", 'self._num_steps = state["num_steps"]', "pass"),
+    ),
+    *of(
+        "agents/vmpo/config.py",
+        ("tests/agents/vmpo/test_config.py",),
+        breakage("V-MPO takes a share that selects nobody", "int(share * self.rollout_steps) < 1", "False"),
+    ),
+    *of(
+        "agents/ppo/config.py",
+        ("tests/agents/ppo/test_config.py",),
+        breakage(
+            "PPO takes minibatches above the rollout", "self.minibatch_size > self.rollout_steps", "False"
+        ),
+    ),
+    *of(
+        "minerva_acme/learners/learning.py",
+        ("tests/learners/test_learning.py",),
+        breakage(
+            "skipped batches add up over the run",
+            'learned from."""\n        self._in_a_row = 0',
+            'learned from."""',
+        ),
+        breakage(
+            "one skipped batch too few is an error",
+            "self._in_a_row > self._max_in_a_row",
+            "self._in_a_row >= self._max_in_a_row",
+        ),
+        breakage("skipped batches are not counted", "self._total += 1", "pass"),
+        breakage("variables are the learner's own memory", ".cpu().numpy().copy()", ".cpu().numpy()"),
+        breakage(
+            "learner steps are not counted", "increment(steps=1, walltime", "increment(steps=0, walltime"
+        ),
+    ),
+]
+
+ADDERS = [
+    *of(
+        "adders/base.py",
+        ("tests/adders/test_adder_calls.py", "tests/adders/test_priorities.py"),
+        breakage(
+            "a LAST step leaves the episode open", "self._has_ended = True\n            self.reset()", "pass"
+        ),
+        breakage(
+            "items in a second table do not count",
+            "self._num_inserted += 1",
+            "self._num_inserted = self._num_inserted or 1",
+        ),
+        breakage("a negative priority is taken", "not 0.0 <= priority < float", "not priority < float"),
+        breakage(
+            "an adder that is closed drops what is open",
+            "self.reset()\n            self._write_rest",
+            "self._write_rest",
+        ),
+        breakage(
+            "a table gets another's priority",
+            "for table, priority in priorities.items():",
+            "for table, priority in zip(priorities, reversed(priorities.values())):",
+        ),
+    ),
+    *of(
+        "adders/sequence.py",
+        ("tests/adders/test_sequence.py",),
+        breakage(
+            "an episode's end forgets the period", "episode.num_steps, episode.period)", "episode.num_steps)"
+        ),
+        breakage(
+            "a sequence of padding alone is written",
+            "range(episode.next_start, episode.num_steps,",
+            "range(episode.next_start, episode.num_steps + 1,",
+        ),
+        breakage(
+            "a short sequence is written where nothing is left",
+            "episode.num_covered < episode.num_steps",
+            "episode.num_covered <= episode.num_steps",
+        ),
+        breakage(
+            "a sequence is shifted back too far",
+            "return [episode.first_start]",
+            "return [max(0, episode.first_start - 1)]",
+        ),
+        breakage("sequences start side by side", "start + self._period", "start + 1"),
+        breakage(
+            "an ended episode's sequences are lost", "self._ending = self._ask_at_end()", "self._ending = []"
+        ),
+        breakage(
+            "an episode goes on in the next",
+            "self._num_rows, self._num_steps, self._next_start = 0, 0, 0",
+            "pass",
+        ),
+    ),
+    *of(
+        "adders/continuing.py",
+        ("tests/adders/test_continuing.py",),
+        breakage("an item in which nothing happened is written", "is_full and last_step > start", "is_full"),
+        breakage(
+            "continuing sequences never overlap",
+            "self._next_start += self._period",
+            "self._next_start += self._length",
+        ),
+        breakage(
+            "what waits at the end is lost", "while self._next_start < self._last_step:", "while False:"
+        ),
+        breakage(
+            "an episode's beginning counts as a step",
+            "self._layout.first(timestep.observation), happened=False",
+            "self._layout.first(timestep.observation), happened=True",
+        ),
+    ),
+    *of(
+        "adders/episode.py",
+        ("tests/adders/test_episode.py",),
+        breakage(
+            "an episode may be one step too long",
+            "self._num_steps == max_steps",
+            "self._num_steps > max_steps",
+        ),
+        breakage(
+            "an episode without a step is written",
+            "if self._num_steps and not self._is_written:",
+            "if not self._is_written:",
+        ),
+    ),
+    *of(
+        "adders/n_step.py",
+        ("tests/adders/test_n_step.py", "tests/adders/test_priorities.py"),
+        breakage(
+            "n-step transitions are one step too long",
+            "len(started) == self._n_step",
+            "len(started) == self._n_step + 1",
+        ),
+        breakage(
+            "a reset loses n-step transitions",
+            "due = self._fold_each(self._started, range(len(self._started)))",
+            "due = []",
+        ),
+        breakage(
+            "an n-step transition ends one step early",
+            "next_observation=steps[-1].step.next_observation",
+            "next_observation=steps[0].step.next_observation",
+        ),
+        breakage(
+            "an n-step transition begins late",
+            "observation=steps[0].observation,\n            step",
+            "observation=steps[-1].observation,\n            step",
+        ),
+        breakage(
+            "a priority sees the next image of one step",
+            "steps[0].observation, steps[-1].step.next_observation",
+            "steps[0].observation, steps[0].step.next_observation",
+        ),
+        breakage("an n-step transition has its last action", "step=steps[0].step", "step=steps[-1].step"),
+        breakage(
+            "n-step images are those of one step",
+            "row=self._num_transitions, start=start,",
+            "row=self._num_transitions, start=self._num_steps - 1,",
+        ),
+    ),
+    *of(
+        "adders/rollout.py",
+        ("tests/adders/test_rollout.py",),
+        breakage(
+            "the return so far is not discounted", "self._gamma * self._return_so_far", "self._return_so_far"
+        ),
+        breakage(
+            "the return so far goes on in the next episode",
+            "self._is_first = True\n        self._return_so_far = 0.0\n\n",
+            "self._is_first = True\n\n",
+        ),
+        breakage(
+            "no step but the first begins an episode",
+            "self._is_first = True\n        self._return_so_far = 0.0\n\n",
+            "self._return_so_far = 0.0\n\n",
+        ),
+        breakage("every step of a rollout begins an episode", "self._is_first = False", "pass"),
+        breakage(
+            "a rollout waits for the next step",
+            "self._create_items(writer, self._layout.fields(self._num_rows - length), priorities)\n"
+            "            writer.flush()",
+            "self._create_items(writer, self._layout.fields(self._num_rows - length), priorities)",
+        ),
+        breakage("the return so far is not restored", 'self._return_so_far = state["return_so_far"]', "pass"),
+        breakage("whether an episode began is not restored", 'self._is_first = state["is_first"]', "pass"),
+        breakage(
+            "the steps of an unfinished rollout are not restored",
+            "for t in range(num_rows):",
+            "for t in range(0):",
+        ),
+    ),
+    *of(
+        "adders/forking.py",
+        ("tests/adders/test_forking.py",),
+        breakage("a fork goes on where an adder refused", "self.reset()\n                raise", "raise"),
+        breakage("a fork stops at what has to wait", "timeout = timeout or error\n", "raise\n"),
+        breakage(
+            "a filter keeps all extras", "return {name: fields[name] for name in self._keep}", "return fields"
+        ),
+    ),
+]
+
+REPLAY = [
+    *of(
+        "minerva_acme/replay/layouts.py",
+        ("tests/replay/test_layouts.py", "tests/adders/test_sequence.py", "tests/adders/test_n_step.py"),
+        breakage(
+            "a sequence's actions are shifted by one", "leaf[:, 1:].contiguous()", "leaf[:, :-1].contiguous()"
+        ),
+        breakage("padding forgets the last observation", "padding[name][:size] = rows[name][:size]", "pass"),
+        breakage(
+            "padding repeats a whole step", "np.zeros_like(row) for name, row", "row.copy() for name, row"
+        ),
+        breakage(
+            "unpacked padding forgets the last observation",
+            "padded[name][:, :, :size] = fields[name][items, nearest, :size]",
+            "pass",
+        ),
+        breakage(
+            "the first n-step discount lacks gamma",
+            "discount = gamma * steps[0].discounts",
+            "discount = steps[0].discounts",
+        ),
+        breakage(
+            "the n-step discount lacks gamma",
+            "discount = discount * gamma * step.discounts",
+            "discount = discount * step.discounts",
+        ),
+        breakage(
+            "the n-step discount lacks the environment's",
+            "discount = discount * gamma * step.discounts",
+            "discount = discount * gamma",
+        ),
+        breakage(
+            "the n-step reward is not discounted",
+            "discount[self._signals.discount_of_reward] * step.rewards",
+            "step.rewards",
+        ),
+        breakage("the next image is the observation's", "start if column == field else end", "start"),
+        breakage(
+            "a transition's parts are in another order",
+            "[observation, step.action, {",
+            "[step.action, observation, {",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/packing.py",
+        ("tests/replay/test_packing.py", "tests/adders/test_adder_calls.py"),
+        breakage(
+            "fields are packed in the order of a dict", "fields = tuple(sorted(spec))", "fields = tuple(spec)"
+        ),
+        breakage(
+            "what is not finite is stored",
+            "if not math.isfinite(row.dot(row)) and not np.isfinite(row).all():",
+            "if False:",
+        ),
+        breakage("another shape is stored", "or value.shape != shape", ""),
+        breakage("another dtype is stored", "or (value.dtype is not dtype and value.dtype != dtype)", ""),
+        breakage(
+            "two leaves share a place",
+            "start = self._columns[column].shape[0] if column in self._columns else 0",
+            "start = 0",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/rollouts.py",
+        ("tests/replay/test_rollouts.py", "tests/adders/test_rollout.py"),
+        breakage(
+            "a rollout's last flag is one step late",
+            "last[:-1] = row.first[1:]",
+            "last[:-1] = row.first[:-1]",
+        ),
+        breakage(
+            "a rollout's last row is none",
+            "last = torch.ones_like(row.first)",
+            "last = torch.zeros_like(row.first)",
+        ),
+        breakage(
+            "a rollout's axes are swapped",
+            "self._row.unpack({name: rows.transpose(0, 1)",
+            "self._row.unpack({name: rows",
+        ),
+        breakage(
+            "a rollout's next observation is the observation",
+            "next_observation=row.next_observation",
+            "next_observation=row.observation",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/memory/sum_tree.py",
+        ("tests/replay/memory/test_sum_tree.py",),
+        breakage("the sum tree goes left only", "nodes += is_right", "pass"),
+        breakage("the sum tree keeps what lies to the left", "left_over -= left * is_right", "pass"),
+        breakage("the sum tree's sums are old", "self._stale.extend(leaves.tolist())", "pass"),
+        breakage("the sum tree draws what has no weight", "if lost.size:", "if False:"),
+    ),
+    *of(
+        "minerva_acme/replay/memory/table.py",
+        ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
+        breakage(
+            "first in, first out gives the newest",
+            "return np.full(count, self._first)",
+            "return np.full(count, self._end - 1)",
+        ),
+        breakage(
+            "last in, first out gives the oldest",
+            "return np.full(count, self._end - 1)",
+            "return np.full(count, self._first)",
+        ),
+        breakage(
+            "the newest item is never drawn",
+            "numbers = self.generator.integers(self._first, self._end, count)",
+            "numbers = self.generator.integers(self._first, max(self._end - 1, self._first + 1), count)",
+        ),
+        breakage(
+            "the limiter lets one insert too many in",
+            "(self.inserted + 1) * limits.samples_per_insert",
+            "self.inserted * limits.samples_per_insert",
+        ),
+        breakage(
+            "sampling starts one item late",
+            "if self.size < limits.min_size:",
+            "if self.size <= limits.min_size:",
+        ),
+        breakage("sampling does not count", "self.sampled += count", "pass"),
+        breakage(
+            "an item is sampled once too often",
+            "times[-1] == self.config.max_times_sampled",
+            "times[-1] > self.config.max_times_sampled",
+        ),
+        breakage(
+            "priorities lack their exponent",
+            "return priority**exponent if priority else 0.0",
+            "return priority",
+        ),
+        breakage(
+            "changed priorities lack their exponent",
+            "np.where(priorities > 0.0, priorities**exponent, 0.0)",
+            "priorities",
+        ),
+        breakage(
+            "changed priorities are not drawn by",
+            "tree.set_many(places, _weights(priorities, selector.exponent))",
+            "pass",
+        ),
+        breakage(
+            "probabilities are not of the whole", "tree.weights(places) / total", "tree.weights(places)"
+        ),
+        breakage("an item's next priority is the last one's", "self._times_cells[place] = 0", "pass"),
+        breakage(
+            "the table's draws are not restored",
+            'self.generator.bit_generator.state = numbers["generator"]',
+            "pass",
+        ),
+        breakage("removed items keep their rows", "self._release(number % self._capacity)\n", "pass\n"),
+        breakage("an item of the second draw counts once", "times += _earlier(places)", "pass"),
+        breakage("removed items can be drawn", "tree.set(place, 0.0)", "pass"),
+    ),
+    *of(
+        "minerva_acme/replay/memory/rows.py",
+        ("tests/replay/memory/test_store.py",),
+        breakage(
+            "a window ends at its page",
+            "places[crossing] += np.where(offsets >= hop << self.shift, jump[:, None], 0)",
+            "pass",
+        ),
+        breakage(
+            "the pages of a window are held in part",
+            "page = int(self._next[page])\n            self._holds[page] += 1",
+            "page = int(self._next[page])",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/memory/writer.py",
+        ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
+        breakage("windows reach into the episode before", "self.origin = self.num_rows", "pass"),
+        breakage("windows reach beyond what is kept", "or number < stream.num_rows - self._max_window", ""),
+        breakage(
+            "a full table never holds the writer back",
+            "if self.num_pending > self._max_pending:",
+            "if False:",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/messages.py",
+        ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
+        breakage("the samples per insert count from zero", "start = ratio * min_size", "start = 0.0"),
+        breakage(
+            "a queue holds one item too many",
+            "Limits(1.0, 1, 0.0, float(capacity))",
+            "Limits(1.0, 1, 0.0, float(capacity + 1))",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/reverb/writer.py",
+        ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
+        breakage(
+            "Reverb gets an item's fields unsorted",
+            "[fields[name] for name in sorted(fields)]",
+            "[fields[name] for name in fields]",
+        ),
+        breakage(
+            "Reverb's windows are off by what left",
+            "window.start - (self._num_written[window.column] - len(references))",
+            "window.start",
+        ),
+        breakage(
+            "Reverb's rows are the caller's memory",
+            "{name: row.copy() for name, row in rows.items()}",
+            "dict(rows)",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/reverb/store.py",
+        ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
+        breakage(
+            "Reverb samples by the remover's rule",
+            "sampler=_make_selector(pybind, config.sampler)",
+            "sampler=_make_selector(pybind, config.remover)",
+        ),
+        breakage(
+            "Reverb forgets how often to sample",
+            "max_times_sampled=config.max_times_sampled",
+            "max_times_sampled=0",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/dataset.py",
+        ("tests/replay/test_dataset.py",),
+        breakage("the dataset never tells an error", "if isinstance(sample, BaseException):", "if False:"),
+        breakage("the dataset never closes its sampler", "self._sampler.close()", "pass"),
+    ),
+]
+
+LOOPS = [
+    *of(
+        "minerva_acme/actors/feed_forward.py",
+        ("tests/actors/test_feed_forward.py",),
+        breakage(
+            "an actor's extras are used twice",
+            "extras, self._extras = self._extras, ()\n        if",
+            "extras = self._extras\n        if",
+        ),
+        breakage(
+            "an actor writes no extras",
+            "self._adder.add(action, next_timestep, extras)",
+            "self._adder.add(action, next_timestep)",
+        ),
+        breakage(
+            "all environments share an adder", "self._adders[index].add(action", "self._adders[0].add(action"
+        ),
+        breakage(
+            "all environments share the first one's extras",
+            "extras, self._extras[index] = self._extras[index], ()",
+            "extras = self._extras[0]",
+        ),
+    ),
+    *of(
+        "minerva_acme/actors/random.py",
+        ("tests/actors/test_feed_forward.py",),
+        breakage("a random actor never takes the last action", "endpoint=True", "endpoint=False"),
+        breakage(
+            "a random actor restores nothing", 'self._random.bit_generator.state = state["random"]', "pass"
+        ),
+    ),
+    *of(
+        "minerva_acme/actors/variable_client.py",
+        ("tests/actors/test_variable_client.py",),
+        breakage("variables never arrive", "self._on_update(answer.values)", "pass"),
+        breakage(
+            "variables arrive one call late", "self._calls >= self._period", "self._calls > self._period"
+        ),
+        breakage("older variables are taken", "version < self._version", "False"),
+        breakage("waiting for variables asks for nothing", "if wait:\n", "if False:\n"),
+        breakage(
+            "failures add up over the run", "self._num_failures_in_a_row = 0\n        version", "version"
+        ),
+        breakage("the same variables arrive again", "version != self._version)", "True)"),
+    ),
+    *of(
+        "minerva_acme/environments/loop.py",
+        ("tests/environments/test_loop.py",),
+        breakage("a loop counts no steps but the last", 'self._counter.tick("steps")', "pass"),
+        breakage("a loop's actor never updates", "self._actor.update()", "pass"),
+        breakage(
+            "an episode's return is its last reward",
+            "self._return = reward if self._length == 0 else self._return + reward",
+            "self._return = reward",
+        ),
+        breakage(
+            "an episode's return is in single precision",
+            "reward = np.float64(timestep.reward)",
+            "reward = timestep.reward",
+        ),
+        breakage("the actor sees where the episode began", "self.timestep = timestep", "pass"),
+    ),
+    *of(
+        "minerva_acme/environments/vector_loop.py",
+        ("tests/environments/test_vector_loop.py",),
+        breakage(
+            "a vector loop acts on the observations before",
+            "self._observations = [timesteps[-1].observation for timesteps in arrived]",
+            "pass",
+        ),
+        breakage(
+            "a vector loop acts on LAST",
+            "self._observations = [timesteps[-1].observation for timesteps in arrived]",
+            "self._observations = [timesteps[0].observation for timesteps in arrived]",
+        ),
+        breakage("a reset counts as a step", "if timestep.first():  # the action was not used", "if False:"),
+        breakage(
+            "an environment gets the first one's action told",
+            "self._actor.observe(index, actions[index], timestep)",
+            "self._actor.observe(index, actions[0], timestep)",
+        ),
+    ),
+    *of(
+        "minerva_acme/environments/vector.py",
+        ("tests/environments/test_vector.py",),
+        breakage(
+            "all environments get one action",
+            "environment.step(actions[index])",
+            "environment.step(actions[0])",
+        ),
+        breakage(
+            "restored environments go on",
+            "restore_environment(environment, environment_state)\n        self._reset_next_step = True",
+            "restore_environment(environment, environment_state)",
+        ),
+    ),
+    *of(
+        "minerva_acme/counting.py",
+        ("tests/test_counting.py",),
+        breakage("a child's prefix is left out", "plain = {prefix + name:", "plain = {name:"),
+        breakage("a tick forgets what was counted", "root._counts.get(full_name, 0) + 1", "1"),
+    ),
+]
+
+WRAPPERS = [
+    *of(
+        "minerva_acme/wrappers/action_repeat.py",
+        ("tests/wrappers/test_action_repeat.py",),
+        breakage(
+            "repeats forget the discount",
+            "discount = tree.map_structure(operator.mul, discount, timestep.discount)",
+            "pass",
+        ),
+        breakage("repeats go on in the next episode", "if timestep.last():\n                break", "pass"),
+        breakage(
+            "repeats keep the last reward",
+            "reward = reward_sum.add(reward, timestep.reward)",
+            "reward = timestep.reward",
+        ),
+        breakage("one repeat too many", "range(self._num_repeats - 1)", "range(self._num_repeats)"),
+    ),
+    *of(
+        "minerva_acme/wrappers/canonical_action.py",
+        ("tests/wrappers/test_canonical_action.py",),
+        breakage(
+            "canonical actions reach half of the range",
+            "0.5 * (spec.maximum - spec.minimum)",
+            "0.25 * (spec.maximum - spec.minimum)",
+        ),
+        breakage(
+            "canonical actions start at 0",
+            "(action + 1) * self._half_range + self._minimum",
+            "(action + 1) * self._half_range",
+        ),
+        breakage("canonical actions leave the bounds", "if self._clip:", "if False:"),
+    ),
+    *of(
+        "minerva_acme/environments/gymnasium_adapter.py",
+        ("tests/environments/test_gymnasium_adapter.py",),
+        breakage(
+            "a time limit is a terminal",
+            "self._observation(observation), discount=1.0)\n        return",
+            "self._observation(observation), discount=0.0)\n        return",
+        ),
+        breakage(
+            "truncated and terminated are mixed up",
+            "observation, reward, terminated, truncated, self._info",
+            "observation, reward, truncated, terminated, self._info",
+        ),
+        breakage("a truncated episode goes on", "bool(terminated or truncated)", "bool(terminated)"),
+        breakage(
+            "a seed is used once more",
+            "seed, self._next_seed = self._next_seed, None",
+            "seed = self._next_seed",
+        ),
+    ),
+    *of(
+        "minerva_acme/environments/gymnasium_from_dm_env.py",
+        ("tests/environments/test_gymnasium_from_dm_env.py",),
+        breakage(
+            "every end is a terminal to Gymnasium",
+            "timestep.last() and timestep.discount == 0",
+            "timestep.last()",
+        ),
+        breakage("no end is a time limit to Gymnasium", "timestep.last() and not terminated", "False"),
+    ),
+    *of(
+        "minerva_acme/environments/gymnasium_vector.py",
+        ("tests/environments/test_gymnasium_vector.py",),
+        breakage(
+            "a vector's terminals go on", "np.where(terminated, 0.0, 1.0)", "np.where(terminated, 1.0, 1.0)"
+        ),
+        breakage(
+            "a vector's time limits are terminals",
+            "discounts = self._discounts(terminated)",
+            "discounts = self._discounts(self._ended)",
+        ),
+        breakage(
+            "a vector's last observation is the next first",
+            "reward, discount, lasts[index])",
+            "reward, discount, observations[index])",
+        ),
+    ),
+    *of(
+        "minerva_acme/wrappers/frame_stack.py",
+        ("tests/wrappers/test_frame_stack.py",),
+        breakage(
+            "frames are stacked without a copy",
+            "tree.map_structure(np.array, timestep.observation)",
+            "timestep.observation",
+        ),
+        breakage("frames of the episode before stay", "self._num_frames if timestep.first() else 1", "1"),
+        breakage("frames are stacked newest first", "*self._frames))", "*reversed(self._frames)))"),
+    ),
+    *of(
+        "minerva_acme/wrappers/concat_observation.py",
+        ("tests/wrappers/test_concat_observation.py",),
+        breakage(
+            "observations are joined in the order they come",
+            "sorted(selected) if is_flat",
+            "list(selected) if is_flat",
+        ),
+    ),
+    *of(
+        "minerva_acme/wrappers/delayed_reward.py",
+        ("tests/wrappers/test_delayed_reward.py",),
+        breakage(
+            "a delayed reward is the last one",
+            "timestep.reward if self._sum is None else reward_sum.add(self._sum, timestep.reward)",
+            "timestep.reward",
+        ),
+        breakage(
+            "what is owed at the end is lost", "if timestep.last() or (self._period", "if (self._period"
+        ),
+    ),
+    *of(
+        "minerva_acme/wrappers/noop_starts.py",
+        ("tests/wrappers/test_noop_starts.py",),
+        breakage("one no-op too few", "self._max_noops, endpoint=True", "max(1, self._max_noops)"),
+        breakage("no-ops end an episode", "timestep = self._environment.reset()\n", "pass\n"),
+    ),
+    *of(
+        "minerva_acme/wrappers/step_limit.py",
+        ("tests/wrappers/test_step_limit.py",),
+        breakage(
+            "a step limit is a terminal",
+            "timestep._replace(step_type=dm_env.StepType.LAST)",
+            "timestep._replace(step_type=dm_env.StepType.LAST, discount=0.0)",
+        ),
+        breakage(
+            "a step limit goes on counting",
+            "self._num_steps = 0\n        self._truncated = False\n        return",
+            "self._truncated = False\n        return",
+        ),
+        breakage(
+            "a step limit is one step late",
+            "self._num_steps == self._max_steps",
+            "self._num_steps == self._max_steps + 1",
+        ),
+    ),
+    *of(
+        "minerva_acme/wrappers/single_precision.py",
+        ("tests/wrappers/test_single_precision.py",),
+        breakage(
+            "integers that do not fit wrap around",
+            "dtype == np.int32 and not np.array_equal(narrow, wide)",
+            "False",
+        ),
+        breakage(
+            "actions stay narrow",
+            "self._environment.step(self._widen_action(action))",
+            "self._environment.step(action)",
+        ),
+    ),
+    *of(
+        "minerva_acme/wrappers/episode_statistics.py",
+        ("tests/wrappers/test_episode_statistics.py",),
+        breakage("statistics tell of an open episode", "if timestep.last():", "if True:"),
+        breakage(
+            "a return goes on in the next episode",
+            "reward if self._length == 0 else reward_sum.add(self._return, reward)",
+            "reward if self._return is None else reward_sum.add(self._return, reward)",
+        ),
+    ),
+]
+
+EXPERIMENTS = [
+    *of(
+        "minerva_acme/experiments/evaluation.py",
+        ("tests/experiments/test_evaluation.py",),
+        breakage(
+            "an evaluation plays one episode", "while len(returns) < num_episodes:", "while not returns:"
+        ),
+        breakage("a loaded policy explores", "evaluation=not explore", "evaluation=False"),
+        breakage("a loaded policy has not learned", "policy.set_variables([tree", "list([tree"),
+    ),
+    *of(
+        "minerva_acme/experiments/checkpointing.py",
+        ("tests/experiments/test_checkpointing.py",),
+        breakage("the oldest checkpoint is the latest", "_finished(directory)[::-1]", "_finished(directory)"),
+        breakage(
+            "the newest checkpoints are dropped", "self._all()[: -self._keep]", "self._all()[self._keep :]"
+        ),
+        breakage("an unfinished checkpoint stays", "shutil.rmtree(unfinished, ignore_errors=True)", "pass"),
+        breakage(
+            "a checkpoint loses its replay", "source.rename(folder / _REPLAY_FOLDER / source.name)", "pass"
+        ),
+    ),
+    *of(
+        "minerva_acme/experiments/run.py",
+        RUN,
+        breakage(
+            "evaluation plays in the training environment",
+            "environment = self._config.environment_factory(self._evaluation_seed)",
+            "environment = self._environment",
+        ),
+        breakage(
+            "evaluation explores",
+            'self._seeds.generator("evaluation"), evaluation=True',
+            'self._seeds.generator("evaluation")',
+        ),
+        breakage(
+            "evaluation has old weights",
+            "actor = self._config.builder.make_actor(policy, self._learner)\n        actor.update(wait=True)",
+            "actor = self._config.builder.make_actor(policy, self._learner)",
+        ),
+        breakage(
+            "every evaluation has the same seed",
+            'self._seeds.number("evaluation", self._env_steps)',
+            'self._seeds.number("evaluation")',
+        ),
+        breakage(
+            "learning ends after one step",
+            "while self._learned < due and not stop:",
+            "if self._learned < due and not stop:",
+        ),
+        breakage(
+            "the actor never takes new weights",
+            "self._learned += 1\n        self._actor.update()",
+            "self._learned += 1",
+        ),
+        breakage("counts are not restored", 'self._counter.restore(state["counter"])', "pass"),
+        breakage("the learner is not restored", 'self._learner.restore(state["learner"])', "pass"),
+        breakage("the policy's noise is not restored", 'self._policy.restore(state["policy"])', "pass"),
+        breakage(
+            "the environment is not restored", 'self._environment.restore(state["environment"])', "pass"
+        ),
+        breakage("the count of inserts is not restored", 'self._inserted_before = state["inserted"]', "pass"),
+        breakage("the count of learner steps is not restored", 'self._learned = state["learned"]', "pass"),
+        breakage("earlier evaluations are not restored", "self._latest, self._best = dated", "pass"),
+        breakage(
+            "the best evaluation is the worst",
+            "result.mean > self._best[1].mean",
+            "result.mean < self._best[1].mean",
+        ),
+        breakage("the state of adders is not restored", "adder.restore(adder_state)", "pass"),
+    ),
+]
+
+MUTANTS = [
+    *LOSSES,
+    *NETWORKS,
+    *MPO,
+    *ON_POLICY_AGENTS,
+    *ADDERS,
+    *REPLAY,
+    *LOOPS,
+    *WRAPPERS,
+    *EXPERIMENTS,
+]
