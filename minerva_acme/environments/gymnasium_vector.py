@@ -1,6 +1,5 @@
 """Gymnasium's vector environments as vector environments of dm_env's timesteps."""
 
-import contextlib
 import functools
 import multiprocessing.connection
 import queue
@@ -136,8 +135,6 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if self._workers:
-                _end(self._workers)
             self.vector_environment.close()
 
     def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -147,7 +144,10 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             if not self._workers:
                 raise
             failure = _describe(self._workers, error)
-            self.close()  # after an interrupt, too: nobody knows which answers have been read
+            # After an interrupt, too: nobody knows which answers have been read.
+            self._workers._state = gymnasium_vector.async_vector_env.AsyncState.DEFAULT  # or it would wait
+            self._workers.close(terminate=True)
+            self.close()
             if not isinstance(error, Exception):
                 raise
             message = f"{failure} {process_vector.MAKE_ANEW}"
@@ -210,17 +210,3 @@ def _describe(workers: gymnasium_vector.AsyncVectorEnv, error: BaseException) ->
     if isinstance(error, queue.Empty):
         return "An environment failed in its process with an error that cannot be sent to this one."
     return f"An environment failed in its process: {type(error).__name__}: {error}."
-
-
-def _end(workers: gymnasium_vector.AsyncVectorEnv) -> None:
-    """Ends all workers, gracefully if they can, in whatever state they are."""
-    workers.closed = True
-    for pipe in workers.parent_pipes:
-        if pipe is not None:
-            # Until the worker closes its side: one that waits to hand over a result would never end.
-            with contextlib.suppress(EOFError, OSError):
-                pipe.send(("close", None))
-                while pipe.poll(_GRACE_SECONDS):
-                    pipe.recv()
-            pipe.close()
-    process_vector.end_processes(workers.processes)

@@ -6,7 +6,7 @@ import pickle
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle
@@ -90,7 +90,11 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
             self._closed = True
             for worker in self._workers:
                 worker.pipe.close()  # which ends the process
-            end_processes(worker.process for worker in self._workers)
+            deadline = time.monotonic() + GRACE_SECONDS
+            for worker in self._workers:
+                worker.process.join(max(0.0, deadline - time.monotonic()))
+                worker.process.kill()  # if it has not ended
+                worker.process.join()
 
     def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
         """Calls a method in all processes at once; returns the results of each environment and its infos."""
@@ -158,16 +162,6 @@ def _play(pipe: Any, make: bytes) -> None:
                     pipe.send(("", result, infos))
         except Exception as error:  # at the end, too: the EOFError of `recv`
             pipe.send((f"{type(error).__name__}: {error}.\n{traceback.format_exc()}", None, ()))
-
-
-def end_processes(processes: Iterable[Any]) -> None:
-    """Waits for processes that are about to end, and kills those that do not."""
-    deadline = time.monotonic() + GRACE_SECONDS
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-        if process.is_alive():
-            process.kill()
-            process.join()
 
 
 @contextlib.contextmanager

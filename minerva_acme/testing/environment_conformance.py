@@ -195,7 +195,10 @@ class WrapperConformance(EnvironmentConformance):
                 "copied, such as a lambda or an open file, in an attribute."
             ) from error
         expected = wrapper.step(action)
-        for other, what in ((copied, "continue as the original"), (undisturbed, "not be moved by the original")):
+        for other, what in (
+            (copied, "continue as the original"),
+            (undisturbed, "not depend on the original"),
+        ):
             found = other.step(action)
             message = f"A {how} copy of {name} must {what}."
             checks.assert_nests_equal(tuple(found), tuple(expected), message)

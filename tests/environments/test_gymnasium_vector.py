@@ -385,6 +385,46 @@ def test_wrapped_environments_by_id_play_and_go_on_from_a_saved_state_in_process
             environment.restore(state[:1])
 
 
+class Telling(testing.FakeEnvironment):
+    """Rewards and discounts are nests; the info counts the timesteps."""
+
+    def __init__(self):
+        scalar = specs.Array((), np.float32)
+        super().__init__(
+            episode_length=2, reward_spec={"arm": scalar, "leg": scalar}, discount_spec={"arm": scalar}
+        )
+
+    def get_info(self):
+        return {"num_timesteps": len(self.timesteps)}
+
+
+def test_nests_of_rewards_and_infos_come_from_processes_as_they_are():
+    here = environments.make_vector([Telling] * 2, processes=False)
+    with make_processes(Telling, Telling) as environment:
+        testing.assert_nests_equal(environment.reset(), here.reset())
+        assert environment.get_infos(1) == ({"num_timesteps": 1},)
+        for infos in [({"num_timesteps": 2},), ({"num_timesteps": 3}, {"num_timesteps": 4})]:
+            arrived = environment.step(ACTIONS)
+            testing.assert_nests_equal(arrived, here.step(ACTIONS))
+            assert environment.get_infos(1) == here.get_infos(1) == infos
+    assert arrived[0][0].reward == {"arm": 2.0, "leg": 2.0}
+
+
+def test_a_process_that_does_not_end_by_itself_is_killed(monkeypatch):
+    monkeypatch.setattr("minerva_acme.environments.process_vector.GRACE_SECONDS", 0.2)
+
+    def make():
+        class Stubborn(testing.FakeEnvironment):
+            def close(self):
+                time.sleep(60)
+
+        return Stubborn()
+
+    environment = make_processes(make)
+    environment.close()
+    assert not multiprocessing.active_children()
+
+
 def failing_in_step(how):
     """A factory; its class is local, so that the processes get it by value."""
 
