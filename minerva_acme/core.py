@@ -193,7 +193,7 @@ class Saveable(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, state: State) -> None:
-        """Takes over a state that `save` returned; from here on both behave the same."""
+        """Restores a state that `save` returned; from here on both behave the same."""
 
 
 class Learner(VariableSource, Worker, Saveable):
@@ -204,7 +204,7 @@ class Learner(VariableSource, Worker, Saveable):
         """Performs one update, waiting for data if there is none yet."""
 
     def run(self, num_steps: int | None = None) -> None:
-        """Performs `num_steps` updates, or updates for ever."""
+        """Performs `num_steps` updates, or updates forever."""
         done = 0
         while num_steps is None or done < num_steps:
             self.step()

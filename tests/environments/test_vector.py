@@ -109,7 +109,7 @@ def test_environments_that_cannot_be_batched_are_refused():
     )
     with pytest.raises(ValueError, match=message):
         environments.InProcessVectorEnvironment(different)
-    with pytest.raises(ValueError, match="`environments` must be objects of their own, got one twice"):
+    with pytest.raises(ValueError, match="`environments` must be separate objects, got one twice"):
         environments.InProcessVectorEnvironment(different[:1] * 2)
 
 
@@ -232,7 +232,7 @@ class Broken(environments.InProcessVectorEnvironment):
         (
             "all reset",
             "reset_returns_a_first_timestep_of_every_environment",
-            "must return 3 timesteps, got 2",
+            "`reset` must return 3 entries, got 2",
         ),
         (
             "phantom",
@@ -249,7 +249,7 @@ class Broken(environments.InProcessVectorEnvironment):
             "timesteps_conform_to_the_specs_and_are_not_written_into_later",
             "must return fresh arrays",
         ),
-        ("count", "another_number_of_actions_is_refused", "`step` must refuse 2 actions"),
+        ("count", "another_number_of_actions_is_refused", "`step` with 2 actions must raise ValueError"),
     ],
 )
 def test_the_conformance_class_names_a_broken_promise(promise, test, message):

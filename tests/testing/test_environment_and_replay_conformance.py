@@ -386,7 +386,7 @@ def case(suite, part, test, message):
             WrapperSuite,
             CopiesShareTheWrapped,
             "a_deep_copy_goes_on_alike_and_on_its_own",
-            "A copy.deepcopy copy of CopiesShareTheWrapped must go on as the original. Expected "
+            "A copy.deepcopy copy of CopiesShareTheWrapped must continue as the original. Expected "
             "array(2., dtype=float32) at [1], got array(3., dtype=float32).",
         ),
         case(
