@@ -6,7 +6,7 @@ if __name__ != "minerva_acme.adders":
         f"`{__name__}` is installed as `minerva_acme.adders`: write `from minerva_acme.adders import ...`."
     )
 
-from minerva_acme.adders.base import BaseAdder, Priority
+from minerva_acme.adders.base import BaseAdder, Priority, Step
 from minerva_acme.adders.continuing import ContinuingSequenceAdder
 from minerva_acme.adders.episode import EpisodeAdder
 from minerva_acme.adders.forking import ExtrasFilter, ForkingAdder
@@ -34,6 +34,7 @@ __all__ = [
     "Priority",
     "RolloutAdder",
     "SequenceAdder",
+    "Step",
     "drop_short",
     "pad_every_start",
     "shift_back",

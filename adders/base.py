@@ -1,13 +1,14 @@
-"""What adders have in common: one episode at a time, a writer made when it is first needed."""
+"""What adders have in common: the order of calls, priorities, and a writer made when first needed."""
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import dm_env
 
 from minerva_acme import core, types
 from minerva_acme.replay import base as replay
+from minerva_acme.replay import messages
 
 Priority: TypeAlias = float | Callable[[Any], float]
 """An item's priority, or a function that is given the item and returns it.
@@ -18,10 +19,18 @@ the last of its episode and taken already, the episode stays open and `reset` tr
 """
 
 
+class Step(NamedTuple):
+    """What `add` is given."""
+
+    action: types.NestedArray
+    next_timestep: dm_env.TimeStep
+    extras: types.NestedArray
+
+
 class BaseAdder(core.Adder):
     """Keeps the order of calls; subclasses say what is written at each of them.
 
-    To write an adder of one's own, override what is called with a writer, and leave the public methods:
+    To write your own adder, override the methods below and leave the public ones:
 
         _write_first        an episode begins
         _write_step         a step of it, the LAST one too
@@ -54,11 +63,12 @@ class BaseAdder(core.Adder):
         priorities = {table: priority} if isinstance(table, str) else dict(table)
         if not priorities:
             raise ValueError("`table` must be a table's name, or names and priorities, got none.")
-        for name, value in priorities.items():
-            if not callable(value):
-                _check_priority(name, value)
+        constants = {name: value for name, value in priorities.items() if not callable(value)}
+        for name, value in constants.items():
+            messages.check_priority(name, value)
         self._client = client
         self._priorities = priorities
+        self._constants = constants if len(constants) == len(priorities) else None
         self._signature = signature
         self._max_window = max_window
         self._writer: replay.Writer | None = None
@@ -108,7 +118,7 @@ class BaseAdder(core.Adder):
                 "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`."
             )
         try:
-            self._write_step(self._writer, action, next_timestep, extras)
+            self._write_step(self._writer, Step(action, next_timestep, extras))
         except replay.ReplayTimeout:  # The step is taken, and its item is sent later.
             self._has_ended = next_timestep.last()
             raise
@@ -144,19 +154,21 @@ class BaseAdder(core.Adder):
         Raises:
             ValueError: a function returned what is not a priority.
         """
+        if self._constants is not None:  # the usual case
+            return self._constants
         priorities, item = {}, None
         for name, priority in self._priorities.items():
             if callable(priority):
                 item = make_item() if item is None else item
                 priority = float(priority(item))
-                _check_priority(name, priority)
+                messages.check_priority(name, priority)
             priorities[name] = priority
         return priorities
 
     def _create_items(
         self, writer: replay.Writer, fields: dict[str, replay.Window], priorities: Mapping[str, float]
     ) -> None:
-        """Creates an item in every table; a table that held it back holds nothing back from the others."""
+        """Creates an item in every table; where one holds it back, the others get it all the same."""
         timeout = None
         for table, priority in priorities.items():
             # Counted first: an item that the writer had to give up waiting for is sent later.
@@ -173,13 +185,7 @@ class BaseAdder(core.Adder):
         """Begins an episode, or raises and changes nothing."""
 
     @abc.abstractmethod
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
+    def _write_step(self, writer: replay.Writer, step: Step) -> None:
         """Writes a step and the items that it completes, or raises and changes nothing."""
 
     @abc.abstractmethod
@@ -189,11 +195,3 @@ class BaseAdder(core.Adder):
     def _write_rest(self, writer: replay.Writer) -> None:
         """Writes what waits for an episode that will not come, before the adder is closed."""
         del writer
-
-
-def _check_priority(table: str, priority: float) -> None:
-    if not 0.0 <= priority < float("inf"):
-        raise ValueError(
-            f"`priority` must be finite and >= 0, got {priority} for table '{table}'. Correct the number or "
-            "the function."
-        )

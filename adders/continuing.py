@@ -1,18 +1,16 @@
-"""Trajectories of fixed length that go on across the ends of episodes."""
+"""Trajectories of fixed length that continue across the ends of episodes."""
 
-import collections
 from collections.abc import Mapping
 
 import dm_env
 
-from minerva_acme import types
 from minerva_acme.adders import base
-from minerva_acme.adders.sequence import check_period
+from minerva_acme.adders.sequence import SequenceAdder
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts, packing
+from minerva_acme.replay import layouts
 
 
-class ContinuingSequenceAdder(base.BaseAdder):
+class ContinuingSequenceAdder(SequenceAdder):
     """Writes trajectories of T transitions from one endless stream of timesteps.
 
     An episode of 2 steps and the next, with T = 4 and period 2. `s_t` is a row: the observation at t
@@ -58,55 +56,14 @@ class ContinuingSequenceAdder(base.BaseAdder):
         Raises:
             ValueError: the period is out of range, or a priority negative.
         """
-        check_period(period, layout.sequence_length)
-        super().__init__(
-            client=client,
-            table=table,
-            priority=priority,
-            signature=layout.signature,
-            max_window=layout.sequence_length + 1,
-        )
-        self._layout = layout
-        self._length = layout.sequence_length
-        self._period = period
-        self._rows: collections.deque[packing.Rows] = collections.deque(maxlen=self._length + 1)  # newest
-        self._num_rows = 0  # written since the beginning, of all episodes
-        self._next_start = 0  # row at which the next item starts
-        self._last_step = 0  # row of the newest step that happened
+        super().__init__(client=client, table=table, layout=layout, period=period, priority=priority)
 
     def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
-        self._append(writer, self._layout.first(timestep.observation), happened=False)
-
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        self._append(writer, self._layout.step(action, next_timestep, extras), happened=True)
+        self._add_row(writer, self._layout.first(timestep.observation), happened=False)
 
     def _write_end(self, writer: replay.Writer) -> None:
-        writer.flush()  # What is due; to the store the stream goes on.
+        writer.flush()  # What is due; to the store the stream continues.
 
     def _write_rest(self, writer: replay.Writer) -> None:
         while self._next_start < self._last_step:
-            self._append(writer, self._layout.padding(self._rows[-1]), happened=False)
-
-    def _append(self, writer: replay.Writer, rows: packing.Rows, happened: bool) -> None:
-        """Appends a row and writes the item that it completes, or raises and changes nothing."""
-        last_step = self._num_rows if happened else self._last_step
-        start = self._next_start
-        is_full = self._num_rows == start + self._length
-        is_due = is_full and last_step > start  # else no step of it happened
-        priorities = {}
-        if is_due:
-            priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows][-self._length - 1 :]))
-        writer.append(rows)
-        self._rows.append(rows)
-        self._num_rows += 1
-        self._last_step = last_step
-        if is_full:
-            self._next_start += self._period
-        if is_due:
-            self._create_items(writer, self._layout.fields(start), priorities)
+            self._add_row(writer, self._layout.padding(self._rows[-1]), happened=False)

@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 
-import dm_env
-
-from minerva_acme import types
 from minerva_acme.adders import base
+from minerva_acme.adders.sequence import SequenceAdder
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts, packing
+from minerva_acme.replay import layouts
 
 
-class EpisodeAdder(base.BaseAdder):
+class EpisodeAdder(SequenceAdder):
     """Writes each episode as one trajectory, padded to the T transitions that an episode may have.
 
     An episode of 3 steps, with T = 5. `s_t` is a row: the observation at t and the action, reward and
@@ -52,49 +50,16 @@ class EpisodeAdder(base.BaseAdder):
             ValueError: a priority is negative or not finite.
         """
         super().__init__(
-            client=client,
-            table=table,
-            priority=priority,
-            signature=layout.signature,
-            max_window=layout.sequence_length + 1,
+            client=client, table=table, layout=layout, period=layout.sequence_length, priority=priority
         )
-        self._layout = layout
-        self._rows: list[packing.Rows] = []  # written for this episode: its timesteps, then padding
-        self._num_steps = 0  # of this episode
-        self._is_written = False
 
-    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
-        rows = self._layout.first(timestep.observation)
-        self._rows, self._num_steps, self._is_written = [], 0, False
-        self._append(writer, rows)
-
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        max_steps = self._layout.sequence_length
-        if self._num_steps == max_steps:
+    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+        if self._last_step == self._length:
             raise ValueError(
-                f"An episode must have at most {max_steps} steps, the layout's sequence length, got one "
+                f"An episode must have at most {self._length} steps, the layout's sequence length, got one "
                 "more. Lengthen the layout, or limit the steps in a wrapper of the environment; `reset` "
-                f"writes the {max_steps} steps so far, as if a time limit had ended the episode there."
+                f"writes the {self._length} steps so far, as if a time limit had ended the episode there."
             )
-        rows = self._layout.step(action, next_timestep, extras)
+        rows = self._layout.step(*step)
+        self._last_step = self._num_rows
         self._append(writer, rows)
-        self._num_steps += 1
-
-    def _write_end(self, writer: replay.Writer) -> None:
-        if self._num_steps and not self._is_written:
-            while len(self._rows) <= self._layout.sequence_length and not self._layout.variable_length:
-                self._append(writer, self._layout.padding(self._rows[-1]))
-            priorities = self._evaluate(lambda: self._layout.item(self._rows))
-            self._is_written = True
-            self._create_items(writer, self._layout.fields(0, len(self._rows)), priorities)
-        writer.end_episode()
-
-    def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
-        writer.append(rows)
-        self._rows.append(rows)

@@ -21,14 +21,14 @@ class ForkingAdder(core.Adder, core.Saveable):
 
     What the first adder refuses, none has taken. What a later one refuses the ones before it have
     taken already: then all of them end the episode where it stands, as `reset` does, before the error
-    passes on. The adder stays usable either way. Where a table holds inserts back, every adder gets
-    its timestep before the error passes on.
+    is raised. The adder stays usable either way. Where a table holds inserts back, every adder gets
+    its timestep before the error is raised.
 
-    Its state is that of the adders that have one (`core.Saveable`); the others begin anew.
+    Its state is that of the adders that have one (`core.Saveable`); the others start afresh.
     """
 
     def __init__(self, adders: Sequence[core.Adder]) -> None:
-        """Takes over the adders, and closes them when it is closed.
+        """Owns the adders, and closes them when it is closed.
 
         Args:
             adders: at least one; the first is the one to check what all of them take.
@@ -66,10 +66,10 @@ class ForkingAdder(core.Adder, core.Saveable):
         self._for_each(lambda adder: adder.close())
 
     def save(self) -> core.State:
-        return [_save(adder) for adder in self._adders]
+        return [adder.save() if isinstance(adder, core.Saveable) else None for adder in self._adders]
 
     def restore(self, state: core.State) -> None:
-        """Takes over a state of `save`.
+        """Restores a state of `save`.
 
         Raises:
             ValueError: it is not of as many adders of these kinds.
@@ -81,7 +81,8 @@ class ForkingAdder(core.Adder, core.Saveable):
                 f"{len(saved)}, {sum(saved)} of which have. Fork to the same adders, in the same order."
             )
         for adder, part in zip(self._adders, state, strict=True):
-            _restore(adder, part)
+            if isinstance(adder, core.Saveable):
+                adder.restore(part)
 
     def _hand_out(self, call: Callable[[core.Adder], None]) -> None:
         timeout: replay.ReplayTimeout | None = None
@@ -110,7 +111,7 @@ class ForkingAdder(core.Adder, core.Saveable):
             raise first_error
 
 
-class ExtrasFilter(core.Adder, core.Saveable):
+class ExtrasFilter(ForkingAdder):
     """Hands on only those extras that an adder is to write, and drops the others on purpose.
 
     An adder refuses extras that are not in its spec; this says which of an actor's are not wanted. At
@@ -118,26 +119,17 @@ class ExtrasFilter(core.Adder, core.Saveable):
 
         ExtrasFilter(adder, keep=["log_prob"])    {"log_prob": x, "value": y}  ->  {"log_prob": x}
         ExtrasFilter(adder, keep=[])              anything                     ->  ()
-
-    Its state is that of the adder, if that has one.
     """
 
     def __init__(self, adder: core.Adder, keep: Sequence[str]) -> None:
-        """Takes over the adder, and closes it when it is closed.
+        """Owns the adder, and closes it when it is closed.
 
         Args:
             adder: whose extras spec is a dict of the kept fields, or `()` without any.
             keep: names of the fields to hand on.
         """
-        self._adder = adder
+        super().__init__([adder])
         self._keep = tuple(keep)
-
-    @property
-    def num_inserted(self) -> int:
-        return self._adder.num_inserted
-
-    def add_first(self, timestep: dm_env.TimeStep) -> None:
-        self._adder.add_first(timestep)
 
     def add(
         self,
@@ -145,22 +137,7 @@ class ExtrasFilter(core.Adder, core.Saveable):
         next_timestep: dm_env.TimeStep,
         extras: types.NestedArray = (),
     ) -> None:
-        self._adder.add(action, next_timestep, self._select(extras))
-
-    def flush(self) -> None:
-        self._adder.flush()
-
-    def reset(self) -> None:
-        self._adder.reset()
-
-    def close(self) -> None:
-        self._adder.close()
-
-    def save(self) -> core.State:
-        return _save(self._adder)
-
-    def restore(self, state: core.State) -> None:
-        _restore(self._adder, state)
+        super().add(action, next_timestep, self._select(extras))
 
     def _select(self, extras: types.NestedArray) -> types.NestedArray:
         if not self._keep:
@@ -173,12 +150,3 @@ class ExtrasFilter(core.Adder, core.Saveable):
                 "or keep others."
             )
         return {name: fields[name] for name in self._keep}
-
-
-def _save(adder: core.Adder) -> core.State:
-    return adder.save() if isinstance(adder, core.Saveable) else None
-
-
-def _restore(adder: core.Adder, state: core.State) -> None:
-    if isinstance(adder, core.Saveable):
-        adder.restore(state)

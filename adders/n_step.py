@@ -1,11 +1,11 @@
 """Transitions folded over n steps."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import dm_env
 
-from minerva_acme import types
 from minerva_acme.adders import base
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts, packing
@@ -101,23 +101,14 @@ class NStepTransitionAdder(base.BaseAdder):
         self._last_large = -self._n_step
         self._append_observation(writer, observation)
 
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        step = self._layout.step(action, next_timestep, extras)
-        started = [*self._started, _Started(self._observation, step)]
+    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+        is_last = step.next_timestep.last()
+        packed = self._layout.step(*step)
+        started = [*self._started, _Started(self._observation, packed)]
         is_full = len(started) == self._n_step
-        if next_timestep.last():
-            due = self._fold_each(started, range(len(started)))
-        elif is_full or self._shorter_at_start:
-            due = self._fold_each(started, [0])
-        else:
-            due = []
-        last_large = self._num_steps if self._layout.is_large(step, self._n_step) else self._last_large
+        num_due = len(started) if is_last else int(is_full or self._shorter_at_start)
+        due = self._fold(started, num_due)
+        last_large = self._num_steps if self._layout.is_large(packed, self._n_step) else self._last_large
         if self._num_steps - last_large < self._n_step:
             # What `reset` would have to write is refused while it can be.
             for first in range(len(started)):
@@ -126,25 +117,26 @@ class NStepTransitionAdder(base.BaseAdder):
         self._last_large = last_large
         self._started, self._is_oldest_written = started, False
         self._num_steps += 1
-        self._append_observation(writer, step.next_observation)
-        self._write_transitions(writer, due, is_full=is_full or next_timestep.last())
+        self._append_observation(writer, packed.next_observation)
+        self._write_transitions(writer, due, is_full=is_full or is_last)
 
     def _write_end(self, writer: replay.Writer) -> None:
         if self._is_oldest_written:
             del self._started[0]
             self._is_oldest_written = False
-        due = self._fold_each(self._started, range(len(self._started)))
+        due = self._fold(self._started, len(self._started))
         self._write_transitions(writer, due, is_full=True)
         writer.end_episode()
 
-    def _fold_each(self, started: "Sequence[_Started]", firsts: Iterable[int]) -> "list[_Due]":
-        """The transitions from each of `firsts` over all later steps."""
-        return [self._fold(started[first:]) for first in firsts]
-
-    def _fold(self, steps: "Sequence[_Started]") -> "_Due":
-        rows = self._fold_rows(steps)
-        observation, next_observation = steps[0].observation, steps[-1].step.next_observation
-        return _Due(rows, self._evaluate(lambda: self._layout.item(rows, observation, next_observation)))
+    def _fold(self, started: "Sequence[_Started]", num_due: int) -> "list[_Due]":
+        """The transitions from each of the oldest steps over all later ones."""
+        next_observation = started[-1].step.next_observation if started else {}
+        due = []
+        for first, (observation, _) in enumerate(started[:num_due]):
+            rows = self._fold_rows(started[first:])
+            item = functools.partial(self._layout.item, rows, observation, next_observation)
+            due.append(_Due(rows, self._evaluate(item)))
+        return due
 
     def _fold_rows(self, steps: "Sequence[_Started]") -> packing.Rows:
         reward, discount = self._layout.fold([step for _, step in steps], self._gamma)

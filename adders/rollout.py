@@ -7,7 +7,7 @@ import dm_env
 import numpy as np
 import torch
 
-from minerva_acme import core, types
+from minerva_acme import core
 from minerva_acme.adders import base
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import packing, rollouts
@@ -30,7 +30,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
     Between LAST and FIRST there is no transition and no row. Termination: s_1 has discount 0.
     Truncation, by the environment or by `reset`: s_1 keeps the discount that came with it. After both,
     its `next_observation` is o_2, the true last one, to bootstrap from, and its `last` is 1; so is that
-    of an item's last step, s_2, whose episode goes on in the next item. Every step is in exactly one
+    of an item's last step, s_2, whose episode continues in the next item. Every step is in exactly one
     item, whatever ends an episode; `reset` writes nothing, but the next step is the first of another.
 
     `return_so_far` is what rewards are scaled by the spread of: with gamma and an episode's rewards r_k,
@@ -94,9 +94,9 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         }
 
     def restore(self, state: core.State) -> None:
-        """Takes over a state of `save`, into a new adder, and writes its steps again.
+        """Restores a state of `save` into a new adder, and writes its steps again.
 
-        If an episode was open it is open again: where the environment cannot go on with it, `reset` ends
+        If an episode was open it is open again: where the environment cannot continue it, `reset` ends
         it, as a time limit would.
 
         Raises:
@@ -133,17 +133,11 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         self._is_first = True
         self._return_so_far = 0.0
 
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        step = self._layout.step(action, next_timestep, extras)
-        return_so_far = float(next_timestep.reward) + self._gamma * self._return_so_far
+    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+        packed = self._layout.step(*step)
+        return_so_far = float(step.next_timestep.reward) + self._gamma * self._return_so_far
         rows = self._layout.transition(
-            observation=self._observation, step=step, first=self._is_first, return_so_far=return_so_far
+            observation=self._observation, step=packed, first=self._is_first, return_so_far=return_so_far
         )
         length = self._layout.rollout_length
         is_full = len(self._rows) + 1 == length
@@ -152,7 +146,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         writer.append(rows)
         self._rows.append(rows)
         self._num_rows += 1
-        self._observation = self._layout.next_observation(step)
+        self._observation = self._layout.next_observation(packed)
         self._is_first = False
         self._return_so_far = return_so_far
         if is_full:
@@ -161,7 +155,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
             writer.flush()
 
     def _write_end(self, writer: replay.Writer) -> None:
-        writer.flush()  # An item that had to wait; to the store the stream goes on.
+        writer.flush()  # An item that had to wait; to the store the stream continues.
 
     def _write_rest(self, writer: replay.Writer) -> None:
         del writer

@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeAlias
 import dm_env
 import numpy as np
 
-from minerva_acme import types
 from minerva_acme.adders import base
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts, packing
@@ -46,8 +45,8 @@ others lost, and `reset` ends the episode.
 def pad_every_start(episode: EndedEpisode) -> Iterable[int]:
     """Starts a sequence at every `period`-th step that is left, beyond the episode's end if need be.
 
-    With period 1 every transition is the first of exactly one sequence, so that a learner which uses
-    the first steps of sequences most sees all transitions alike.
+    With period 1 every transition is the first of exactly one sequence, so that all transitions
+    count equally for a learner that uses the first steps of sequences most.
     """
     return range(episode.next_start, episode.num_steps, episode.period)
 
@@ -104,7 +103,7 @@ class SequenceAdder(base.BaseAdder):
         shift_back           4 5 6
         drop_short           none
 
-    `ContinuingSequenceAdder` goes on with the next episode instead.
+    `ContinuingSequenceAdder` continues with the next episode instead.
 
     Items start at steps 0, period, 2 * period, ...: with period 1 every transition is the first of
     exactly one item. No item reaches into another episode.
@@ -140,7 +139,11 @@ class SequenceAdder(base.BaseAdder):
                 "`layout` must be of variable length for `write_short`, got one of fixed length. Make it "
                 "with `variable_length=True`, or choose another `at_end`: `pad_every_start` pads."
             )
-        check_period(period, layout.sequence_length)
+        if not 1 <= period <= layout.sequence_length:
+            raise ValueError(
+                f"`period` must be in [1, {layout.sequence_length}], the sequence length, got {period}. "
+                "Beyond it steps between two sequences would be lost. Lower it, or lengthen the sequences."
+            )
         super().__init__(
             client=client,
             table=table,
@@ -153,33 +156,22 @@ class SequenceAdder(base.BaseAdder):
         self._period = period
         self._at_end = at_end
         self._rows: collections.deque[packing.Rows] = collections.deque(maxlen=self._length + 1)  # newest
-        self._num_rows = 0  # written for this episode: its timesteps, then padding
-        self._num_steps = 0  # of this episode
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begins to count rows from 0."""
+        self._num_rows = 0  # written, padding included
+        self._last_step = 0  # row of the newest step that happened: how many there were
         self._next_start = 0  # row at which the next item starts
         self._ending: list[int] | None = None  # rows at which items start that end with the episode
 
     def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         rows = self._layout.first(timestep.observation)
-        self._num_rows, self._num_steps, self._next_start = 0, 0, 0
-        self._ending = None
+        self._begin()
         self._append(writer, rows)
 
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        rows = self._layout.step(action, next_timestep, extras)
-        if self._num_rows < self._next_start + self._length:
-            self._append(writer, rows)
-            self._num_steps += 1
-        else:
-            priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows][-self._length - 1 :]))
-            self._append(writer, rows)
-            self._num_steps += 1
-            self._write_item(writer, self._next_start, priorities)
+    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+        self._add_row(writer, self._layout.step(*step), happened=True)
 
     def _write_end(self, writer: replay.Writer) -> None:
         if self._ending is None:
@@ -193,12 +185,39 @@ class SequenceAdder(base.BaseAdder):
             start = self._ending[0]
             while self._num_rows <= start + self._length and not self._layout.variable_length:
                 self._append(writer, self._layout.padding(self._rows[-1]))
-            num_rows = min(self._num_rows - start, self._length + 1)
+            num_rows = self._num_rows - start
             item = functools.partial(self._layout.item, list(self._rows)[-num_rows:])
             priorities = self._evaluate(item)
             del self._ending[0]
-            self._write_item(writer, start, priorities, num_rows)
+            self._create_items(writer, self._layout.fields(start, num_rows), priorities)
         writer.end_episode()
+
+    def _add_row(self, writer: replay.Writer, rows: packing.Rows, happened: bool) -> None:
+        """Appends a row and writes the item that it completes, or raises and changes nothing.
+
+        Args:
+            writer: to write with.
+            rows: the row of each column.
+            happened: whether a step led to it. An item in which none did is not written.
+        """
+        start = self._next_start
+        last_step = self._num_rows if happened else self._last_step
+        is_full = self._num_rows == start + self._length
+        is_due = is_full and last_step > start
+        priorities = {}
+        if is_due:
+            priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows][-self._length - 1 :]))
+        self._append(writer, rows)
+        self._last_step = last_step
+        if is_full:
+            self._next_start += self._period
+        if is_due:
+            self._create_items(writer, self._layout.fields(start), priorities)
+
+    def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
+        writer.append(rows)
+        self._rows.append(rows)
+        self._num_rows += 1
 
     def _ask_at_end(self) -> list[int]:
         """Returns what `at_end` returns.
@@ -206,32 +225,21 @@ class SequenceAdder(base.BaseAdder):
         Raises:
             ValueError: that is not what it must be.
         """
-        if self._num_steps == 0:
+        if self._last_step == 0:
             return []
-        episode = EndedEpisode(self._num_steps, self._next_start, self._length, self._period)
+        episode = EndedEpisode(self._last_step, self._next_start, self._length, self._period)
         answer = self._at_end(episode)
         if not isinstance(answer, Iterable):
             raise ValueError(_describe_wrong_end(episode, repr(answer)))
         starts: list[int] = []
         for start in answer:  # Not a list of it: a generator may have no end.
             is_whole = isinstance(start, int | np.integer) and not isinstance(start, bool)
-            if not is_whole or not episode.first_start <= start < self._num_steps:
+            if not is_whole or not episode.first_start <= start < self._last_step:
                 raise ValueError(_describe_wrong_end(episode, f"{start}"))
             if starts and start <= starts[-1]:
                 raise ValueError(_describe_wrong_end(episode, f"{start} after {starts[-1]}"))
             starts.append(int(start))
         return starts
-
-    def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
-        writer.append(rows)
-        self._rows.append(rows)
-        self._num_rows += 1
-
-    def _write_item(
-        self, writer: replay.Writer, start: int, priorities: dict[str, float], num_rows: int | None = None
-    ) -> None:
-        self._next_start = start + self._period
-        self._create_items(writer, self._layout.fields(start, num_rows), priorities)
 
 
 def _describe_wrong_end(episode: EndedEpisode, found: str) -> str:
@@ -240,16 +248,3 @@ def _describe_wrong_end(episode: EndedEpisode, found: str) -> str:
         f"{episode.first_start} to {episode.num_steps - 1} where an episode has {episode.num_steps} steps, "
         f"got {found}. Correct the function; the steps that fill no sequence are lost."
     )
-
-
-def check_period(period: int, sequence_length: int) -> None:
-    """Refuses a period that would lose steps, or take none.
-
-    Raises:
-        ValueError: it is not in [1, sequence_length].
-    """
-    if not 1 <= period <= sequence_length:
-        raise ValueError(
-            f"`period` must be in [1, {sequence_length}], the sequence length, got {period}. "
-            "Beyond it steps between two sequences would be lost. Lower it, or lengthen the sequences."
-        )

@@ -1,7 +1,7 @@
 """Hooks that mkdocs runs. Nothing that they generate is committed, and nothing is downloaded.
 
-- In a page, `<!-- include: README.md -->` is replaced by that file, `<!-- defaults: mpo -->` by a table of the
-  agent's config, and `<!-- results -->` by tables of results.
+- In a page, `<!-- include: README.md -->` is replaced by that file, `<!-- defaults: mpo -->` by a table of
+  the agent's config, and `<!-- results -->` by tables of results.
 - Links may point to any file of the repository, so they also work in a clone. Links to files that are not
   pages become plain text.
 - Matplotlib renders equations as SVG, so the pages need no scripts to show them.
@@ -36,6 +36,10 @@ _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _NOT_PUBLIC = ("minerva_acme.cli",)
 # Modules that users import from by name, in addition to their packages.
 _MODULES_OF_PACKAGES = (
+    "minerva_acme.acceleration.parallel",
+    "minerva_acme.agents.acting",
+    "minerva_acme.agents.actions",
+    "minerva_acme.agents.mpo.targets",
     "minerva_acme.agents.registry",
     "minerva_acme.experiments.checkpointing",
     "minerva_acme.experiments.tasks",
@@ -45,7 +49,7 @@ _MODULES_OF_PACKAGES = (
 
 
 def on_startup(**_: Any) -> None:
-    """Links the folders as they are installed, since tools cannot follow the mapping of an editable install."""
+    """Links the folders as they are installed: tools cannot follow the mapping of an editable install."""
     package = _SOURCES / "minerva_acme"
     package.mkdir(parents=True, exist_ok=True)
     for path in [*(ROOT / "minerva_acme").iterdir(), ROOT / "adders", ROOT / "agents"]:

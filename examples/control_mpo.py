@@ -119,9 +119,9 @@ def main(options: Options) -> experiments.Evaluation:
             generator=torch.Generator(),
             acceleration=acceleration.Acceleration(config.acceleration),
         )
-        judge = actors.FeedForwardActor(policy=greedy)
+        greedy_actor = actors.FeedForwardActor(policy=greedy)
         evaluation_environment = environments.make_training_environment(options.env, seed=seed + 3)
-        return experiments.evaluate(evaluation_environment, judge, num_episodes=5)
+        return experiments.evaluate(evaluation_environment, greedy_actor, num_episodes=5)
 
 
 if __name__ == "__main__":

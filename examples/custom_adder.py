@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 
 from minerva_acme import actors, environments, replay, specs, testing, types
-from minerva_acme.adders import BaseAdder
+from minerva_acme.adders import BaseAdder, Step
 from minerva_acme.replay import dataset as datasets
 from minerva_acme.replay import layouts
 
@@ -40,14 +40,8 @@ class MonteCarloAdder(BaseAdder):
         self._observations = [self._layout.first(timestep.observation)]
         self._steps: list[layouts.PackedStep] = []
 
-    def _write_step(
-        self,
-        writer: replay.Writer,
-        action: types.NestedArray,
-        next_timestep: dm_env.TimeStep,
-        extras: types.NestedArray,
-    ) -> None:
-        self._steps.append(self._layout.step(action, next_timestep, extras))  # checks every field
+    def _write_step(self, writer: replay.Writer, step: Step) -> None:
+        self._steps.append(self._layout.step(*step))  # checks every field
         self._observations.append(self._steps[-1].next_observation)
 
     def _write_end(self, writer: replay.Writer) -> None:

@@ -118,10 +118,10 @@ def main(num_env_steps: int = 30_000, seed: int = 0) -> experiments.Evaluation:
             loop.step()
             if adder.num_inserted >= 1_000 and step % 2 == 0:
                 learner.step()
-        judge = QActor(network, learner, adder=None, seed=seed)
-        judge.update(wait=True)
+        greedy_actor = QActor(network, learner, adder=None, seed=seed)
+        greedy_actor.update(wait=True)
     unseen = environments.make_training_environment("CartPole-v1", seed=seed + 1)
-    return experiments.evaluate(unseen, judge, num_episodes=20)
+    return experiments.evaluate(unseen, greedy_actor, num_episodes=20)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class AgentPolicy(core.Saveable):
 
     @abc.abstractmethod
     def set_variables(self, values: list[types.NestedArray]) -> None:
-        """Takes over weights, in the order of the builder's `policy_variables`."""
+        """Sets the weights, in the order of the builder's `policy_variables`."""
 
 
 class AgentBuilder(abc.ABC, Generic[Networks]):

@@ -18,7 +18,6 @@ the two are never merged into one "done".
 
 import abc
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import dm_env
@@ -26,6 +25,20 @@ import dm_env
 from minerva_acme import types
 
 State: TypeAlias = Any
+
+
+class Closeable(abc.ABC):
+    """What holds something that must be released: a context manager that closes itself."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Releases what is held; closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
 
 
 class Actor(abc.ABC):
@@ -71,7 +84,7 @@ class VectorActor(abc.ABC):
         """Takes newer weights if there are any; with `wait`, returns only once it holds them."""
 
 
-class Adder(abc.ABC):
+class Adder(Closeable):
     """Turns a stream of timesteps into replay items. A context manager that closes itself.
 
     Calls come as `add_first (add)*` for each episode; the `add` whose timestep is LAST ends it.
@@ -128,17 +141,6 @@ class Adder(abc.ABC):
     def close(self) -> None:
         """Ends an open episode like `reset`, sends what is pending and releases the writer."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class VersionedVariables(NamedTuple):
     """Variables and the version they belong to; versions of one source only grow."""
@@ -191,7 +193,7 @@ class Saveable(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, state: State) -> None:
-        """Takes over a state that `save` returned; from here on both behave the same."""
+        """Restores a state that `save` returned; from here on both behave the same."""
 
 
 class Learner(VariableSource, Worker, Saveable):
@@ -202,7 +204,7 @@ class Learner(VariableSource, Worker, Saveable):
         """Performs one update, waiting for data if there is none yet."""
 
     def run(self, num_steps: int | None = None) -> None:
-        """Performs `num_steps` updates, or updates for ever."""
+        """Performs `num_steps` updates, or updates forever."""
         done = 0
         while num_steps is None or done < num_steps:
             self.step()

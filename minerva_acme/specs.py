@@ -24,8 +24,26 @@ class EnvironmentSpec(NamedTuple):
     discounts: types.NestedSpec
 
 
-def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
-    """Reads the four specs off an environment."""
+class SpecMethods:
+    """The four methods by which an environment tells its specs, for those in `_specs`."""
+
+    _specs: EnvironmentSpec
+
+    def observation_spec(self) -> types.NestedSpec:
+        return self._specs.observations
+
+    def action_spec(self) -> types.NestedSpec:
+        return self._specs.actions
+
+    def reward_spec(self) -> types.NestedSpec:
+        return self._specs.rewards
+
+    def discount_spec(self) -> types.NestedSpec:
+        return self._specs.discounts
+
+
+def make_environment_spec(environment: dm_env.Environment | SpecMethods) -> EnvironmentSpec:
+    """Reads the four specs of an environment, or of one environment of a vector."""
     return EnvironmentSpec(
         observations=environment.observation_spec(),
         actions=environment.action_spec(),
@@ -38,6 +56,11 @@ def bounds(spec: BoundedArray) -> tuple[np.ndarray, np.ndarray]:
     """The smallest and largest values, each of the spec's own shape and dtype; a spec may hold scalars."""
     low, high = (np.broadcast_to(bound, spec.shape).copy() for bound in (spec.minimum, spec.maximum))
     return low, high
+
+
+def is_bounded(spec: Any) -> bool:
+    """Whether a spec has finite bounds on both sides."""
+    return isinstance(spec, BoundedArray) and bool(np.isfinite(bounds(spec)).all())
 
 
 def describe(spec: Any) -> str:
@@ -53,7 +76,7 @@ def describe(spec: Any) -> str:
 
 
 def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) -> None:
-    """Checks a nest of arrays or numbers against its spec; floats must be finite besides.
+    """Checks a nest of arrays or numbers against its spec; floats must also be finite.
 
     Raises:
         ValueError: it does not conform; the message names the leaf and both sides.
@@ -62,7 +85,7 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
         tree.assert_same_structure(spec, value)
     except (TypeError, ValueError) as error:
         leaves, found = (
-            {_leaf_name(name, path) for path, _ in tree.flatten_with_path(n)} for n in (spec, value)
+            {leaf_name(name, path) for path, _ in tree.flatten_with_path(n)} for n in (spec, value)
         )
         differences = [f"without `{leaf}`" for leaf in sorted(leaves - found)]
         differences += [f"with `{leaf}`, which has no spec" for leaf in sorted(found - leaves)]
@@ -76,13 +99,30 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
             leaf_spec.validate(leaf)
         except ValueError as error:
             raise ValueError(
-                f"`{_leaf_name(name, path)}` must be {describe(leaf_spec)}, got {leaf!r}: {error}"
+                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)}, got {leaf!r}: {error}"
             ) from error
         if np.issubdtype(leaf_spec.dtype, np.floating) and not np.isfinite(leaf).all():
             raise ValueError(
-                f"`{_leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}."
+                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}."
             )
 
 
-def _leaf_name(name: str, path: tuple[Any, ...]) -> str:
+def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec) -> None:
+    """Checks a timestep against the specs.
+
+    Raises:
+        ValueError: a leaf does not conform, or the first timestep has a reward or a discount.
+    """
+    check_conforms("observation", timestep.observation, environment_spec.observations)
+    if timestep.first():
+        for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
+            if value is not None:
+                raise ValueError(f"`{name}` of a FIRST timestep must be None, got {value!r}.")
+    else:
+        check_conforms("reward", timestep.reward, environment_spec.rewards)
+        check_conforms("discount", timestep.discount, environment_spec.discounts)
+
+
+def leaf_name(name: str, path: tuple[Any, ...]) -> str:
+    """The name of a leaf in a message: `observation['arm'][0]`."""
     return name + "".join(f"[{key!r}]" for key in path)

@@ -35,7 +35,7 @@ class FeedForwardActor(core.Actor):
         adder: core.Adder | None = None,
         variable_client: variable_client.VariableClient | None = None,
     ) -> None:
-        """Takes over the parts.
+        """Initialises the actor.
 
         Args:
             policy: chooses the actions.
@@ -86,7 +86,7 @@ class FeedForwardVectorActor(core.VectorActor):
         adders: Sequence[core.Adder] = (),
         variable_client: variable_client.VariableClient | None = None,
     ) -> None:
-        """Takes over the parts.
+        """Initialises the actor.
 
         Args:
             policy: chooses the actions.

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-import dm_env
 import numpy as np
 import tree
 
 from minerva_acme import core, specs, types
+from minerva_acme.actors import feed_forward
 
 
-class RandomActor(core.Actor, core.Saveable):
+class RandomActor(feed_forward.FeedForwardActor, core.Saveable):
     """Acts uniformly at random within the action spec: the score that an agent has to beat."""
 
     def __init__(self, action_spec: types.NestedSpec, *, seed: int) -> None:
@@ -23,27 +23,19 @@ class RandomActor(core.Actor, core.Saveable):
             ValueError: an action has no finite bounds, or is not a number.
         """
         for path, spec in tree.flatten_with_path(action_spec):
-            _check_bounded("".join(f"[{key!r}]" for key in path), spec)
+            _check_bounded(specs.leaf_name("action_spec", path), spec)
+        super().__init__(policy=self._act)
         self._action_spec = action_spec
         self._random = np.random.default_rng(seed)
-
-    def select_action(self, observation: types.NestedArray) -> types.NestedArray:
-        return tree.map_structure(self._draw, self._action_spec)
-
-    def observe_first(self, timestep: dm_env.TimeStep) -> None:
-        pass
-
-    def observe(self, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
-        pass
-
-    def update(self, wait: bool = False) -> None:
-        pass
 
     def save(self) -> core.State:
         return {"random": self._random.bit_generator.state}
 
     def restore(self, state: core.State) -> None:
         self._random.bit_generator.state = state["random"]
+
+    def _act(self, observation: types.NestedArray) -> feed_forward.PolicyOutput:
+        return feed_forward.PolicyOutput(tree.map_structure(self._draw, self._action_spec))
 
     def _draw(self, spec: specs.BoundedArray) -> Any:
         low, high = specs.bounds(spec)
@@ -55,12 +47,9 @@ class RandomActor(core.Actor, core.Saveable):
         return np.clip(action, low, high)
 
 
-def _check_bounded(path: str, spec: Any) -> None:
-    bounded = isinstance(spec, specs.BoundedArray) and (
-        np.isfinite(spec.minimum).all() and np.isfinite(spec.maximum).all()
-    )
-    if not bounded:
+def _check_bounded(name: str, spec: Any) -> None:
+    if not specs.is_bounded(spec):
         raise ValueError(
-            f"RandomActor needs `action_spec{path}` to be discrete or to have finite bounds, got "
+            f"RandomActor needs `{name}` to be discrete or to have finite bounds, got "
             f"{specs.describe(spec)}. Bound it in the environment's action_spec."
         )

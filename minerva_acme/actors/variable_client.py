@@ -19,11 +19,16 @@ class _Request(NamedTuple):
 
 
 class VariableClient:
-    """Pulls variables from a source now and then and hands them on.
+    """Pulls variables from a source periodically.
 
-    New values are handed to `on_update` inside `update`, on its caller's thread: weights never change
-    in the middle of choosing an action. The version only grows: a source that answers with an older
-    one, as a replica that lags behind may, is not followed back.
+    New values are passed to `on_update` inside `update`, on its caller's thread: weights never change
+    in the middle of choosing an action. The version only grows: if a source answers with an older
+    one, as a replica that lags behind may, the answer is ignored.
+
+    Attributes:
+        version: the version last passed to `on_update`; None before the first, and if the source has none.
+        num_ignored: answers ignored because they were older than that.
+        num_failures: requests that failed.
     """
 
     def __init__(
@@ -47,7 +52,7 @@ class VariableClient:
                 `update_period_seconds`.
             update_period_seconds: seconds from one request to the next.
             asynchronous: ask in the background, one request at a time, so that `update` does not wait
-                for a remote source. What arrives is handed on by a later `update`.
+                for a remote source. A later `update` passes on what arrived.
             max_failures: requests in a row that may fail before `update` raises. Those that may are
                 logged.
 
@@ -77,37 +82,22 @@ class VariableClient:
         self._asked_at = -math.inf
         self._current_at = -math.inf
         self._in_flight: _Request | None = None
-        self._version: int | None = None
-        self._num_ignored = 0
-        self._num_failures = 0
+        self.version: int | None = None
+        self.num_ignored = 0
+        self.num_failures = 0
         self._num_failures_in_a_row = 0
         self._closed = False
 
     @property
-    def version(self) -> int | None:
-        """The version that was last handed on; None before the first and where the source counts none."""
-        return self._version
-
-    @property
     def staleness_seconds(self) -> float:
-        """Seconds since what was handed on was last known to be the newest; infinite before the first."""
+        """Seconds since the current variables were last known to be the newest; infinite before the first."""
         return time.monotonic() - self._current_at
 
-    @property
-    def num_ignored(self) -> int:
-        """Answers ignored because they were older than what had been handed on."""
-        return self._num_ignored
-
-    @property
-    def num_failures(self) -> int:
-        """Requests that failed."""
-        return self._num_failures
-
     def update(self, wait: bool = False) -> None:
-        """Hands on newer variables if a request is due, or one in the background has been answered.
+        """Passes on newer variables if a request is due, or one in the background has been answered.
 
         Args:
-            wait: ask now, whatever the period, and return once the newest variables are handed on.
+            wait: ask now, regardless of the period, and return once the newest variables are passed on.
 
         Raises:
             ValueError: the client is closed.
@@ -118,15 +108,12 @@ class VariableClient:
             raise ValueError("The variable client is closed.")
         self._calls += 1
         if self._in_flight is not None and (wait or self._in_flight.answer.done()):
-            request, self._in_flight = self._in_flight, None
-            self._take(request.asked_at, request.answer.result, tolerant=not wait)
-        if wait:
-            self._take(self._start_period(), self._poll, tolerant=False)
-        elif self._in_flight is None and self._is_due():
-            if self._asynchronous:
-                self._in_flight = self._ask(self._start_period())
-            else:
-                self._take(self._start_period(), self._poll, tolerant=True)
+            self._take(self._in_flight, tolerant=not wait)
+        if wait or (self._in_flight is None and self._is_due()):
+            in_background = self._asynchronous and not wait
+            self._in_flight = self._ask(in_background)
+            if not in_background:
+                self._take(self._in_flight, tolerant=not wait)
 
     def close(self) -> None:
         """Ends the updates, without waiting: an answer that is still to come is dropped."""
@@ -136,33 +123,29 @@ class VariableClient:
     def _is_due(self) -> bool:
         return self._calls >= self._period or time.monotonic() - self._asked_at >= self._period_seconds
 
-    def _start_period(self) -> float:
+    def _ask(self, in_background: bool) -> _Request:
         self._calls, self._asked_at = 0, time.monotonic()
-        return self._asked_at
-
-    def _poll(self) -> core.VersionedVariables | None:
-        return self._source.poll_variables(self._names, self._version)
-
-    def _ask(self, asked_at: float) -> _Request:
-        request = _Request(asked_at, futures.Future())
+        request = _Request(self._asked_at, futures.Future())
 
         def answer() -> None:
             try:
-                request.answer.set_result(self._poll())
+                request.answer.set_result(self._source.poll_variables(self._names, self.version))
             except BaseException as error:
                 request.answer.set_exception(error)
 
-        # A daemon: a source that never answers must not keep the process from ending.
-        threading.Thread(target=answer, name="variables", daemon=True).start()
+        if in_background:
+            # A daemon: a source that never answers must not keep the process from ending.
+            threading.Thread(target=answer, name="variables", daemon=True).start()
+        else:
+            answer()
         return request
 
-    def _take(
-        self, asked_at: float, get: Callable[[], core.VersionedVariables | None], tolerant: bool
-    ) -> None:
+    def _take(self, request: _Request, tolerant: bool) -> None:
+        self._in_flight = None
         try:
-            answer = get()
+            answer = request.answer.result()
         except Exception as error:
-            self._num_failures += 1
+            self.num_failures += 1
             self._num_failures_in_a_row += 1
             if not tolerant or self._num_failures_in_a_row > self._max_failures:
                 error.add_note(
@@ -180,11 +163,11 @@ class VariableClient:
             return
         self._num_failures_in_a_row = 0
         version = None if answer is None else answer.version
-        if version is not None and self._version is not None and version < self._version:
-            self._num_ignored += 1
-            _logger.warning("ignored variables of version %s, %s are here", version, self._version)
+        if version is not None and self.version is not None and version < self.version:
+            self.num_ignored += 1
+            _logger.warning("ignored variables of version %s, %s are here", version, self.version)
             return
-        if answer is not None and (version is None or version != self._version):
+        if answer is not None and (version is None or version != self.version):
             self._on_update(answer.values)
-            self._version = version
-        self._current_at = asked_at
+            self.version = version
+        self._current_at = request.asked_at

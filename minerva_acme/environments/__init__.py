@@ -12,17 +12,14 @@ from minerva_acme.environments.factories import (
     wrap_for_flat_control,
 )
 from minerva_acme.environments.loop import EnvironmentLoop, EpisodeResult, Observer
+from minerva_acme.environments.process_vector import EnvironmentWorkerError, ProcessVectorEnvironment
 from minerva_acme.environments.vector import InProcessVectorEnvironment, VectorEnvironment
 from minerva_acme.environments.vector_loop import VectorEnvironmentLoop
 
 if TYPE_CHECKING:
     from minerva_acme.environments.gymnasium_adapter import GymnasiumEnvironment
     from minerva_acme.environments.gymnasium_from_dm_env import GymnasiumFromDmEnv
-    from minerva_acme.environments.gymnasium_vector import (
-        EnvironmentWorkerError,
-        GymnasiumVectorEnvironment,
-        ProcessVectorEnvironment,
-    )
+    from minerva_acme.environments.gymnasium_vector import GymnasiumVectorEnvironment
 
 __all__ = [
     "EnvironmentLoop",

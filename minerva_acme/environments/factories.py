@@ -14,17 +14,14 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dm_env
 import numpy as np
 import tree
 
 from minerva_acme import wrappers
-from minerva_acme.environments import vector
-
-if TYPE_CHECKING:
-    from minerva_acme.environments import gymnasium_vector
+from minerva_acme.environments import process_vector, vector
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
@@ -98,7 +95,7 @@ def make_training_environment(
 
 def make_vector(
     environment_factories: Sequence[Callable[[], dm_env.Environment]], *, processes: bool
-) -> "vector.InProcessVectorEnvironment | gymnasium_vector.ProcessVectorEnvironment":
+) -> vector.InProcessVectorEnvironment | process_vector.ProcessVectorEnvironment:
     """Makes E environments that step together, and whose random states can be saved and restored.
 
     Args:
@@ -108,20 +105,18 @@ def make_vector(
             needs the guard `if __name__ == "__main__":`.
 
     Raises:
-        ValueError: there is no factory, or the environments' specs differ; with processes also where
-            Gymnasium has no space for a spec, or a reward or discount is not one number.
+        ValueError: there is no factory, or the environments' specs differ.
     """
     if not processes:
         return vector.InProcessVectorEnvironment([make() for make in environment_factories])
-    # Importing gymnasium is left to those who use it.
-    from minerva_acme.environments import gymnasium_vector
-
-    return gymnasium_vector.ProcessVectorEnvironment(environment_factories)
+    return process_vector.ProcessVectorEnvironment(environment_factories)
 
 
 def list_environments() -> list[str]:
     """Returns the ids of all suite tasks and of all that Gymnasium has registered, sorted."""
-    return sorted([*_list_dm_control(), *_list_gymnasium()])
+    import gymnasium
+
+    return sorted([*_list_dm_control(), *gymnasium.registry])
 
 
 def list_makeable() -> list[str]:
@@ -198,19 +193,8 @@ def _list_dm_control() -> list[str]:
     return [f"{_DM_CONTROL}{domain}/{task}" for domain, task in sorted(tasks) or _import_suite().ALL_TASKS]
 
 
-def _list_gymnasium() -> list[str]:
-    import gymnasium
-
-    return list(gymnasium.registry)
-
-
 def _unknown(environment_id: str) -> ValueError:
-    if environment_id.startswith(_DM_CONTROL):
-        known = _list_dm_control()
-    elif environment_id.startswith(_GYMNASIUM):
-        known = _list_gymnasium()
-    else:
-        known = list_environments()
+    known = _list_dm_control() if environment_id.startswith(_DM_CONTROL) else list_environments()
     # Without the prefixes, which make everything behind them look alike.
     wanted = environment_id.removeprefix(_GYMNASIUM).removeprefix(_DM_CONTROL).lower()
     by_short = {name.removeprefix(_DM_CONTROL).lower(): name for name in known}

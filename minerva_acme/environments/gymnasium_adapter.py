@@ -11,7 +11,7 @@ from minerva_acme.environments import gymnasium_spaces
 from minerva_acme.wrappers import random_state
 
 
-class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
+class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable):
     """Makes a Gymnasium environment speak dm_env.
 
         terminated   -> LAST, discount 0 (also when truncated in the same step)
@@ -23,7 +23,8 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
 
     Spaces become specs: Box a bounded array (an array where no bound is finite), Discrete a discrete
     array counted from 0 whatever its start, MultiDiscrete and MultiBinary bounded integer arrays,
-    Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back.
+    Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back. The attribute `environment` is
+    the Gymnasium environment.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
 
         Args:
             environment: an environment, or the id of one that Gymnasium has registered.
-            seed: the seed of the first reset; the resets after it go on from there. None: a new one.
+            seed: the seed of the first reset; later resets continue from there. None: a new one.
             **make_kwargs: handed to `gymnasium.make`; only with an id.
 
         Raises:
@@ -47,29 +48,25 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
             raise ValueError(
                 f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."
             )
-        self._environment = environment
-        self._observation_spec = gymnasium_spaces.to_spec(environment.observation_space, "observation")
-        self._action_spec = gymnasium_spaces.to_spec(environment.action_space, "action")
+        self.environment = environment
+        self._specs = gymnasium_spaces.environment_spec(
+            environment.observation_space, environment.action_space
+        )
         self._next_seed = seed
         self._reset_next_step = True
         self._info: dict[str, Any] = {}
 
-    @property
-    def environment(self) -> gymnasium.Env[Any, Any]:
-        """The Gymnasium environment."""
-        return self._environment
-
     def reset(self) -> dm_env.TimeStep:
         seed, self._next_seed = self._next_seed, None
-        observation, self._info = self._environment.reset(seed=seed)
+        observation, self._info = self.environment.reset(seed=seed)
         self._reset_next_step = False
         return dm_env.restart(self._observation(observation))
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if self._reset_next_step:
             return self.reset()
-        gymnasium_action = gymnasium_spaces.to_gymnasium(self._environment.action_space, action)
-        observation, reward, terminated, truncated, self._info = self._environment.step(gymnasium_action)
+        gymnasium_action = gymnasium_spaces.to_gymnasium(self.environment.action_space, action)
+        observation, reward, terminated, truncated, self._info = self.environment.step(gymnasium_action)
         self._reset_next_step = bool(terminated or truncated)
         reward = np.float64(reward)
         if terminated:
@@ -77,15 +74,6 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
         if truncated:
             return dm_env.truncation(reward, self._observation(observation), discount=1.0)
         return dm_env.transition(reward, self._observation(observation), discount=1.0)
-
-    def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
-
-    def action_spec(self) -> types.NestedSpec:
-        return self._action_spec
-
-    def reward_spec(self) -> specs.Array:
-        return specs.Array(shape=(), dtype=np.float64, name="reward")
 
     def get_info(self) -> dict[str, Any]:
         """Returns the `info` of the last step or reset."""
@@ -97,19 +85,19 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
         Raises:
             ValueError: the environment was made without a `render_mode`.
         """
-        if self._environment.render_mode is None:
+        if self.environment.render_mode is None:
             raise ValueError(
                 "`render_mode` must be set for `render`, got None. Make the environment with "
                 "render_mode='rgb_array'."
             )
-        return self._environment.render()
+        return self.environment.render()
 
     def control_timestep(self) -> float:
         """Returns the seconds from one frame to the next: 1 / `render_fps` of Gymnasium's metadata.
 
         Where that is missing it counts as 30 frames a second, as in Gymnasium's own recorder.
         """
-        return 1.0 / float(self._environment.metadata.get("render_fps") or 30)
+        return 1.0 / float(self.environment.metadata.get("render_fps") or 30)
 
     def seed(self, seed: int) -> None:
         """Makes the next episode, and those after it, the ones that follow from this seed."""
@@ -117,22 +105,22 @@ class GymnasiumEnvironment(dm_env.Environment, core.Saveable):
         self._reset_next_step = True
 
     def close(self) -> None:
-        self._environment.close()
+        self.environment.close()
 
     def save(self) -> core.State:
         """Returns the state of the random generator; the episode in progress is no part of it."""
-        generator = self._environment.unwrapped.np_random
+        generator = self.environment.unwrapped.np_random
         return {
             "next_seed": self._next_seed,
             "random": random_state.to_plain(generator.bit_generator.state),
         }
 
     def restore(self, state: core.State) -> None:
-        """Takes over a saved random generator and drops the episode in progress."""
+        """Restores a saved random generator and drops the episode in progress."""
         self._next_seed = state["next_seed"]
-        generator = self._environment.unwrapped.np_random
+        generator = self.environment.unwrapped.np_random
         generator.bit_generator.state = random_state.to_numpy(state["random"])
         self._reset_next_step = True
 
     def _observation(self, observation: Any) -> types.NestedArray:
-        return gymnasium_spaces.from_gymnasium(self._environment.observation_space, observation)
+        return gymnasium_spaces.from_gymnasium(self.environment.observation_space, observation)

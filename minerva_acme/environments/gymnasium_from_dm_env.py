@@ -22,7 +22,7 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
 
     Gymnasium has no discount between 0 and 1: `info["discount"]` holds the environment's own, beside
     what its `get_info()` gives if it has one. Specs become spaces as `gymnasium_spaces` says; the
-    observations keep their dtype.
+    observations keep their dtype. The attribute `environment` is the dm_env environment.
     """
 
     def __init__(
@@ -58,15 +58,10 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
         self.observation_space = gymnasium_spaces.to_space(environment.observation_spec(), "observation")
         self.action_space = gymnasium_spaces.to_space(environment.action_spec(), "action")
         self.render_mode = render_mode
-        self._environment = environment
+        self.environment = environment
         self._action_spec = environment.action_spec()
         self._render = render
         self._needs_reset = True
-
-    @property
-    def environment(self) -> dm_env.Environment:
-        """The dm_env environment."""
-        return self._environment
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -81,7 +76,7 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
             raise ValueError(f"`options` must be empty, for dm_env's `reset` takes none, got {options}.")
         if seed is not None:
             self._seed(seed)
-        timestep = self._environment.reset()
+        timestep = self.environment.reset()
         self._needs_reset = False
         return self._observation(timestep), self._info()
 
@@ -94,7 +89,7 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
         if self._needs_reset:
             # dm_env would start the next episode and ignore the action; Gymnasium has no way to say so.
             raise gymnasium.error.ResetNeeded("`step` must follow a `reset`, got no open episode.")
-        timestep = self._environment.step(
+        timestep = self.environment.step(
             tree.map_structure_up_to(self._action_spec, _as_spec, self._action_spec, action)
         )
         terminated = bool(timestep.last() and timestep.discount == 0)
@@ -105,24 +100,24 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
 
     def render(self) -> Any:
         """Returns a frame, uint8 [height, width, 3], or None without a render mode."""
-        return None if self.render_mode is None else self._render(self._environment)
+        return None if self.render_mode is None else self._render(self.environment)
 
     def close(self) -> None:
-        self._environment.close()
+        self.environment.close()
 
     def _observation(self, timestep: dm_env.TimeStep) -> Any:
         return gymnasium_spaces.to_gymnasium(self.observation_space, timestep.observation)
 
     def _info(self) -> dict[str, Any]:
-        return dict(self._environment.get_info()) if hasattr(self._environment, "get_info") else {}
+        return dict(self.environment.get_info()) if hasattr(self.environment, "get_info") else {}
 
     def _seed(self, seed: int) -> None:
-        if not hasattr(self._environment, "seed"):
+        if not hasattr(self.environment, "seed"):
             raise ValueError(
                 f"`seed` must be None for an environment without a method `seed`, got {seed}. Make it with "
                 "`environments.make`, wrap dm_control's in DmControlRandomState, or add the method to yours."
             )
-        self._environment.seed(seed)
+        self.environment.seed(seed)
 
 
 def _as_spec(spec: specs.Array, value: Any) -> np.ndarray:

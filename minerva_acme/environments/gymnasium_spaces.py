@@ -20,6 +20,22 @@ from gymnasium import spaces
 from minerva_acme import specs, types
 
 
+def environment_spec(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+) -> specs.EnvironmentSpec:
+    """Returns the specs of an environment with these spaces.
+
+    Raises:
+        ValueError: a space has no spec.
+    """
+    return specs.EnvironmentSpec(
+        observations=to_spec(observation_space, "observation"),
+        actions=to_spec(action_space, "action"),
+        rewards=specs.Array((), np.float64, name="reward"),
+        discounts=specs.BoundedArray((), np.float64, 0.0, 1.0, name="discount"),
+    )
+
+
 def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
     """Returns the spec, or nest of specs, of a space.
 
@@ -62,11 +78,8 @@ def to_space(spec: types.NestedSpec, name: str) -> spaces.Space[Any]:
             return spaces.Discrete(spec.num_values)
         case specs.BoundedArray():
             return _bounded_space(spec)
-        case specs.Array() if spec.dtype.kind in "iub":
-            limits = (0, 1) if spec.dtype.kind == "b" else _limits(spec.dtype)
-            return spaces.Box(*limits, spec.shape, spec.dtype.type)
-        case specs.Array() if spec.dtype.kind == "f":
-            return spaces.Box(-np.inf, np.inf, spec.shape, spec.dtype.type)
+        case specs.Array() if spec.dtype.kind in "iubf":
+            return spaces.Box(*_limits(spec.dtype), spec.shape, spec.dtype.type)
         case Sequence():
             return spaces.Tuple([to_space(part, f"{name}/{i}") for i, part in enumerate(spec)])
     raise ValueError(
@@ -111,6 +124,7 @@ def _bounded_space(spec: specs.BoundedArray) -> spaces.Space[Any]:
     return spaces.Box(low, high, spec.shape, spec.dtype.type)
 
 
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max)
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))

@@ -2,34 +2,35 @@
 
 import abc
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import dm_env
 
 from minerva_acme import core, specs, types
+from minerva_acme.wrappers import random_state
 
 
-class VectorEnvironment(abc.ABC):
-    """E environments of the same specs. A context manager that closes itself.
+class VectorEnvironment(specs.SpecMethods, core.Closeable):
+    """E environments with the same specs. A context manager that closes itself.
 
-    A call hands out, for each environment, the timesteps that arrived in it:
+    A call returns, for each environment, the timesteps that arrived in it:
 
-        (MID,)          its episode goes on
+        (MID,)          its episode continues
         (LAST, FIRST)   its episode ended, and the environment was reset in the same call
         (LAST,)         its episode ended; the environment is reset in the next call, ...
-        (FIRST,)        ... which leaves the action of that call unused
-        (FIRST,)        of all environments where no episode was open, as in dm_env
+        (FIRST,)        ... which ignores the action of that call
+        (FIRST,)        of all environments if no episode was open, as in dm_env
 
-    An action led to a timestep unless that is FIRST, so no transition reaches across a reset. As in
+    The action led to the timestep unless that is FIRST, so no transition crosses a reset. As in
     dm_env the observation of LAST is the true last one, and a time limit leaves its discount at 1.
-    Arrays that were handed out are not written into later.
+    Returned arrays are never written to again. The specs are those of one environment; the attribute
+    `num_environments` is E.
     """
 
-    @property
-    @abc.abstractmethod
-    def num_environments(self) -> int:
-        """E."""
+    def __init__(self, num_environments: int, environment_spec: specs.EnvironmentSpec) -> None:
+        """Args: num_environments: E. environment_spec: of one environment."""
+        self.num_environments = num_environments
+        self._specs = environment_spec
 
     @abc.abstractmethod
     def reset(self) -> list[dm_env.TimeStep]:
@@ -50,70 +51,46 @@ class VectorEnvironment(abc.ABC):
         """
 
     def get_infos(self, index: int) -> tuple[dict[str, Any], ...]:
-        """Returns what `get_info()` of environment `index` said at each timestep of the last call.
+        """Returns what `get_info()` of environment `index` returned at each timestep of the last call.
 
-        Observers get it, the first at a step and the last at the beginning of an episode. By default there
-        is nothing to say.
+        Observers get the first one at a step, and the last one at the beginning of an episode. By default
+        they are empty.
         """
         del index
         return ({}, {})
 
-    @abc.abstractmethod
-    def observation_spec(self) -> types.NestedSpec:
-        """Returns the spec of one environment's observation; likewise the other three."""
-
-    @abc.abstractmethod
-    def action_spec(self) -> types.NestedSpec: ...
-
-    @abc.abstractmethod
-    def reward_spec(self) -> types.NestedSpec: ...
-
-    @abc.abstractmethod
-    def discount_spec(self) -> types.NestedSpec: ...
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Closes every environment; calling it again does nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _check_actions(self, actions: Sequence[types.NestedArray]) -> None:
+        if len(actions) != self.num_environments:
+            raise ValueError(
+                f"`actions` must hold one action for each of the {self.num_environments} environments, "
+                f"got {len(actions)}."
+            )
 
 
 class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
-    """Environments of this process, one after the other. LAST and FIRST come in one call.
+    """Environments of this process, stepped one after the other. LAST and FIRST come in one call.
 
-    An exception of one of them drops all open episodes: the next step begins new ones.
+    An exception in one of them drops all open episodes: the next step begins new ones.
     """
 
     def __init__(self, environments: Sequence[dm_env.Environment]) -> None:
-        """Takes over the environments, and closes them in the end.
+        """Owns the environments from here on, and closes them in the end.
 
         Args:
-            environments: at least one, all of the same specs, each an object of its own.
+            environments: at least one, all with the same specs, each a separate object.
 
         Raises:
             ValueError: there is none, one is there twice, or their specs differ.
         """
-        check_specs([specs.make_environment_spec(environment) for environment in environments])
+        environment_spec = common_spec([specs.make_environment_spec(each) for each in environments])
+        super().__init__(len(environments), environment_spec)
         if len({id(environment) for environment in environments}) < len(environments):
-            raise ValueError("`environments` must be objects of their own, got one twice. Make each anew.")
+            raise ValueError("`environments` must be separate objects, got one twice. Make each anew.")
         self._environments = tuple(environments)
         # The info of LAST, for the environments that were reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}
         self._reset_next_step = True
         self._closed = False
-
-    @property
-    def num_environments(self) -> int:
-        return len(self._environments)
 
     def reset(self) -> list[dm_env.TimeStep]:
         self._reset_next_step = True
@@ -123,7 +100,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         return timesteps
 
     def step(self, actions: Sequence[types.NestedArray]) -> list[tuple[dm_env.TimeStep, ...]]:
-        check_actions(actions, self.num_environments)
+        self._check_actions(actions)
         if self._reset_next_step:
             return [(timestep,) for timestep in self.reset()]
         self._reset_next_step = True  # until all of them have made it
@@ -143,34 +120,22 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         newest = _get_info(self._environments[index])
         return (self._last_infos[index], newest) if index in self._last_infos else (newest,)
 
-    def observation_spec(self) -> types.NestedSpec:
-        return self._environments[0].observation_spec()
-
-    def action_spec(self) -> types.NestedSpec:
-        return self._environments[0].action_spec()
-
-    def reward_spec(self) -> types.NestedSpec:
-        return self._environments[0].reward_spec()
-
-    def discount_spec(self) -> types.NestedSpec:
-        return self._environments[0].discount_spec()
-
     def save(self) -> core.State:
-        """Returns the random states of the environments that have `save`; None stands for the others'.
+        """Returns the random states of the environments; None for those without `save`.
 
-        The episodes in progress are no part of it.
+        The episodes in progress are not saved.
         """
-        return [save_environment(environment) for environment in self._environments]
+        return [random_state.save_environment(environment) for environment in self._environments]
 
     def restore(self, state: core.State) -> None:
-        """Takes over the random states and drops the episodes in progress.
+        """Restores the random states and drops the episodes in progress.
 
         Raises:
             ValueError: the state is that of another number of environments.
         """
         check_states(state, self.num_environments)
         for environment, environment_state in zip(self._environments, state, strict=True):
-            restore_environment(environment, environment_state)
+            random_state.restore_environment(environment, environment_state)
         self._reset_next_step = True
 
     def close(self) -> None:
@@ -180,11 +145,11 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
                 environment.close()
 
 
-def check_specs(environment_specs: Sequence[specs.EnvironmentSpec]) -> None:
-    """Checks that there are environments, and that they can be batched.
+def common_spec(environment_specs: Sequence[specs.EnvironmentSpec]) -> specs.EnvironmentSpec:
+    """Returns the spec that all environments have.
 
     Raises:
-        ValueError: otherwise.
+        ValueError: there is no environment, or their specs differ.
     """
     if not environment_specs:
         raise ValueError("`environments` must hold at least one environment, got none.")
@@ -195,19 +160,7 @@ def check_specs(environment_specs: Sequence[specs.EnvironmentSpec]) -> None:
                     f"`environments` must all have the same {name.removesuffix('s')}_spec, got {other!r} of "
                     f"environment {index} and {first!r} of environment 0. Wrap them until they agree."
                 )
-
-
-def check_actions(actions: Sequence[types.NestedArray], num_environments: int) -> None:
-    """Checks that every environment gets its action.
-
-    Raises:
-        ValueError: otherwise.
-    """
-    if len(actions) != num_environments:
-        raise ValueError(
-            f"`actions` must hold one action for each of the {num_environments} environments, "
-            f"got {len(actions)}."
-        )
+    return environment_specs[0]
 
 
 def check_states(states: Sequence[core.State], num_environments: int) -> None:
@@ -221,18 +174,6 @@ def check_states(states: Sequence[core.State], num_environments: int) -> None:
             f"`state` must be that of {num_environments} environments, got one of {len(states)}. "
             "Resume with as many environments as were saved."
         )
-
-
-def save_environment(environment: dm_env.Environment) -> core.State:
-    """Returns the environment's random state, or None where it has no `save`."""
-    # dm_env has no such method; those of `environments.make` do.
-    return environment.save() if hasattr(environment, "save") else None
-
-
-def restore_environment(environment: dm_env.Environment, state: core.State) -> None:
-    """Undoes `save_environment`."""
-    if state is not None:
-        environment.restore(state)  # type: ignore[attr-defined]
 
 
 def _get_info(environment: dm_env.Environment) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Parts:
         self.environment = self._make_environment()
         resources.callback(self.environment.close)
         # An environment and a vector of them tell their specs alike.
-        self.spec = specs.make_environment_spec(self.environment)  # type: ignore[arg-type]
+        self.spec = specs.make_environment_spec(self.environment)
         builder.check_spec(self.spec)
 
         self.checkpointer = checkpointing.Checkpointer(pathlib.Path(config.directory) / "checkpoints")

@@ -10,13 +10,13 @@ from minerva_acme.loggers import base
 
 
 class AsyncLogger(base.Logger):
-    """Hands rows to another logger in a thread of its own, in order, and loses none.
+    """Passes rows to another logger in a thread of its own, in order, and loses none.
 
-        write    leaves the row to the thread; waits only while `max_pending` rows are on their way
+        write    leaves the row to the thread; waits only while `max_pending` rows are pending
         close    returns once every row is written and the logger closed
 
-    What the other logger raises is raised by the next `write`, whose own row is taken all the same, or
-    by `close`. A program that ends without `close` delivers what is on its way, too.
+    What the other logger raises is raised by the next `write`, which still accepts its own row, or by
+    `close`. Pending rows are also written if the program ends without `close`.
     """
 
     def __init__(self, logger: base.Logger, *, max_pending: int = 1000) -> None:
@@ -24,7 +24,7 @@ class AsyncLogger(base.Logger):
 
         Args:
             logger: owned from here on, and called by the thread alone.
-            max_pending: rows on their way at most, >= 1.
+            max_pending: rows not yet written at most, >= 1.
         """
         if max_pending < 1:
             raise ValueError(f"`max_pending` must be >= 1 row, got {max_pending}.")
@@ -75,7 +75,4 @@ class AsyncLogger(base.Logger):
         errors = []
         while not self._errors.empty():
             errors.append(self._errors.get())
-        if len(errors) == 1:
-            raise errors[0]
-        if errors:
-            raise ExceptionGroup(f"The logger failed {len(errors)} times {doing}", errors)
+        base.raise_all(errors, f"The logger failed {len(errors)} times {doing}")

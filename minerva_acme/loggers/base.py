@@ -1,14 +1,15 @@
 """What a logger is, and what a row of a log may hold."""
 
 import abc
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minerva_acme import core
 
 PlainRow = dict[str, int | float | str]
 
 
-class Logger(abc.ABC):
+class Logger(core.Closeable):
     """Takes rows of named values. A context manager that closes itself.
 
     A value is a number, a string, or a numpy or torch array of one number, on any device. Loggers
@@ -27,16 +28,13 @@ class Logger(abc.ABC):
     def close(self) -> None:
         """Writes what is held back and releases what is held; closing twice is fine."""
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+def raise_all(errors: Sequence[Exception], message: str) -> None:
+    """Raises an error as it is, several as a group with the message, and nothing if there are none."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup(message, errors)
 
 
 def to_plain(values: Mapping[str, Any]) -> PlainRow:

@@ -22,7 +22,7 @@ class CSVLogger(base.Logger):
     """
 
     def __init__(self, directory: str | os.PathLike[str], label: str) -> None:
-        """Args: directory: made if need be. label: names the file, which nobody else may write."""
+        """Args: directory: created if missing. label: names the file, which nobody else may write."""
         self.path = pathlib.Path(directory) / f"{label}.csv"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._columns: list[str] = []

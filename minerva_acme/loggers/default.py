@@ -30,7 +30,7 @@ def make_default_logger(
         terminal: whether to write to standard output.
         csv: whether to write `<directory>/<label>.csv`.
         tensorboard: whether to write events under `<directory>/tensorboard`.
-        time_delta: seconds between rows; the last one is written all the same.
+        time_delta: seconds between rows; the last row is always written.
         others: more loggers that get the same rows, owned from here on.
     """
     loggers: list[base.Logger] = []

@@ -1,4 +1,4 @@
-"""Many rows of numbers in a few numbers."""
+"""Summary statistics of rows of numbers."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class SeriesSummary(NamedTuple):
-    """What a series of n numbers comes to."""
+    """Statistics of a series of n numbers."""
 
     mean: float
     stddev: float  # of these n numbers, divided by n
@@ -38,7 +38,7 @@ class Summary:
             self._series[name].add(float(value))
 
     def result(self) -> dict[str, SeriesSummary]:
-        """Returns what each name's numbers come to, in the order in which the names came."""
+        """Returns the statistics of each name, in the order in which the names first came."""
         return {name: series.summary() for name, series in self._series.items()}
 
 

@@ -27,7 +27,7 @@ class TensorBoardLogger(base.Logger):
     Hyperparameters go into the same run, for TensorBoard's HPARAMS page: a line of its table has those
     of one run and the last of each number logged here, so that runs are compared by them. The table's
     columns are left to TensorBoard, which takes those of all runs together; written, as torch's
-    `add_hparams` does, they would be those of one run, and hide what others have besides.
+    `add_hparams` does, they would be those of one run, and hide the additional ones of others.
     """
 
     def __init__(
@@ -47,34 +47,27 @@ class TensorBoardLogger(base.Logger):
             group: begins the names that have no group of their own: `return` becomes `<group>/return`.
             hyperparameters: what tells this run from others, written beside the first row; what is neither
                 number nor string is shown as text. TensorBoard shows those that it read first, so that
-                what may change when the run goes on does not belong here.
+                what may change when the run is resumed does not belong here.
         """
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-
-        self._events: Any = event_pb2
-        self._summaries: Any = summary_pb2
         self._steps_key = steps_key
         self._group = group
         self._hyperparameters = dict(hyperparameters or {})
-        self._events_file = _EventFile(pathlib.Path(directory) / label)
-        self.path = self._events_file.path
+        self._file = _EventFile(pathlib.Path(directory) / label)
+        self.path = self._file.path
         self._is_first = True
 
     def write(self, values: Mapping[str, Any]) -> None:
         row = base.to_plain(values)
-        self._check_open()
         if self._steps_key not in row:
             raise ValueError(
                 f"A row for TensorBoard must hold `{self._steps_key}`, its `steps_key`, got {sorted(row)}."
             )
         step = int(row[self._steps_key])
         self._begin(step)
-        scalars = [
-            self._summaries.Summary.Value(tag=self._tag(name), simple_value=value)
-            for name, value in row.items()
-            if not isinstance(value, str)
-        ]
-        self._events_file.write(step=step, summary=self._summaries.Summary(value=scalars))
+        numbers = {name: value for name, value in row.items() if not isinstance(value, str)}
+        self._file.write_values(
+            step, *({"tag": self._tag(name), "simple_value": value} for name, value in numbers.items())
+        )
 
     def write_film(self, name: str, gif: bytes, *, step: int) -> None:
         """Writes a film, which the IMAGES page plays.
@@ -87,34 +80,24 @@ class TensorBoardLogger(base.Logger):
         Raises:
             ValueError: it is no gif, or the logger is closed.
         """
-        self._check_open()
         if not gif.startswith(b"GIF8"):
             raise ValueError(f"`gif` must be the bytes of a gif, got {gif[:4]!r}. `video` makes such films.")
         self._begin(step)
         width, height = struct.unpack_from("<HH", gif, _GIF_SIZE_AT)
-        image = self._summaries.Summary.Image(
-            width=width, height=height, colorspace=_RGB, encoded_image_string=gif
-        )
-        value = self._summaries.Summary.Value(tag=self._tag(name), image=image)
-        self._events_file.write(step=step, summary=self._summaries.Summary(value=[value]))
+        image = {"width": width, "height": height, "colorspace": _RGB, "encoded_image_string": gif}
+        self._file.write_values(step, {"tag": self._tag(name), "image": image})
 
     def close(self) -> None:
-        self._events_file.close()
-
-    def _check_open(self) -> None:
-        if self._events_file.is_closed:
-            raise ValueError(f"The logger of {self.path} is closed.")
+        self._file.close()
 
     def _begin(self, step: int) -> None:
         if not self._is_first:
             return
         self._is_first = False
-        start = self._events.SessionLog(status=self._events.SessionLog.START)
-        self._events_file.write(step=step, session_log=start)
+        self._file.write(step=step, session_log={"status": "START"})
         if self._hyperparameters:
             # After the start, which hides what was written at this step before.
-            summary = self._summaries.Summary(value=[_session(self._hyperparameters)])
-            self._events_file.write(step=step, summary=summary)
+            self._file.write_values(step, _session(self._hyperparameters))
 
     def _tag(self, name: str) -> str:
         return name if self._group is None or "/" in name else f"{self._group}/{name}"
@@ -127,29 +110,22 @@ def write_description(directory: str | os.PathLike[str], description: Mapping[st
         directory: what `tensorboard --logdir` is given; the table is its run `description`.
         description: values by name; a mapping within it gives names like `outer.inner`.
     """
-    from tensorboard.compat.proto import summary_pb2, tensor_pb2, types_pb2
-
-    summaries: Any = summary_pb2
     rows = [f"| {name} | {value} |" for name, value in _flat(description)]
     text = "\n".join(["| name | value |", "|---|---|", *rows])
-    value = summaries.Summary.Value(
-        tag="description",
-        metadata=summaries.SummaryMetadata(
-            plugin_data=summaries.SummaryMetadata.PluginData(plugin_name="text")
-        ),
-        tensor=tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[text.encode()]),
-    )
+    table = {
+        "tag": "description",
+        "metadata": {"plugin_data": {"plugin_name": "text"}},
+        "tensor": {"dtype": "DT_STRING", "string_val": [text.encode()]},
+    }
     file = _EventFile(pathlib.Path(directory) / "description")
-    file.write(step=0, summary=summaries.Summary(value=[value]))
+    file.write_values(0, table)
     file.close()
 
 
-def _session(hyperparameters: Mapping[str, Any]) -> Any:
+def _session(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
     """The value that makes a run a line of the HPARAMS page's table."""
-    from tensorboard.compat.proto import summary_pb2
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
-    summaries: Any = summary_pb2
     info = plugin_data_pb2.SessionStartInfo(start_time_secs=time.time())
     for name, value in _flat(hyperparameters):
         if isinstance(value, bool):  # an int, too
@@ -158,11 +134,12 @@ def _session(hyperparameters: Mapping[str, Any]) -> Any:
             info.hparams[name].number_value = value
         else:
             info.hparams[name].string_value = str(value)
-    return summaries.Summary.Value(
-        tag=metadata.SESSION_START_INFO_TAG,
-        metadata=metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(session_start_info=info)),
-        tensor=metadata.NULL_TENSOR,
-    )
+    data = plugin_data_pb2.HParamsPluginData(session_start_info=info)
+    return {
+        "tag": metadata.SESSION_START_INFO_TAG,
+        "metadata": metadata.create_summary_metadata(data),
+        "tensor": metadata.NULL_TENSOR,
+    }
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -189,11 +166,13 @@ class _EventFile:
         self._records = record_writer.RecordWriter(self._file)
         self.write(file_version="brain.Event:2")
 
-    @property
-    def is_closed(self) -> bool:
-        return self._file.closed
+    def write_values(self, step: int, *values: Mapping[str, Any]) -> None:
+        """Writes values of a summary, each with the fields of its protocol buffer."""
+        self.write(step=step, summary={"value": values})
 
     def write(self, **fields: Any) -> None:
+        if self._file.closed:
+            raise ValueError(f"The logger of {self.path} is closed.")
         event = self._events.Event(wall_time=time.time(), **fields)
         self._records.write(event.SerializeToString())
         self._file.flush()

@@ -5,24 +5,24 @@ import os
 import pathlib
 import uuid
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from minerva_acme import core
 from minerva_acme.loggers import base
 
 
-class WandbRun:
+class WandbRun(core.Closeable):
     """A run of Weights & Biases, whose loggers write to it; a context manager.
 
     Where nobody is logged in there, or without a network, `WANDB_MODE=offline` keeps everything in
-    `<directory>/wandb`, from where `wandb sync` sends it. A run that goes on in the same folder goes on
-    there too.
+    `<directory>/wandb`, from where `wandb sync` sends it. A run resumed in the same folder is
+    resumed there too.
     """
 
     def __init__(
         self, directory: str | os.PathLike[str], *, config: Mapping[str, Any], project: str = "minerva-acme"
     ) -> None:
-        """Starts the run, or goes on with it.
+        """Starts the run, or resumes it.
 
         Args:
             directory: the run's folder; its name is the run's.
@@ -73,17 +73,6 @@ class WandbRun:
     def close(self) -> None:
         """Waits until everything is sent or written; closing twice is fine."""
         self._run.finish()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _WandbLogger(base.Logger):

@@ -11,7 +11,7 @@ from minerva_acme import loggers, types
 
 
 class SummarisingObserver(abc.ABC):
-    """Adds to an episode what the numbers of its steps come to, as `<name>/<statistic>`.
+    """Adds statistics over the steps of an episode to its result, as `<name>/<statistic>`.
 
     An `environments.Observer`. A subclass says in `measure` which numbers there are, and in
     `statistics` which fields of `loggers.SeriesSummary` are reported.

@@ -46,17 +46,16 @@ class EnvironmentInfo(base.SummarisingObserver):
         Raises:
             ValueError: a key that was asked for does not hold one number.
         """
-        info = environment.get_info()  # type: ignore[attr-defined]
-        if self._keys is None:
-            return {f"info/{key}": float(value) for key, value in info.items() if _is_number(value)}
-        asked = {key: value for key, value in info.items() if key in self._keys}
-        for key, value in asked.items():
-            if not _is_number(value):
+        numbers = {}
+        for key, value in environment.get_info().items():  # type: ignore[attr-defined]
+            if _is_number(value) and (self._keys is None or key in self._keys):
+                numbers[f"info/{key}"] = float(value)
+            elif self._keys is not None and key in self._keys:
                 raise ValueError(
                     f"`info[{key!r}]` must be one number to be reported, got {value!r}. Leave it out of "
                     "`keys`, or report a number made of it with Measurement."
                 )
-        return {f"info/{key}": float(value) for key, value in asked.items()}
+        return numbers
 
 
 def _is_number(value: Any) -> bool:

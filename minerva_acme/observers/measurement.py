@@ -17,7 +17,7 @@ Returns one number, or a mapping of names to numbers.
 
 
 class Measurement(base.SummarisingObserver):
-    """Calls a function at every step and adds to the episode what its numbers come to.
+    """Calls a function at every step and adds the statistics of its numbers to the episode.
 
         def head_height(environment, timestep, action):
             return environment.physics.head_height()

@@ -1,8 +1,8 @@
-"""Replay: where steps are stored as they come and sampled in batches.
+"""Replay: steps are stored as they arrive and sampled in batches.
 
-`base` is the contract. Reverb and this process's memory are what it is built on; `make_server` chooses.
-Nothing here imports Reverb before a server or a client of it is made. `dataset` makes tensors of batches
-and is imported on its own: a process that only holds or writes replay needs no torch.
+`base` is the contract, with two implementations: Reverb and this process's memory; `make_server` chooses.
+Reverb is not imported before one of its servers or clients is made. `dataset` turns batches into tensors
+and is imported separately: a process that only holds or writes replay needs no torch.
 """
 
 from minerva_acme.replay.backends import make_server
@@ -28,7 +28,8 @@ from minerva_acme.replay.base import (
     Window,
     Writer,
 )
-from minerva_acme.replay.memory.store import MemoryClient, MemoryServer
+from minerva_acme.replay.memory.client import MemoryClient
+from minerva_acme.replay.memory.store import MemoryServer
 from minerva_acme.replay.reverb.store import ReverbClient, ReverbServer
 
 __all__ = [

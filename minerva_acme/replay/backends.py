@@ -44,19 +44,18 @@ def make_server(
     """
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}.")
-    installed = is_reverb_installed()
-    if backend == "reverb" and not installed:
-        raise base.ReplayError(
-            "Replay on Reverb needs Reverb, which is not installed. It has wheels for Python 3.11 on x86-64 "
-            "Linux: use an environment with that, or replay in memory, backend='memory'."
-        )
-    if backend == "auto" and not installed:
+    if backend != "memory":
+        if is_reverb_installed():
+            return ReverbServer(tables, checkpoint_directory=checkpoint_directory, restore_from=restore_from)
+        if backend == "reverb":
+            raise base.ReplayError(
+                "Replay on Reverb needs Reverb, which is not installed. It has wheels for Python 3.11 on "
+                "x86-64 Linux: use an environment with that, or replay in memory, backend='memory'."
+            )
         _logger.info(
             "Reverb is not installed: replay is kept in this process's memory, where other processes "
             "cannot reach it"
         )
-    if backend == "reverb" or (backend == "auto" and installed):
-        return ReverbServer(tables, checkpoint_directory=checkpoint_directory, restore_from=restore_from)
     return MemoryServer(
         tables,
         seed=seed,

@@ -1,4 +1,4 @@
-"""The interface between those who write and read replay and the store behind it.
+"""The interface of replay: what writers and readers can rely on, whatever the store.
 
 A *step* of an episode is stored as one row in each of a few columns. An *item* is what is sampled:
 for each of its fields a window of consecutive rows of one column. Rows are stored once however many
@@ -12,10 +12,11 @@ items share them.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from minerva_acme import core
 
 
 class ColumnSpec(NamedTuple):
@@ -67,7 +68,7 @@ class Prioritized(NamedTuple):
 
 
 TIMEOUT_SECONDS = 60.0
-"""How long a rate limiter may hold a writer back, if nothing else is said."""
+"""How long a rate limiter may hold a writer back by default."""
 
 Selector = Uniform | Fifo | Lifo | Prioritized
 
@@ -122,7 +123,7 @@ class TableConfig:
             if isinstance(selector, Prioritized) and not 0.0 <= selector.exponent < float("inf"):
                 raise ValueError(
                     f"`exponent` of the {name} must be finite and >= 0, got {selector.exponent}. 0 draws all "
-                    "items alike, `Uniform` does so faster."
+                    "items with equal probability, `Uniform` does so faster."
                 )
         limiter = self.rate_limiter
         if isinstance(limiter, MinSize | SampleToInsertRatio):
@@ -161,7 +162,7 @@ class TableInfo(NamedTuple):
 
 
 class SampleInfo(NamedTuple):
-    """What the store knows of B sampled items."""
+    """What the store knows about B sampled items."""
 
     key: np.ndarray  # [B] uint64
     probability: np.ndarray  # [B] float64
@@ -171,7 +172,7 @@ class SampleInfo(NamedTuple):
 
 
 class ReplayError(RuntimeError):
-    """The store cannot do what it was asked; the message says why and the way out."""
+    """The store cannot do what it was asked to; the message says why, and what to do."""
 
 
 class ReplayTimeout(ReplayError):
@@ -179,7 +180,7 @@ class ReplayTimeout(ReplayError):
 
 
 def check_timeout(timeout_seconds: float) -> None:
-    """Refuses what is no time to wait.
+    """Checks a limit to waiting.
 
     Raises:
         ValueError: it is not above 0.
@@ -188,21 +189,10 @@ def check_timeout(timeout_seconds: float) -> None:
         raise ValueError(f"`timeout_seconds` must be > 0, got {timeout_seconds}.")
 
 
-class _Resource(abc.ABC):
+class _Resource(core.Closeable):
     @abc.abstractmethod
     def close(self) -> None:
         """Releases what is held, within a second; closing twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Writer(_Resource):
@@ -219,7 +209,7 @@ class Writer(_Resource):
     def create_item(self, table: str, priority: float, fields: Mapping[str, Window]) -> None:
         """Creates an item from rows already appended in this episode.
 
-        Waits, never for ever, while the rate limiter holds inserts back or the server is slow.
+        Waits, up to the writer's limit, while the rate limiter holds inserts back or the server is slow.
 
         Raises:
             ReplayTimeout: the wait exceeded the writer's limit. The item stays pending and is sent
@@ -244,7 +234,7 @@ class Sampler(_Resource):
 
     @property
     def prefetch(self) -> int:
-        """How many batches are best sampled ahead in another thread; 0 where that gains nothing."""
+        """How many batches are best sampled ahead in another thread; 0 where that does not help."""
         return 2
 
     @abc.abstractmethod
@@ -255,14 +245,14 @@ class Sampler(_Resource):
 
         Where the store keeps rows on a device, the fields are torch tensors there.
 
-        Of a variable field, `length` is that of the longest item in the batch; behind the rows of a
-        shorter one are rows of 0.
+        The `length` of a variable field is that of the longest item in the batch; the rows of a shorter
+        item are followed by rows of 0.
 
         Waits until the rate limiter lets B items go; `close` from another thread ends the wait.
 
         Raises:
-            ReplayTimeout: `timeout_seconds` were over first; the message says what was waited for, and
-                no item is lost.
+            ReplayTimeout: `timeout_seconds` passed first; the message says what was waited for, and no
+                item is lost.
             ReplayError: the sampler is closed or the server is gone.
         """
 
@@ -292,14 +282,14 @@ class ReplayClient(_Resource):
         """
 
     def check_table(self, config: TableConfig) -> None:
-        """Checks that a table is the one described; a store that cannot tell says nothing.
+        """Checks that a table is the one described; by default nothing is checked.
 
         Raises:
-            ReplayError: there is no such table, or it differs; the message says in what.
+            ReplayError: there is no such table, or it differs; the message says how.
         """
 
     def memory_bytes(self) -> int | None:
-        """How much memory rows and items take, in bytes; None where the store does not tell."""
+        """How much memory rows and items take, in bytes; None where that is unknown."""
         return None
 
     @abc.abstractmethod

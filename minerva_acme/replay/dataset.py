@@ -4,12 +4,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
 
+from minerva_acme import core
 from minerva_acme.replay import base
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class ReplaySample(NamedTuple, Generic[T]):
     data: T  # what `unpack` made of their fields
 
 
-class Dataset(Iterator[ReplaySample[T]], Generic[T]):
+class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
     """An endless iterator of batches; a context manager that closes itself.
 
     A daemon thread samples ahead, stacks and copies, so that the learner finds its next batch ready.
@@ -69,7 +69,7 @@ class Dataset(Iterator[ReplaySample[T]], Generic[T]):
 
     @property
     def wait_seconds(self) -> float:
-        """How long, in all, the caller has waited for batches."""
+        """Seconds that the caller has waited for batches in total."""
         return self._wait_seconds
 
     def __iter__(self) -> Self:
@@ -101,17 +101,6 @@ class Dataset(Iterator[ReplaySample[T]], Generic[T]):
         if self._thread is not None:
             self._thread.join(_SLICE_SECONDS)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise base.ReplayError("The dataset is closed. Make a new one.")
@@ -125,7 +114,7 @@ class Dataset(Iterator[ReplaySample[T]], Generic[T]):
         while True:
             left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
             try:
-                # In slices, so that Ctrl-C and `close` from another thread are heard.
+                # In slices, so that Ctrl-C and `close` from another thread have an effect.
                 sample = self._ready.get(timeout=min(_SLICE_SECONDS, max(left, 0.001)))
             except queue.Empty:
                 self._check_open()
@@ -133,7 +122,7 @@ class Dataset(Iterator[ReplaySample[T]], Generic[T]):
                     raise base.ReplayTimeout(self._reason) from None
                 continue
             if isinstance(sample, BaseException):
-                self._thread = None  # It has ended; the next call starts another.
+                self._thread = None  # It has ended; the next call starts a new one.
                 raise sample
             return sample
 

@@ -1,7 +1,8 @@
-"""How trajectories and transitions lie in replay: one object for who writes, who reads and the table."""
+"""How trajectories and transitions lie in replay: one object for the writer, the reader and the table."""
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import dm_env
 import numpy as np
@@ -15,8 +16,52 @@ _FLOAT = specs.Array((), np.float32)
 _LARGEST = float(np.finfo(np.float32).max)
 _REAL = np.float32(1.0)  # the mask of a step that happened
 
+_Item = TypeVar("_Item")
 
-class TrajectoryLayout:
+
+class WindowLayout(abc.ABC, Generic[_Item]):
+    """Items are windows of consecutive rows, the same rows of every column."""
+
+    _batch_axis = 0  # of the tensors that `unpack` returns
+
+    def __init__(self, packer: packing.RowPacker, num_rows: int, variable: bool = False) -> None:
+        """Args: packer: of a row. num_rows: of an item. variable: whether items may have fewer."""
+        self._packer = packer
+        self._columns = packer.columns
+        self._num_rows = num_rows
+        self._variable = variable
+
+    @property
+    def signature(self) -> base.ItemSignature:
+        """What the table must be made for."""
+        fields = {name: base.FieldSpec(name, self._num_rows, self._variable) for name in self._columns}
+        return base.ItemSignature(self._columns, fields)
+
+    def fields(self, start: int, num_rows: int | None = None) -> dict[str, base.Window]:
+        """Returns the item whose first row is `start`.
+
+        Args:
+            start: its first row.
+            num_rows: how many rows it has; None for as many as all have, but those of variable length.
+        """
+        length = self._num_rows if num_rows is None else num_rows
+        return {name: base.Window(name, start, length) for name in self._columns}
+
+    def item(self, rows: Sequence[packing.Rows]) -> _Item:
+        """Returns the item of these rows as arrays: what `unpack` returns, without the batch axis.
+
+        Raises:
+            ValueError: items of variable length have more rows than the layout allows.
+        """
+        fields = {name: np.stack([row[name] for row in rows]) for name in self._columns}
+        return _only_item(self.unpack, fields, self._batch_axis)
+
+    @abc.abstractmethod
+    def unpack(self, fields: Mapping[str, torch.Tensor]) -> _Item:
+        """Returns items [B, rows, *row shape] as contiguous tensors, with a batch axis."""
+
+
+class TrajectoryLayout(WindowLayout[types.Trajectory]):
     """Items are windows of T + 1 rows; row t holds what arrived at time t.
 
         row            0      1      2      3
@@ -28,7 +73,7 @@ class TrajectoryLayout:
         extras         0      e_0    e_1    e_2     recorded when that action was chosen
 
     An item of T = 2 that starts at row 1 is `Trajectory(observation=[o_1, o_2, o_3], action=[a_1, a_2],
-    reward=[r_2, r_3], ...)`. Nothing of a row is known later than the row, so it is written at once.
+    reward=[r_2, r_3], ...)`. A row is complete when it arrives, so it is written at once.
 
     Rewards and discounts are stored as float32, whatever the environment's dtypes; all else keeps its own.
 
@@ -49,7 +94,7 @@ class TrajectoryLayout:
         Args:
             environment_spec: of the environment as the actor sees it.
             sequence_length: T, in transitions; of items of variable length, the most.
-            extras_spec: of what the policy records beside each action.
+            extras_spec: of what the policy records with each action.
             variable_length: whether items may be stored with fewer transitions than T.
 
         Raises:
@@ -57,8 +102,6 @@ class TrajectoryLayout:
         """
         if sequence_length < 1:
             raise ValueError(f"`sequence_length` must be >= 1 transition, got {sequence_length}.")
-        self._sequence_length = sequence_length
-        self._variable_length = variable_length
         step_spec = _Step(
             observation=environment_spec.observations,
             action=environment_spec.actions,
@@ -67,34 +110,24 @@ class TrajectoryLayout:
             mask=_FLOAT,
             extras=extras_spec,
         )
-        self._packer = packing.RowPacker(step_spec, single=("reward", "discount"))
-        self._discount_bounds = packing.BoundsCheck(environment_spec.discounts, "discount")
-        self._nothing = tree.map_structure(lambda spec: np.zeros(spec.shape, spec.dtype), step_spec)
+        packer = packing.RowPacker(step_spec, single=("reward", "discount"), bounded=("discount",))
+        super().__init__(packer, sequence_length + 1, variable_length)
         # A row begins with its observation, the first field.
-        self._observation_columns = packing.RowPacker(environment_spec.observations, "observation").columns
+        self._observation = packing.RowPacker(environment_spec.observations, "observation")
 
     @property
     def sequence_length(self) -> int:
         """T, in transitions."""
-        return self._sequence_length
+        return self._num_rows - 1
 
     @property
     def variable_length(self) -> bool:
         """Whether items may be stored with fewer transitions than T."""
-        return self._variable_length
-
-    @property
-    def signature(self) -> base.ItemSignature:
-        """What the table must be made for."""
-        columns, num_rows = self._packer.columns, self._sequence_length + 1
-        return base.ItemSignature(
-            columns=columns,
-            fields={name: base.FieldSpec(name, num_rows, self._variable_length) for name in columns},
-        )
+        return self._variable
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
         """Returns the rows of an episode's first timestep."""
-        return self._packer.pack(self._nothing._replace(observation=observation))
+        return self.padding(self._observation.pack(observation))
 
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
@@ -104,7 +137,7 @@ class TrajectoryLayout:
         Raises:
             ValueError: a field does not match its spec, or a discount is out of its bounds.
         """
-        rows = self._packer.pack(
+        return self._packer.pack(
             _Step(
                 observation=next_timestep.observation,
                 action=action,
@@ -114,34 +147,14 @@ class TrajectoryLayout:
                 extras=extras,
             )
         )
-        self._discount_bounds.check(next_timestep.discount)
-        return rows
 
     def padding(self, rows: packing.Rows) -> packing.Rows:
         """Returns the rows that follow an episode's last ones: their observation again, else 0."""
-        padding = {name: np.zeros_like(row) for name, row in rows.items()}
-        for name, column in self._observation_columns.items():
+        padding = {name: np.zeros(*column) for name, column in self._columns.items()}
+        for name, column in self._observation.columns.items():
             size = column.shape[0]
             padding[name][:size] = rows[name][:size]
         return padding
-
-    def fields(self, start: int, num_rows: int | None = None) -> dict[str, base.Window]:
-        """Returns the item whose first transition leads from row `start` to the next.
-
-        Args:
-            start: its first row.
-            num_rows: how many rows it has; None for T + 1, which all have but those of variable length.
-        """
-        length = self._sequence_length + 1 if num_rows is None else num_rows
-        return {name: base.Window(name, start, length) for name in self._packer.columns}
-
-    def item(self, rows: Sequence[packing.Rows]) -> types.Trajectory:
-        """Returns the item of T + 1 rows, or fewer of variable length, as arrays.
-
-        It is the first of what `unpack` gives of a batch of one.
-        """
-        fields = {name: np.stack([row[name] for row in rows]) for name in self._packer.columns}
-        return _first_of(self.unpack, fields)
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Trajectory:
         """Returns B items [B, T + 1, *row shape] as contiguous tensors.
@@ -151,7 +164,7 @@ class TrajectoryLayout:
         Raises:
             ValueError: items of variable length are longer than T.
         """
-        if self._variable_length:
+        if self._variable:
             fields = self._pad(fields)
         step: _Step = self._packer.unpack(fields)
 
@@ -171,20 +184,20 @@ class TrajectoryLayout:
         """Lengthens B items to T + 1 rows: behind the last step that happened, what `padding` gives."""
         mask = self._packer.unpack(fields).mask  # [B, L]
         batch_size, longest = mask.shape
-        if longest > self._sequence_length + 1:  # A table of variable length takes items of any length.
+        if longest > self._num_rows:  # A table of variable length takes items of any length.
             raise ValueError(
                 f"`sequence_length` must be >= that of the items, {longest - 1} transitions, got "
-                f"{self._sequence_length}. Write and read with layouts of one length."
+                f"{self.sequence_length}. Write and read with layouts of one length."
             )
         last = (mask * torch.arange(longest, device=mask.device)).amax(1).long()  # [B] row
-        times = torch.arange(self._sequence_length + 1, device=mask.device)
+        times = torch.arange(self._num_rows, device=mask.device)
         nearest = torch.minimum(times, last[:, None])  # [B, T + 1] the row whose observation is shown
         items = torch.arange(batch_size, device=mask.device)[:, None]
         padded = {}
         for name, rows in fields.items():
             padded[name] = rows.new_zeros((batch_size, len(times), *rows.shape[2:]))
             padded[name][:, :longest] = rows
-        for name, column in self._observation_columns.items():
+        for name, column in self._observation.columns.items():
             size = column.shape[0]
             padded[name][:, :, :size] = fields[name][items, nearest, :size]
         return padded
@@ -207,7 +220,7 @@ class TransitionLayout:
             environment_spec: of the environment as the actor sees it. Rewards and discounts are
                 arrays that broadcast against each other, or nests of such; where only one of the two
                 is a nest, the other counts for each of its leaves.
-            extras_spec: of what the policy records beside each action.
+            extras_spec: of what the policy records with each action.
 
         Raises:
             ValueError: something cannot be stored, or rewards and discounts cannot be folded.
@@ -217,8 +230,7 @@ class TransitionLayout:
         self._action = packing.RowPacker(environment_spec.actions, "action")
         self._extras = packing.RowPacker(extras_spec, "extras")
         signal = _Signal(environment_spec.rewards, environment_spec.discounts)
-        self._signal = packing.RowPacker(signal, single=("reward", "discount"))
-        self._discount_bounds = packing.BoundsCheck(environment_spec.discounts, "discount")
+        self._signal = packing.RowPacker(signal, single=("reward", "discount"), bounded=("discount",))
         self._transition = packing.RowPacker(
             types.Transition(
                 observation=environment_spec.observations,
@@ -260,12 +272,12 @@ class TransitionLayout:
         Raises:
             ValueError: a field does not match its spec, or a discount is out of its bounds.
         """
-        self._signal.pack(_Signal(next_timestep.reward, next_timestep.discount))  # for its checks
-        self._discount_bounds.check(next_timestep.discount)
+        signal = self._signal.pack(_Signal(next_timestep.reward, next_timestep.discount))["float32"]
+        signal = signal.astype(np.float64)  # to be summed
         return PackedStep(
             action=self._action.pack(action),
-            rewards=_flat(next_timestep.reward, self._signals.reward_shapes),
-            discounts=_flat(next_timestep.discount, self._signals.discount_shapes),
+            rewards=signal[self._signals.rewards],
+            discounts=signal[self._signals.discounts],
             extras=self._extras.pack(extras),
             next_observation=self._observation.pack(next_timestep.observation),
         )
@@ -332,11 +344,9 @@ class TransitionLayout:
                 f"The rewards of several steps sum to {reward}, too large for float32. Scale them down in a "
                 "wrapper of the environment."
             )
-        # In the order of `types.Transition`, whose packer reads them.
+        # In the order of the fields of `types.Transition`.
         parts = [observation, step.action, {"float32": folded}, next_observation, step.extras]
-        return {
-            name: np.concatenate([part[name] for part in parts if name in part]) for name in self._row_columns
-        }
+        return packing.join(parts, self._row_columns)
 
     def fields(self, row: int, start: int, end: int) -> dict[str, base.Window]:
         """Returns the item of a transition.
@@ -360,7 +370,7 @@ class TransitionLayout:
         """Returns the item of a transition's rows as arrays, what `unpack` gives of a batch of one."""
         next_images = {f"next_{name}": image for name, image in self.images(next_observation).items()}
         fields = {**rows, **self.images(observation), **next_images}
-        return _first_of(self.unpack, {name: row[None] for name, row in fields.items()})
+        return _only_item(self.unpack, {name: row[None] for name, row in fields.items()})
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Transition:
         """Returns B items [B, 1, *row shape] as contiguous tensors [B, ...]."""
@@ -397,8 +407,8 @@ class _Signals(NamedTuple):
 
     reward_spec: types.NestedSpec  # of the folded reward
     discount_spec: types.NestedSpec
-    reward_shapes: list[tuple[int, ...]]  # of the leaves, broadcast against the discount
-    discount_shapes: list[tuple[int, ...]]
+    rewards: np.ndarray  # [R] index into the packed signal
+    discounts: slice  # of the packed signal: [D]
     discount_of_reward: np.ndarray  # [R] index into [D]
 
 
@@ -418,33 +428,35 @@ def _plan_signals(rewards: types.NestedSpec, discounts: types.NestedSpec) -> _Si
             )
     # The reward gets the structure of the larger of the two nests, the discount keeps its own.
     structure = discounts if isinstance(rewards, specs.Array) else rewards
-    reward_leaves, discount_leaves = tree.flatten(rewards), tree.flatten(discounts)
-    num_leaves = len(tree.flatten(structure))
-    sizes = [int(np.prod(leaf.shape)) for leaf in discount_leaves]
-    # Where each element of the discount lies in [D].
+    leaves = [*tree.flatten(rewards), *tree.flatten(discounts)]
+    stops = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])
+    starts = [0, *stops[:-1]]
+    # Where each element of a leaf lies in the packed signal.
     places = [
-        np.arange(stop - size, stop).reshape(leaf.shape)
-        for leaf, size, stop in zip(discount_leaves, sizes, np.cumsum(sizes), strict=True)
+        np.arange(start, stop).reshape(leaf.shape)
+        for start, stop, leaf in zip(starts, stops, leaves, strict=True)
     ]
-    shapes, indices = [], []
-    for i in range(num_leaves):
-        reward, place = reward_leaves[i % len(reward_leaves)], places[i % len(places)]
+    num_rewards = len(tree.flatten(rewards))
+    of_rewards, of_discounts = places[:num_rewards], places[num_rewards:]
+    broadcast = []
+    for i in range(len(tree.flatten(structure))):
+        reward, discount = of_rewards[i % len(of_rewards)], of_discounts[i % len(of_discounts)]
         try:
-            shape = np.broadcast_shapes(reward.shape, place.shape)
+            broadcast.append(np.broadcast_arrays(reward, discount))
         except ValueError as error:
             raise ValueError(
-                f"`rewards` and `discounts` must broadcast against each other, got shapes {reward.shape} and "
-                f"{place.shape}. Change one of them in a wrapper of the environment."
+                "`rewards` and `discounts` must broadcast against each other, got shapes "
+                f"{reward.shape} and {discount.shape}. Change one of them in a wrapper of the environment."
             ) from error
-        shapes.append(shape)
-        indices.append(np.broadcast_to(place, shape).ravel())
+    first_discount = int(starts[num_rewards])
     # Sums of discounted rewards are floats, whatever the rewards are.
+    folded = [specs.Array(reward.shape, np.float32) for reward, _ in broadcast]
     return _Signals(
-        reward_spec=tree.unflatten_as(structure, [specs.Array(shape, np.float32) for shape in shapes]),
+        reward_spec=tree.unflatten_as(structure, folded),
         discount_spec=tree.map_structure(lambda leaf: specs.Array(leaf.shape, np.float32), discounts),
-        reward_shapes=shapes,
-        discount_shapes=[leaf.shape for leaf in discount_leaves],
-        discount_of_reward=np.concatenate(indices),
+        rewards=np.concatenate([reward.ravel() for reward, _ in broadcast]),
+        discounts=slice(first_discount, None),
+        discount_of_reward=np.concatenate([discount.ravel() for _, discount in broadcast]) - first_discount,
     )
 
 
@@ -452,24 +464,10 @@ def _paths(nest: types.NestedSpec) -> list[tuple[Any, ...]]:
     return [path for path, _ in tree.flatten_with_path(nest)]
 
 
-def _flat(nest: types.NestedArray, shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """The elements of a nest's leaves, each leaf broadcast to its shape; one leaf counts for all."""
-    leaves = tree.flatten(nest)
-    if len(leaves) < len(shapes):
-        leaves = leaves * len(shapes)
-    if not any(shapes):  # the usual case, and the quickest
-        return np.array(leaves, np.float64)
-    broadcast = [np.broadcast_to(leaf, shape).ravel() for leaf, shape in zip(leaves, shapes, strict=True)]
-    return np.concatenate(broadcast, dtype=np.float64)
-
-
-_Item = TypeVar("_Item")
-
-
-def _first_of(
-    unpack: Callable[[Mapping[str, torch.Tensor]], _Item], fields: Mapping[str, np.ndarray]
+def _only_item(
+    unpack: Callable[[Mapping[str, torch.Tensor]], _Item], fields: Mapping[str, np.ndarray], axis: int = 0
 ) -> _Item:
     """Unpacks a batch of one item and returns the item, as arrays."""
     batch = unpack({name: torch.from_numpy(rows[None]) for name, rows in fields.items()})
-    item: _Item = tree.map_structure(lambda leaf: leaf[0].numpy(), batch)
+    item: _Item = tree.map_structure(lambda leaf: leaf.select(axis, 0).numpy(), batch)
     return item

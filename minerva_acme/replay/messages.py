@@ -1,8 +1,9 @@
-"""What stores say of their tables, and why they wait or refuse: the same words whatever holds the rows."""
+"""Descriptions of tables, and the checks and messages that all stores share."""
 
+import pathlib
 import sys
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from minerva_acme.replay import base
 
 UNKNOWN = -1  # size of a dimension that is not the same in all items
 
-IN_MEMORY = "in memory"  # where tables are that have no address
+IN_MEMORY = "in memory"  # where a table without an address is
 
 DTYPES = tuple(
     np.dtype(name)
@@ -19,7 +20,11 @@ DTYPES = tuple(
         *("int64", "bool", "uint16", "float16", "uint32", "uint64"),
     )
 )
-"""Of the rows that can be stored, in native byte order."""
+"""The dtypes that can be stored, in native byte order."""
+
+MEMORY_FILE = "memory.npz"
+# Of each backend: where its replay is, and the file that its checkpoints end with.
+_BACKENDS = {"memory": (IN_MEMORY, MEMORY_FILE), "reverb": ("on Reverb", "DONE")}
 
 _UNLIMITED = sys.float_info.max
 
@@ -28,78 +33,81 @@ class Limits(NamedTuple):
     """A rate limiter as numbers. With d = inserted * samples_per_insert - sampled:"""
 
     samples_per_insert: float
-    min_size: int  # sampling waits for so many items; inserting is free up to there
+    min_size: int  # sampling waits for this many items; below it inserting is never held back
     min_diff: float  # a sample must leave d at or above
     max_diff: float  # an insert must leave d at or below
 
 
 def limits(limiter: base.RateLimiter) -> Limits:
-    """Returns what a rate limiter comes to."""
+    """Returns a rate limiter as numbers."""
     match limiter:
         case base.MinSize(min_size):
             return Limits(1.0, min_size, -_UNLIMITED, _UNLIMITED)
         case base.SampleToInsertRatio(ratio, min_size, error_buffer):
             # Measured from where the table has filled up and nothing has been sampled.
-            start = ratio * min_size
-            return Limits(ratio, min_size, start - error_buffer, start + error_buffer)
+            start = float(ratio * min_size)
+            return Limits(float(ratio), min_size, start - error_buffer, start + error_buffer)
         case base.Queue(capacity):
             return Limits(1.0, 1, 0.0, float(capacity))
 
 
 class TableDescription(NamedTuple):
-    """A table as a server, or a checkpoint, describes it."""
+    """A table as a server or a checkpoint describes it."""
 
     name: str
     max_size: int
     max_times_sampled: int
     sampler: str
     remover: str
-    samples_per_insert: float  # this and the next three: see `Limits`
-    min_diff: float
-    max_diff: float
-    min_size: int
+    limits: Limits
     fields: Mapping[str, base.ColumnSpec]  # of whole fields, see `field_specs`
     size: int
     inserted: int
     sampled: int
 
     def info(self) -> base.TableInfo:
-        return base.TableInfo(self.name, self.size, self.max_size, self.inserted, self.sampled, self.min_size)
+        return base.TableInfo(
+            self.name, self.size, self.max_size, self.inserted, self.sampled, self.limits.min_size
+        )
 
     def samples_allowed(self) -> int:
         """How many samples can be taken without waiting for an insert."""
-        if self.size < self.min_size:
+        per_insert, min_size, min_diff, _ = self.limits
+        if self.size < min_size:
             return 0
-        allowed = int(self.inserted * self.samples_per_insert - self.sampled - self.min_diff)
+        allowed = int(self.inserted * per_insert - self.sampled - min_diff)
         if self.max_times_sampled:  # The items that are sampled may leave the table.
-            allowed = min(allowed, self.size - self.min_size + 1)
+            allowed = min(allowed, self.size - min_size + 1)
         return max(0, allowed)
 
     def allows_inserting(self) -> bool:
         """Whether the rate limiter would let one more item in."""
-        difference = (self.inserted + 1) * self.samples_per_insert - self.sampled
-        return self.size < self.min_size or difference <= self.max_diff
+        per_insert, min_size, _, max_diff = self.limits
+        return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
 
-    def differences(self, other: "TableDescription") -> list[str]:
-        """What is set otherwise in another description, as `max_size` 10 against 20."""
-        settings = self._fields[: self._fields.index("size")]
-        return [
-            f"`{name}` {getattr(self, name)} against {getattr(other, name)}"
-            for name in settings
-            if getattr(self, name) != getattr(other, name)
-        ]
+    def settings(self) -> dict[str, str]:
+        """What the table was made with, by name and in words."""
+        values = self._asdict() | self.limits._asdict()
+        state = ("name", "limits", "size", "inserted", "sampled")
+        return {name: str(value) for name, value in values.items() if name not in state}
 
 
 def field_specs(signature: base.ItemSignature) -> dict[str, base.ColumnSpec]:
     """The shape and dtype of each field of an item; the shape begins with the length, or `UNKNOWN`.
 
-    The most rows that a variable field may have is not part of it.
+    The most rows that a variable field may have are not part of it.
+
+    Raises:
+        ValueError: a field is of a dtype that cannot be stored.
     """
     specs = {}
     for name, field in sorted(signature.fields.items()):
-        column = signature.columns[field.column]
+        shape, dtype = signature.columns[field.column]
+        if dtype not in DTYPES:
+            known = ", ".join(known.name for known in DTYPES)
+            raise ValueError(f"`{name}` must be of a dtype that can be stored ({known}), got {dtype}.")
         length = UNKNOWN if field.variable else field.length
-        specs[name] = base.ColumnSpec((length, *column.shape), np.dtype(column.dtype))
+        specs[name] = base.ColumnSpec((length, *shape), np.dtype(dtype))
     return specs
 
 
@@ -108,20 +116,17 @@ def describe(
 ) -> TableDescription:
     """Describes a table."""
 
-    def selector(selector: base.Selector) -> str:
-        return repr(selector) if isinstance(selector, base.Prioritized) else type(selector).__name__
+    def describe_selector(selector: base.Selector) -> str:
+        name = type(selector).__name__
+        return f"{name}(exponent={float(*selector)})" if isinstance(selector, base.Prioritized) else name
 
-    limit = limits(config.rate_limiter)
     return TableDescription(
         name=config.name,
         max_size=config.max_size,
         max_times_sampled=config.max_times_sampled,
-        sampler=selector(config.sampler),
-        remover=selector(config.remover),
-        samples_per_insert=limit.samples_per_insert,
-        min_diff=limit.min_diff,
-        max_diff=limit.max_diff,
-        min_size=limit.min_size,
+        sampler=describe_selector(config.sampler),
+        remover=describe_selector(config.remover),
+        limits=limits(config.rate_limiter),
         fields=field_specs(config.signature),
         size=size,
         inserted=inserted,
@@ -130,7 +135,7 @@ def describe(
 
 
 def check_names(tables: Iterable[base.TableConfig]) -> None:
-    """Refuses tables that could not be told apart.
+    """Checks that the tables can be told apart.
 
     Raises:
         ValueError: there is none, or two have the same name.
@@ -140,24 +145,18 @@ def check_names(tables: Iterable[base.TableConfig]) -> None:
         raise ValueError(f"`tables` must be one or more tables of different names, got {names}.")
 
 
-def check_dtype(field: str, dtype: np.dtype) -> None:
-    """Refuses what cannot be stored.
+def check_same(where: str, found: Mapping[str, str], expected: TableDescription) -> None:
+    """Checks that the settings of a table are those expected.
 
     Raises:
-        ValueError: rows of this dtype cannot.
+        ReplayError: they differ; the message says in what.
     """
-    if dtype not in DTYPES:
-        known = ", ".join(known.name for known in DTYPES)
-        raise ValueError(f"`{field}` must be of a dtype that can be stored ({known}), got {dtype}.")
-
-
-def check_same(where: str, found: TableDescription, expected: TableDescription) -> None:
-    """Refuses a table that differs from the one expected.
-
-    Raises:
-        ReplayError: it differs; the message says in what.
-    """
-    differences = found.differences(expected)
+    settings = expected.settings()
+    differences = [
+        f"`{name}` {value} against {settings[name]}"
+        for name, value in found.items()
+        if value != settings[name]
+    ]
     if differences:
         raise base.ReplayError(
             f"Table '{expected.name}' {where} differs from the one expected: {'; '.join(differences)}. "
@@ -165,36 +164,62 @@ def check_same(where: str, found: TableDescription, expected: TableDescription) 
         )
 
 
-def check_checkpoint(
-    path: object, found: Iterable[TableDescription], expected: list[TableDescription]
-) -> None:
-    """Refuses a checkpoint of other tables.
+def check_finished(path: pathlib.Path, backend: str) -> None:
+    """Checks that a folder is a finished checkpoint of a store.
 
     Raises:
-        ReplayError: it holds others, or of other settings; the message says in what.
+        ReplayError: it is missing, unfinished or another store's.
     """
-    stored = {table.name: table for table in found}
-    names = [table.name for table in expected]
-    if sorted(stored) != sorted(names):
+    _, file = _BACKENDS[backend]
+    if (path / file).is_file():
+        return
+    message = (
+        "`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got "
+        f"'{path}', where there is no file '{file}'."
+    )
+    for other, (where, last_file) in _BACKENDS.items():
+        if (path / last_file).is_file():
+            message += f" It was written by replay {where}: restore it there, with backend='{other}'."
+    raise base.ReplayError(message)
+
+
+def check_checkpoint(
+    path: object, found: Mapping[str, Mapping[str, str]], expected: Iterable[TableDescription]
+) -> None:
+    """Checks that a checkpoint holds the tables expected.
+
+    Args:
+        path: of the checkpoint.
+        found: the settings of its tables, by their names.
+        expected: the tables to restore.
+
+    Raises:
+        ReplayError: it holds others, or with other settings; the message says which.
+    """
+    tables = {table.name: table for table in expected}
+    if sorted(found) != sorted(tables):
         raise base.ReplayError(
-            f"The checkpoint '{path}' must hold the tables {sorted(names)}, but holds {sorted(stored)}."
+            f"The checkpoint '{path}' must hold the tables {sorted(tables)}, but holds {sorted(found)}."
         )
-    for table in expected:
-        check_same(f"in checkpoint '{path}'", stored[table.name], table)
+    for name, table in tables.items():
+        check_same(f"in checkpoint '{path}'", found[name], table)
 
 
-def check_priority(priority: float) -> None:
-    """Refuses what is no priority of a new item.
+def check_priority(table: str, priority: float) -> None:
+    """Checks the priority of a new item.
 
     Raises:
         ValueError: it is negative or not finite.
     """
     if not 0.0 <= priority < float("inf"):
-        raise ValueError(f"`priority` must be finite and >= 0, got {priority}. Correct the number.")
+        raise ValueError(
+            f"`priority` must be finite and >= 0, got {priority} for table '{table}'. Correct the number or "
+            "the function."
+        )
 
 
 def check_priorities(keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Refuses what are no priorities of these items.
+    """Checks new priorities of some items.
 
     Raises:
         ValueError: one is negative or not finite, or there is not one for each key.
@@ -205,25 +230,71 @@ def check_priorities(keys: np.ndarray, priorities: np.ndarray) -> None:
         )
 
 
-def no_checkpoint(where: str, reason: str) -> str:
-    """Says that a checkpoint was not written."""
-    return f"The server {where} wrote no checkpoint: {reason}."
+class WrittenColumn(Protocol):
+    """The rows of a column that a writer has written."""
+
+    @property
+    def spec(self) -> base.ColumnSpec:
+        """Of a row."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of this episode."""
 
 
-NO_DIRECTORY = "there is no folder for it. Start it with a `checkpoint_directory`"
+def check_windows(
+    fields: Mapping[str, base.Window], columns: Mapping[str, WrittenColumn], max_window: int
+) -> None:
+    """Checks that the rows of a new item are there and within the writer's reach.
+
+    Raises:
+        ReplayError: they are not; the message names the field and says which rows it may have.
+    """
+    for name, (column, start, length) in fields.items():
+        if column not in columns:
+            known = ", ".join(f"'{known}'" for known in columns)
+            raise base.ReplayError(
+                f"`{name}` must be a window of a column that has rows ({known}), got '{column}'."
+            )
+        num_rows = columns[column].num_rows
+        first = max(0, num_rows - max_window)
+        if start < first or length < 1 or start + length > num_rows:
+            raise base.ReplayError(
+                f"`{name}` must be a window of the rows {first} to {num_rows - 1} of column '{column}', "
+                f"which are kept, got {length} rows from {start} on. Ask for a writer with a larger "
+                "`max_window`, or create items sooner."
+            )
 
 
-def unfinished_checkpoint(path: object, file: str) -> str:
-    """Says that a checkpoint is missing or unfinished; `file` is what it would end with."""
+def misfit(
+    table: str,
+    expected: Mapping[str, base.ColumnSpec],
+    fields: Mapping[str, base.Window],
+    columns: Mapping[str, WrittenColumn],
+) -> str | None:
+    """Says how a new item differs from a table's fields; None where it does not."""
+    wrong = [f"`{name}` is missing" for name in sorted(expected.keys() - fields.keys())]
+    wrong += [f"`{name}` is unknown" for name in sorted(fields.keys() - expected.keys())]
+    for name in sorted(expected.keys() & fields.keys()):
+        (length, *shape), dtype = expected[name]
+        row = columns[fields[name].column].spec
+        found = base.ColumnSpec((fields[name].length, *row.shape), row.dtype)
+        fitting = base.ColumnSpec((found.shape[0] if length == UNKNOWN else length, *shape), dtype)
+        if found != fitting:
+            wrong.append(f"`{name}` must be {_describe(fitting)}, got {_describe(found)}")
+    if not wrong:
+        return None
     return (
-        "`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got "
-        f"'{path}', where there is no file '{file}'."
+        f"The item does not fit table '{table}', whose fields are {', '.join(expected)}: {'; '.join(wrong)}."
     )
 
 
-def other_backend(wrote: str, backend: str) -> str:
-    """Says whose checkpoint it is that cannot be restored."""
-    return f" It was written by replay {wrote}: restore it there, with backend='{backend}'."
+def changed_row(column: str, expected: base.ColumnSpec, found: base.ColumnSpec) -> str:
+    """Says that a row is not like those before it."""
+    return (
+        f"A row of column '{column}' must be {_describe(expected)} as those before it, got "
+        f"{_describe(found)}."
+    )
 
 
 def unknown_table(name: str, where: str, known: Iterable[str]) -> str:
@@ -233,9 +304,9 @@ def unknown_table(name: str, where: str, known: Iterable[str]) -> str:
 
 
 def sampling_waits(table: TableDescription, batch_size: int, num_taken: int) -> str:
-    """Says what a batch that is not complete waits for."""
-    if table.size < table.min_size:
-        return f"Waiting for {table.min_size} items in table '{table.name}', has {table.size}."
+    """Says what an incomplete batch is waiting for."""
+    if table.size < table.limits.min_size:
+        return f"Waiting for {table.limits.min_size} items in table '{table.name}', has {table.size}."
     if not table.samples_allowed():
         return (
             f"Table '{table.name}' holds samples back: {table.inserted} inserted, {table.sampled} "
@@ -269,48 +340,12 @@ def items_lost(count: int, tables: Iterable[str]) -> str:
     return f"closed a writer with up to {count} items that {names} did not take: they are lost"
 
 
-def unknown_column(field: str, column: str, known: Iterable[str]) -> str:
-    """Says that an item has a window of a column without rows."""
-    names = ", ".join(f"'{name}'" for name in known)
-    return f"`{field}` must be a window of a column that has rows ({names}), got '{column}'."
+def no_checkpoint(where: str, reason: str) -> str:
+    """Says that a checkpoint was not written."""
+    return f"The server {where} wrote no checkpoint: {reason}."
 
 
-def out_of_reach(field: str, window: base.Window, first: int, num_rows: int) -> str:
-    """Says that an item has a window of rows that are not kept, or not yet there."""
-    return (
-        f"`{field}` must be a window of the rows {first} to {num_rows - 1} of column "
-        f"'{window.column}', which are kept, got {window.length} rows from {window.start} on. "
-        "Ask for a writer with a larger `max_window`, or create items sooner."
-    )
-
-
-def changed_row(column: str, expected: base.ColumnSpec, found: base.ColumnSpec) -> str:
-    """Says that a row is not like those before it."""
-    return (
-        f"A row of column '{column}' must be {_describe(expected)} as those before it, got "
-        f"{_describe(found)}."
-    )
-
-
-def misfit(
-    table: str, expected: Mapping[str, base.ColumnSpec], found: Mapping[str, base.ColumnSpec]
-) -> str | None:
-    """Says in what an item's fields differ from the table's, or None where they do not."""
-    wrong = [f"`{name}` is missing" for name in sorted(expected.keys() - found.keys())]
-    wrong += [f"`{name}` is unknown" for name in sorted(found.keys() - expected.keys())]
-    for name in sorted(expected.keys() & found.keys()):
-        length = expected[name].shape[0]
-        shape = (found[name].shape[0] if length == UNKNOWN else length, *expected[name].shape[1:])
-        if found[name] != (shape, expected[name].dtype):
-            wrong.append(
-                f"`{name}` must be {_describe(base.ColumnSpec(shape, expected[name].dtype))}, got "
-                f"{_describe(found[name])}"
-            )
-    if not wrong:
-        return None
-    return (
-        f"The item does not fit table '{table}', whose fields are {', '.join(expected)}: {'; '.join(wrong)}."
-    )
+NO_DIRECTORY = "there is no folder for it. Start it with a `checkpoint_directory`"
 
 
 def _describe(spec: base.ColumnSpec) -> str:

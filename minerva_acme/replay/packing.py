@@ -8,7 +8,7 @@ column "pixels"   [64, 64, 3]   the image as it is
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,10 +29,17 @@ class RowPacker:
 
     Leaves with three axes or more, images, get a column of their own, named by their path. Every
     leaf keeps its dtype, but those that are to be stored in single precision. What does not conform is
-    refused, so that what is stored can be trusted; bounds are not looked at: see `BoundsCheck`.
+    refused, so that what is stored can be trusted; bounds are checked only where that is asked for.
     """
 
-    def __init__(self, spec: types.NestedSpec, name: str = "", *, single: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: types.NestedSpec,
+        name: str = "",
+        *,
+        single: Collection[str] = (),
+        bounded: Collection[str] = (),
+    ) -> None:
         """Plans the columns.
 
         Args:
@@ -40,6 +47,7 @@ class RowPacker:
             name: what the nest is called, in errors and in the names of columns; may be left out
                 where the nest names its fields itself.
             single: outermost fields that are stored as float32, whatever their dtype.
+            bounded: outermost fields that must be within the bounds of their specs, if these have any.
 
         Raises:
             ValueError: a leaf is not a spec, of a dtype that cannot be stored, or of a name that gives it
@@ -47,6 +55,7 @@ class RowPacker:
         """
         self._spec = spec
         self._single = frozenset(single)
+        self._bounded = frozenset(bounded)
         self._columns: dict[str, base.ColumnSpec] = {}
         self._leaves: list[_Leaf] = []
         self._plan = self._make_plan(spec, name, (name,) if name else ())
@@ -61,14 +70,14 @@ class RowPacker:
         """Packs one step into fresh arrays, one row for each column.
 
         Raises:
-            ValueError: a field is missing, extra, not an array, of another dtype or shape, or not
-                finite as it is stored; the message names it and says what was expected.
+            ValueError: a field is missing, extra, not an array, of another dtype or shape, out of bounds
+                or not finite as it is stored; the message names it and says what was expected.
         """
         leaves: list[Any] = []
         _collect(self._plan, nest, leaves)
         rows = {key: np.empty(column.shape, column.dtype) for key, column in self._columns.items()}
         for leaf, value in zip(self._leaves, leaves, strict=True):
-            _, column, place, shape, dtype, is_matrix, _, overflows = leaf
+            _, column, place, shape, dtype, is_matrix, _, overflows, bounds = leaf
             if (
                 not isinstance(value, _ARRAYS)
                 # A native dtype of numpy's is one object; unequal where the byte order differs.
@@ -76,6 +85,13 @@ class RowPacker:
                 or value.shape != shape
             ):
                 raise ValueError(_describe_mismatch(leaf, value))
+            if bounds is not None:
+                low, high = bounds
+                # As Python's number: numpy takes ten times as long to compare one of its own.
+                number: Any = value if shape else value.item()
+                is_outside = (number < low) | (number > high)
+                if is_outside.any() if shape else is_outside:
+                    raise ValueError(_describe_out_of_bounds(leaf, value))
             if overflows:
                 with np.errstate(over="ignore"):  # to infinity, which is refused below
                     value = value.astype(np.float32)
@@ -147,44 +163,20 @@ class RowPacker:
             stop = start + int(np.prod(spec.shape))
             self._columns[column] = base.ColumnSpec((stop,), stored)
             place = slice(start, stop) if spec.shape else start
-        return _Leaf(name, column, place, spec.shape, dtype, len(spec.shape) == 2, is_image, overflows)
+        bounds = None
+        if path and path[0] in self._bounded and isinstance(spec, specs.BoundedArray):
+            bounds = specs.bounds(spec) if spec.shape else (float(spec.minimum), float(spec.maximum))
+        is_matrix = len(spec.shape) == 2
+        return _Leaf(name, column, place, spec.shape, dtype, is_matrix, is_image, overflows, bounds)
 
 
-class BoundsCheck:
-    """Refuses what is outside the bounds of its spec; a spec without bounds allows all."""
-
-    def __init__(self, spec: types.NestedSpec, name: str) -> None:
-        """Args: spec: a nest of `dm_env` specs. name: what the nest is called in errors."""
-        self._name = name
-        leaves = tree.flatten_with_path(spec)
-        self._bounded = [
-            (index, name + "".join(f"[{key!r}]" for key in path), *specs.bounds(leaf))
-            for index, (path, leaf) in enumerate(leaves)
-            if isinstance(leaf, specs.BoundedArray)
-        ]
-        self._range = None  # of the one number that there is: the usual case, and the quickest
-        if isinstance(spec, specs.BoundedArray) and spec.shape == ():
-            self._range = (float(spec.minimum), float(spec.maximum))
-
-    def check(self, nest: types.NestedArray) -> None:
-        """Checks a nest that was packed, hence has the structure, dtypes and shapes of its spec.
-
-        Raises:
-            ValueError: an element is outside; the message names it and its bounds.
-        """
-        # As Python's number: numpy takes ten times as long to compare its own with one of these.
-        if self._range is not None and self._range[0] <= float(nest) <= self._range[1]:
-            return
-        for index, name, low, high in self._bounded:
-            value = tree.flatten(nest)[index]
-            is_wrong = ~((low <= value) & (value <= high))
-            if is_wrong.any():
-                place = tuple(np.argwhere(is_wrong)[0])
-                raise ValueError(
-                    f"`{name}` must be in [{low[place]:g}, {high[place]:g}], the bounds of its spec, got "
-                    f"{_describe_first(value, is_wrong)}. Correct the environment, or its "
-                    f"`{self._name}_spec`."
-                )
+def join(parts: Sequence[Rows], columns: Iterable[str]) -> Rows:
+    """Joins the packed parts of a step: in each of the columns their rows, one after the other."""
+    rows = {}
+    for name in columns:
+        found = [part[name] for part in parts if name in part]
+        rows[name] = found[0] if len(found) == 1 else np.concatenate(found)
+    return rows
 
 
 class _Leaf(NamedTuple):
@@ -198,6 +190,7 @@ class _Leaf(NamedTuple):
     is_matrix: bool
     is_image: bool
     overflows: bool  # stored in a narrower dtype that does not hold all of its numbers
+    bounds: tuple[Any, Any] | None  # to be checked
 
 
 class _Branch(NamedTuple):
@@ -281,23 +274,30 @@ def _describe_value(value: Any) -> str:
 
 def _describe_non_finite(leaves: Sequence[_Leaf], values: Sequence[Any]) -> str:
     for leaf, value in zip(leaves, values, strict=True):
-        if not np.isfinite(value).all():
-            found = _describe_first(value, ~np.isfinite(value))
-            return (
-                f"`{leaf.name}` must be finite, got {found}. Look for a simulation or a policy that has "
-                "diverged."
-            )
-    for leaf, value in zip(leaves, values, strict=True):
         with np.errstate(over="ignore"):
-            is_wrong = ~np.isfinite(value.astype(np.float32)) if leaf.overflows else np.False_
-        if is_wrong.any():
-            found = _describe_first(value, is_wrong)
-            return (
-                f"`{leaf.name}` must be finite in float32, in which it is stored, got {found}. Scale it "
-                "down in a wrapper of the environment."
-            )
-    raise AssertionError(
-        "What is stored is not finite, though all of it is finite before and after the cast."
+            stored = value.astype(np.float32) if leaf.overflows else value
+        if not np.isfinite(stored).all():
+            break
+    found = _describe_first(value, ~np.isfinite(stored))
+    if np.isfinite(value).all():
+        where, way_out = (
+            " in float32, in which it is stored",
+            "Scale it down in a wrapper of the environment.",
+        )
+    else:
+        where, way_out = "", "Look for a simulation or a policy that has diverged."
+    return f"`{leaf.name}` must be finite{where}, got {found}. {way_out}"
+
+
+def _describe_out_of_bounds(leaf: _Leaf, value: Any) -> str:
+    assert leaf.bounds is not None
+    low, high = (np.broadcast_to(bound, leaf.shape) for bound in leaf.bounds)
+    is_wrong = (value < low) | (value > high)
+    place = tuple(np.argwhere(is_wrong)[0])
+    return (
+        f"`{leaf.name}` must be in [{low[place]:g}, {high[place]:g}], the bounds of its spec, got "
+        f"{_describe_first(value, is_wrong)}. Correct the environment, or its "
+        f"`{leaf.name.partition('[')[0]}_spec`."
     )
 
 

@@ -1,6 +1,6 @@
 """How on-policy rollouts lie in replay."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import dm_env
@@ -9,13 +9,13 @@ import torch
 import tree
 
 from minerva_acme import specs, types
-from minerva_acme.replay import base, packing
+from minerva_acme.replay import layouts, packing
 
 _FLOAT = specs.Array((), np.float32)
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class RolloutLayout:
+class RolloutLayout(layouts.WindowLayout[types.Rollout]):
     """Items are windows of T rows; a row is a whole transition, so that any window is one of T steps.
 
         column "float32"                   first | return so far | o_t | o_{t+1} | a_t | r_t | d_t | e_t
@@ -28,6 +28,8 @@ class RolloutLayout:
     stored as float32, whatever the environment's dtypes; all else keeps its own.
     """
 
+    _batch_axis = 1
+
     def __init__(
         self,
         environment_spec: specs.EnvironmentSpec,
@@ -39,7 +41,7 @@ class RolloutLayout:
         Args:
             environment_spec: of the environment as the actor sees it.
             rollout_length: T, in steps of one environment.
-            extras_spec: of what the policy records beside each action.
+            extras_spec: of what the policy records with each action.
 
         Raises:
             ValueError: the length is below 1, rewards or discounts are not one number a step, or
@@ -55,7 +57,6 @@ class RolloutLayout:
                     f"`{name}` must be one number a step for rollouts, got {found}. Reduce them in a wrapper "
                     "of the environment."
                 )
-        self._rollout_length = rollout_length
         observations = environment_spec.observations
         self._observation = packing.RowPacker(observations, "observation")
         self._step = packing.RowPacker(
@@ -67,10 +68,10 @@ class RolloutLayout:
                 extras=extras_spec,
             ),
             single=("reward", "discount"),
+            bounded=("discount",),
         )
-        self._discount_bounds = packing.BoundsCheck(environment_spec.discounts, "discount")
         # In the order in which `transition` puts its parts together.
-        self._row = packing.RowPacker(
+        row = packing.RowPacker(
             _Row(
                 first=_FLOAT,
                 return_so_far=_FLOAT,
@@ -83,26 +84,15 @@ class RolloutLayout:
             ),
             single=("reward", "discount"),
         )
+        super().__init__(row, rollout_length)
         columns = self._observation.columns
-        self._images = [name for name, column in columns.items() if len(column.shape) > 1]
-        # A packed step begins with its observation.
-        self._sizes = {name: columns[name].shape[0] for name in columns if name not in self._images}
-        self._joined = [
-            name for name in self._row.columns if name == "float32" or name in self._sizes
-        ]  # columns with something of several parts
+        self._next_images = {name: f"next_{name}" for name in columns if len(columns[name].shape) > 1}
+        self._observation_sizes = {name: column.shape[0] for name, column in columns.items()}
 
     @property
     def rollout_length(self) -> int:
         """T, in steps of one environment."""
-        return self._rollout_length
-
-    @property
-    def signature(self) -> base.ItemSignature:
-        """What the table must be made for."""
-        columns = self._row.columns
-        return base.ItemSignature(
-            columns=columns, fields={name: base.FieldSpec(name, self._rollout_length) for name in columns}
-        )
+        return self._num_rows
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
         """Returns the observation that an episode begins with, packed, to be handed to `transition`."""
@@ -116,20 +106,14 @@ class RolloutLayout:
         Raises:
             ValueError: a field does not match its spec, or the discount is out of its bounds.
         """
-        step = self._step.pack(
+        return self._step.pack(
             _Step(next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras)
         )
-        self._discount_bounds.check(next_timestep.discount)
-        for name in self._images:
-            step[f"next_{name}"] = step.pop(name)
-        return step
 
     def next_observation(self, step: packing.Rows) -> packing.Rows:
         """Returns the observation that a step ended with, packed, without a copy."""
-        observation = {name: step[name][:size] for name, size in self._sizes.items()}
-        for name in self._images:
-            observation[name] = step[f"next_{name}"]
-        return observation
+        # A packed step begins with its observation.
+        return {name: step[name][:size] for name, size in self._observation_sizes.items()}
 
     def transition(
         self, *, observation: packing.Rows, step: packing.Rows, first: bool, return_so_far: float
@@ -151,27 +135,13 @@ class RolloutLayout:
                 "down in a wrapper of the environment."
             )
         marks = {"float32": np.array([first, return_so_far], np.float32)}
-        rows = {**marks, **observation, **step}
-        for name in self._joined:
-            parts = [part[name] for part in (marks, observation, step) if name in part]
-            rows[name] = np.concatenate(parts)
-        return rows
-
-    def fields(self, start: int) -> dict[str, base.Window]:
-        """Returns the item whose first transition is row `start`."""
-        return {name: base.Window(name, start, self._rollout_length) for name in self._row.columns}
-
-    def item(self, rows: Sequence[packing.Rows]) -> types.Rollout:
-        """Returns the item of T rows as arrays [T, ...], what `unpack` gives of one environment."""
-        fields = {
-            name: torch.from_numpy(np.stack([row[name] for row in rows])[None]) for name in self._row.columns
-        }
-        item: types.Rollout = tree.map_structure(lambda leaf: leaf[:, 0].numpy(), self.unpack(fields))
-        return item
+        if self._next_images:
+            step = {self._next_images.get(name, name): row for name, row in step.items()}
+        return packing.join([marks, observation, step], self._columns)
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Rollout:
         """Returns E items [E, T, *row shape] as contiguous tensors [T, E, ...]."""
-        views = self._row.unpack({name: rows.transpose(0, 1) for name, rows in fields.items()})
+        views = self._packer.unpack({name: rows.transpose(0, 1) for name, rows in fields.items()})
         row: _Row = tree.map_structure(torch.Tensor.contiguous, views)
         last = torch.ones_like(row.first)
         last[:-1] = row.first[1:]

@@ -1,30 +1,15 @@
 """Checks that name what is wrong."""
 
+import contextlib
 import io
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import dm_env
 import numpy as np
 import torch
 import tree
 
 from minerva_acme import core, specs
-
-
-def check_timestep(timestep: dm_env.TimeStep, environment_spec: specs.EnvironmentSpec) -> None:
-    """Checks a timestep against the specs.
-
-    Raises:
-        ValueError: a leaf does not conform, or the first timestep has a reward or a discount.
-    """
-    specs.check_conforms("observation", timestep.observation, environment_spec.observations)
-    if timestep.first():
-        for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
-            if value is not None:
-                raise ValueError(f"`{name}` of a FIRST timestep must be None, got {value!r}.")
-        return
-    specs.check_conforms("reward", timestep.reward, environment_spec.rewards)
-    specs.check_conforms("discount", timestep.discount, environment_spec.discounts)
 
 
 def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
@@ -45,9 +30,27 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
     for (path, left), right in zip(tree.flatten_with_path(actual), tree.flatten(expected), strict=True):
         found, wanted = _to_array(left), _to_array(right)
         if found.shape != wanted.shape or not _same(found, wanted):
-            leaf = "".join(f"[{key!r}]" for key in path)
-            at = f" at {leaf}" if leaf else ""
+            at = f" at {specs.leaf_name('', path)}" if path else ""
             raise AssertionError(f"{what} Expected {wanted!r}{at}, got {found!r}.".lstrip())
+
+
+@contextlib.contextmanager
+def no_value_error(rule: str) -> Iterator[None]:
+    """Asserts that no ValueError is raised inside; the message is the rule and the error."""
+    try:
+        yield
+    except ValueError as error:
+        raise AssertionError(f"{rule}: {error}") from error
+
+
+def assert_refused(rule: str, method: Callable[..., Any], *arguments: Any, mentions: str = "") -> None:
+    """Asserts that a call raises ValueError, with a message that mentions a word."""
+    try:
+        method(*arguments)
+    except ValueError as error:
+        assert mentions in str(error), f"{rule} must mention {mentions} in its error, got {error}."
+    else:
+        raise AssertionError(f"{rule} must raise ValueError, got no error.")
 
 
 def through_a_file(state: core.State) -> core.State:

@@ -10,7 +10,7 @@ pytest collects the subclass; the classes here stand for no part and are not col
 import abc
 import copy
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dm_env
@@ -39,7 +39,8 @@ class ActorConformance(abc.ABC):
             actor.observe_first(timestep)
             while not timestep.last():
                 action = actor.select_action(timestep.observation)
-                check_action(action, environment.action_spec())
+                with checks.no_value_error("`select_action` must keep to the action spec"):
+                    specs.check_conforms("action", action, environment.action_spec())
                 timestep = environment.step(action)
                 actor.observe(action, next_timestep=timestep)
                 actor.update()
@@ -49,10 +50,8 @@ class ActorConformance(abc.ABC):
         loop = environments.EnvironmentLoop(environment=self.make_environment(), actor=actor)
         for episode in range(1, 3):
             actor.update(wait=True)
-            found = loop.run_episode()["episodes"]
-            assert found == episode, (
-                f"`update` must let the loop go on, expected {episode} episodes, got {found}."
-            )
+            played = loop.run_episode()["episodes"]
+            checks.assert_nests_equal(played, episode, "`update` must let the loop continue.")
 
     def test_what_the_environment_gives_is_left_as_it_is(self) -> None:
         environment, actor = self.make_environment(), self.make_actor()
@@ -86,7 +85,7 @@ class ActorConformance(abc.ABC):
         second.restore(_through_a_file(first))
         for _ in range(3):
             expected = first.select_action(observation)
-            what = "`restore` must let an actor act as the saved one goes on to act."
+            what = "`restore` must let an actor act as the saved one continues to act."
             checks.assert_nests_equal(second.select_action(observation), expected, what)
 
 
@@ -113,7 +112,7 @@ class AdderConformance(abc.ABC):
         environment = self.make_environment()
         with self.make_adder() as adder:
             counts = [adder.num_inserted]
-            assert counts == [0], f"`num_inserted` of a new adder must be 0, got {counts[0]}."
+            checks.assert_nests_equal(counts, [0], "`num_inserted` of a new adder must be 0.")
             for _ in range(3):
                 before = counts[-1]
                 for _ in self._play(adder, environment):
@@ -124,68 +123,54 @@ class AdderConformance(abc.ABC):
             assert counts == sorted(counts), f"`num_inserted` must never fall, got {counts} step by step."
 
     def test_calls_out_of_order_are_refused_and_change_nothing(self) -> None:
-        environment = self.make_environment()
-        first = environment.reset()
-        second = environment.step(self.make_action())
+        first, step = self._begin(self.make_environment())
+        second = step[1]
         with self.make_adder() as adder:
-            extras = self.make_extras()
-            assert_refused("where no episode is open", adder.add, self.make_action(), second, extras)
-            assert_refused("with a MID timestep", adder.add_first, second)
+            checks.assert_refused("`add` where no episode is open", adder.add, *step)
+            checks.assert_refused("`add_first` with a MID timestep", adder.add_first, second)
             adder.add_first(first)
-            assert_refused("while an episode is open", adder.add_first, first)
-            adder.add(self.make_action(), second, self.make_extras())
+            checks.assert_refused("`add_first` while an episode is open", adder.add_first, first)
+            adder.add(*step)
             adder.reset()
             assert_nothing_lost("reset", adder)
 
     def test_a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable(self) -> None:
         environment = self.make_environment()
+        first, (action, second, extras) = self._begin(environment)
         with self.make_adder() as adder:
-            first = environment.reset()
             broken = first._replace(observation=_break(first.observation))
             wrong = "that breaks its spec by an axis too many"
-            assert_refused(f"with an observation {wrong}", adder.add_first, broken)
+            checks.assert_refused(f"`add_first` with an observation {wrong}", adder.add_first, broken)
             adder.add_first(first)
-            second = environment.step(self.make_action())
             before = adder.num_inserted
-            extras = self.make_extras()
-            action, broken_second = self.make_action(), second._replace(observation=broken.observation)
-            assert_refused(f"with an action {wrong}", adder.add, _break(action), second, extras)
-            assert_refused(f"with an observation {wrong}", adder.add, action, broken_second, extras)
+            steps = {
+                f"an action {wrong}": (_break(action), second, extras),
+                f"an observation {wrong}": (action, second._replace(observation=broken.observation), extras),
+            }
             bounds = environment.discount_spec()
             if isinstance(bounds, specs.BoundedArray):
                 too_large = np.asarray(specs.bounds(bounds)[1] + 1, bounds.dtype)[()]
-                beyond = second._replace(discount=too_large)
-                assert_refused("with a discount above its bound", adder.add, action, beyond, extras)
-            found = adder.num_inserted
-            assert found == before, f"`add` must write nothing when it refuses, got {found - before} items."
-            try:
+                steps["a discount above its bound"] = (action, second._replace(discount=too_large), extras)
+            for what, step in steps.items():
+                checks.assert_refused(f"`add` with {what}", adder.add, *step)
+            what = "`add` must write nothing when it refuses."
+            checks.assert_nests_equal(adder.num_inserted, before, what)
+            with checks.no_value_error("`add` must continue the episode after it refused a step"):
                 adder.add(action, second, extras)
-            except ValueError as error:
-                raise AssertionError(
-                    f"`add` must go on with the episode after it refused a step, got ValueError: {error}"
-                ) from error
             adder.reset()
-            found = adder.num_inserted
-            assert found > before, (
-                f"`num_inserted` must grow once the step is right, expected > {before}, got {found}."
-            )
+            assert_nothing_lost("reset", adder, before)
 
     def test_reset_ends_the_open_episode_and_loses_no_transition(self) -> None:
         with self.make_adder() as cut, self.make_adder() as truncated:
-            environment = self.make_environment()
-            first = environment.reset()
-            second = environment.step(self.make_action())
-            for adder in (cut, truncated):
-                adder.add_first(first)
-            cut.add(self.make_action(), second, self.make_extras())
+            first, (action, second, extras) = self._begin(self.make_environment())
+            cut.add_first(first)
+            cut.add(action, second, extras)
             cut.reset()
-            as_by_time_limit = second._replace(step_type=dm_env.StepType.LAST)
-            truncated.add(self.make_action(), as_by_time_limit, self.make_extras())
-            expected, found = truncated.num_inserted, cut.num_inserted
-            assert found == expected > 0, (
-                "`reset` must end an open episode as a time limit would, expected "
-                f"{expected} items, got {found}."
-            )
+            truncated.add_first(first)
+            truncated.add(action, second._replace(step_type=dm_env.StepType.LAST), extras)
+            what = "`reset` must write as many items as a time limit would."
+            checks.assert_nests_equal(cut.num_inserted, truncated.num_inserted, what)
+            assert_nothing_lost("reset", cut)
             cut.add_first(first)
 
     def test_reset_and_flush_may_come_at_any_time(self) -> None:
@@ -193,27 +178,28 @@ class AdderConformance(abc.ABC):
         with self.make_adder() as adder:
             adder.reset()
             adder.flush()
-            found = adder.num_inserted
-            assert found == 0, (
-                f"`reset` and `flush` must write nothing before the first episode, got {found} items."
-            )
+            what = "`reset` and `flush` must write nothing before the first episode."
+            checks.assert_nests_equal(adder.num_inserted, 0, what)
             for _ in self._play(adder, environment):
                 adder.flush()
             count = adder.num_inserted
             adder.reset()
             adder.flush()
-            found = adder.num_inserted
-            assert found == count, (
-                f"`reset` must write nothing where no episode is open, expected {count} items, got {found}."
-            )
+            what = "`reset` must write nothing where no episode is open."
+            checks.assert_nests_equal(adder.num_inserted, count, what)
 
     def test_close_ends_the_open_episode(self) -> None:
-        environment = self.make_environment()
+        first, step = self._begin(self.make_environment())
         adder = self.make_adder()
-        adder.add_first(environment.reset())
-        adder.add(self.make_action(), environment.step(self.make_action()), self.make_extras())
+        adder.add_first(first)
+        adder.add(*step)
         adder.close()
         assert_nothing_lost("close", adder)
+
+    def _begin(self, environment: dm_env.Environment) -> tuple[dm_env.TimeStep, tuple[Any, ...]]:
+        """Makes the first step of an episode; returns the FIRST timestep and the arguments of `add`."""
+        first = environment.reset()
+        return first, (self.make_action(), environment.step(self.make_action()), self.make_extras())
 
     def _play(self, adder: core.Adder, environment: dm_env.Environment) -> Any:
         """Adds one episode; yields after each step."""
@@ -241,9 +227,8 @@ class VariableSourceConformance(abc.ABC):
 
     def test_each_name_gives_one_nest_of_arrays(self) -> None:
         values = self.make_source().get_variables(self.names)
-        assert len(values) == len(self.names), (
-            f"`get_variables` must return one nest a name, expected {len(self.names)}, got {len(values)}."
-        )
+        what = "`get_variables` must return one nest a name."
+        checks.assert_nests_equal(len(values), len(self.names), what)
         for name, value in zip(self.names, values, strict=True):
             leaves = tree.flatten(value)
             assert leaves, f"`get_variables` must return arrays, expected some in '{name}', got none."
@@ -259,21 +244,20 @@ class VariableSourceConformance(abc.ABC):
         backwards = source.get_variables(self.names[::-1])
         what = "`get_variables` must return the variables in the order of the names."
         checks.assert_nests_equal(backwards[::-1], forwards, what)
-        found = source.get_variables([])
-        assert found == [], f"`get_variables` of no names must return [], got {found!r}."
+        checks.assert_nests_equal(source.get_variables([]), [], "`get_variables` of no names must return [].")
 
     def test_variables_given_out_are_copies(self) -> None:
         source = self.make_source()
-        values = source.get_variables(self.names)
-        before = tree.map_structure(np.copy, values)
+        values = self._variables(source)
+        before = copy.deepcopy(values)
         self.change(source)
         what = "`get_variables` must return copies."
-        checks.assert_nests_equal(self._named(values), self._named(before), what)
-        again = self._named(source.get_variables(self.names))
+        checks.assert_nests_equal(values, before, what)
+        again = copy.deepcopy(self._variables(source))
         for leaf in tree.flatten(values):
             if isinstance(leaf, np.ndarray):
                 leaf.fill(0)
-        checks.assert_nests_equal(self._named(source.get_variables(self.names)), again, what)
+        checks.assert_nests_equal(self._variables(source), again, what)
 
     def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(self) -> None:
         source = self.make_source()
@@ -294,8 +278,7 @@ class VariableSourceConformance(abc.ABC):
         first = source.poll_variables(self.names)
         assert first is not None, "`poll_variables` without `newer_than` must return variables, got None."
         what = "`poll_variables` must return what `get_variables` does."
-        expected = self._named(source.get_variables(self.names))
-        checks.assert_nests_equal(self._named(first.values), expected, what)
+        checks.assert_nests_equal(first.values, source.get_variables(self.names), what)
         if first.version is None:
             return
         again = source.poll_variables(self.names, newer_than=first.version)
@@ -309,9 +292,9 @@ class VariableSourceConformance(abc.ABC):
                 f"`poll_variables` must count versions up, expected > {first.version}, got {second.version}."
             )
 
-    def _named(self, values: Sequence[types.NestedArray]) -> dict[str, types.NestedArray]:
+    def _variables(self, source: core.VariableSource) -> dict[str, types.NestedArray]:
         """The variables by name, for messages."""
-        return dict(zip(self.names, values, strict=True))
+        return dict(zip(self.names, source.get_variables(self.names), strict=True))
 
 
 class LearnerConformance(VariableSourceConformance):
@@ -345,17 +328,15 @@ class LearnerConformance(VariableSourceConformance):
         run.run(num_steps=0)
         run.run(num_steps=3)
         what = "`run(num_steps=3)` must do what 3 calls of `step` do."
-        expected = self._named(stepped.get_variables(self.names))
-        checks.assert_nests_equal(self._named(run.get_variables(self.names)), expected, what)
+        checks.assert_nests_equal(self._variables(run), self._variables(stepped), what)
 
-    def test_a_restored_learner_goes_on_as_the_saved_one(self) -> None:
+    def test_a_restored_learner_continues_as_the_saved_one(self) -> None:
         saved, restored = self.make_learner(), self.make_learner()
         saved.run(num_steps=2)
         restored.restore(_through_a_file(saved))
         for num_steps in range(3):
-            what = f"`restore` must let a learner go on as the saved one, {num_steps} steps later too."
-            expected = self._named(saved.get_variables(self.names))
-            checks.assert_nests_equal(self._named(restored.get_variables(self.names)), expected, what)
+            what = f"`restore` must let a learner continue as the saved one, {num_steps} steps later too."
+            checks.assert_nests_equal(self._variables(restored), self._variables(saved), what)
             saved.step()
             restored.step()
 
@@ -366,13 +347,6 @@ class LearnerConformance(VariableSourceConformance):
         before = copy.deepcopy(state)
         learner.run(num_steps=2)
         checks.assert_nests_equal(state, before, "`save` must return a copy, but later steps changed it.")
-
-
-def check_action(action: types.NestedArray, spec: types.NestedSpec) -> None:
-    try:
-        specs.check_conforms("action", action, spec)
-    except ValueError as error:
-        raise AssertionError(f"`select_action` must keep to the action spec: {error}") from error
 
 
 def _through_a_file(part: core.Saveable) -> core.State:
@@ -386,17 +360,10 @@ def _through_a_file(part: core.Saveable) -> core.State:
         ) from error
 
 
-def assert_refused(when: str, method: Callable[..., None], *arguments: Any) -> None:
-    try:
-        method(*arguments)
-    except ValueError:
-        return
-    raise AssertionError(f"`{method.__name__}` {when} must raise ValueError, got no error.")
-
-
-def assert_nothing_lost(method: str, adder: core.Adder) -> None:
-    assert adder.num_inserted > 0, (
-        f"`{method}` must write the transition of the open episode, expected > 0 items, got 0."
+def assert_nothing_lost(method: str, adder: core.Adder, before: int = 0) -> None:
+    found = adder.num_inserted
+    assert found > before, (
+        f"`{method}` must write the transition of the open episode, expected > {before} items, got {found}."
     )
 
 

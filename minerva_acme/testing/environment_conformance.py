@@ -71,17 +71,15 @@ class EnvironmentConformance(abc.ABC):
         action = self._act(environment, last)
         assert_is_first("step", "after LAST", environment.step(action))
         second = environment.step(self._act(environment, last))
-        assert not second.first(), (
-            "`step` must go on with the episode that it began, got FIRST twice in a row."
-        )
+        assert not second.first(), "`step` must continue the episode that it began, got FIRST twice in a row."
 
     def test_every_timestep_conforms_to_the_specs(self) -> None:
         environment = self.make_environment()
         for _ in range(2):
             for number, timestep in enumerate(self._play(environment)):
-                check_keeps_to_specs(
-                    environment, timestep, f"`step` number {number}" if number else "`reset`"
-                )
+                method = f"`step` number {number}" if number else "`reset`"
+                with checks.no_value_error(f"{method} must return what the specs say"):
+                    specs.check_timestep(timestep, specs.make_environment_spec(environment))
 
     def test_discounts_lie_between_0_and_1(self) -> None:
         for number, timestep in enumerate(self._play(self.make_environment())[1:], start=1):
@@ -142,7 +140,7 @@ class WrapperConformance(EnvironmentConformance):
         """Wraps an environment that `make_wrapped` made."""
 
     def make_wrapped(self) -> dm_env.Environment:
-        """Makes what is wrapped, equal to every other that this makes; override it if need be."""
+        """Makes what is wrapped, equal to every other that this makes."""
         return fakes.FakeEnvironment()
 
     def make_environment(self) -> dm_env.Environment:
@@ -182,7 +180,7 @@ class WrapperConformance(EnvironmentConformance):
         self.check_copy("pickle", lambda wrapper: pickle.loads(pickle.dumps(wrapper)))
 
     def check_copy(self, how: str, make_copy: Callable[[Any], Any]) -> None:
-        """Checks that two copies go on as the original, which none of them moves."""
+        """Checks that two copies continue as the original, and that neither depends on it."""
         wrapper = self.make_environment()
         first = wrapper.reset()
         action = self._act(wrapper, first)
@@ -197,7 +195,10 @@ class WrapperConformance(EnvironmentConformance):
                 "copied, such as a lambda or an open file, in an attribute."
             ) from error
         expected = wrapper.step(action)
-        for other, what in ((copied, "go on as the original"), (undisturbed, "not be moved by the original")):
+        for other, what in (
+            (copied, "continue as the original"),
+            (undisturbed, "not depend on the original"),
+        ):
             found = other.step(action)
             message = f"A {how} copy of {name} must {what}."
             checks.assert_nests_equal(tuple(found), tuple(expected), message)
@@ -222,10 +223,3 @@ def assert_is_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:
     for name in ("reward", "discount"):
         value = getattr(timestep, name)
         assert value is None, f"`{method}` {when} must return FIRST with {name} None, got {value!r}."
-
-
-def check_keeps_to_specs(environment: dm_env.Environment, timestep: dm_env.TimeStep, method: str) -> None:
-    try:
-        checks.check_timestep(timestep, specs.make_environment_spec(environment))
-    except ValueError as error:
-        raise AssertionError(f"{method} must return what the specs say: {error}") from error

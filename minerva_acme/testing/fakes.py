@@ -10,12 +10,17 @@ import tree
 from minerva_acme import core, loggers, specs, types
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
-from minerva_acme.testing import checks
 
 T = TypeVar("T")
 
 
-class FakeEnvironment(dm_env.Environment):
+_OBSERVATION = specs.Array((3,), np.float32, name="observation")
+_ACTION = specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action")
+_REWARD = specs.Array((), np.float32, name="reward")
+_DISCOUNT = specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
+
+
+class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
     """Episodes of a fixed length with random observations, which refuse an action that breaks its spec.
 
     The reward of a step is its number in the episode, from 1, so that no two transitions of an episode
@@ -33,10 +38,10 @@ class FakeEnvironment(dm_env.Environment):
         self,
         *,
         episode_length: int = 5,
-        observation_spec: types.NestedSpec = None,
-        action_spec: types.NestedSpec = None,
-        reward_spec: types.NestedSpec = None,
-        discount_spec: types.NestedSpec = None,
+        observation_spec: types.NestedSpec = _OBSERVATION,
+        action_spec: types.NestedSpec = _ACTION,
+        reward_spec: types.NestedSpec = _REWARD,
+        discount_spec: types.NestedSpec = _DISCOUNT,
         truncates: bool = False,
         seed: int = 0,
     ) -> None:
@@ -53,21 +58,10 @@ class FakeEnvironment(dm_env.Environment):
         """
         if episode_length < 1:
             raise ValueError(f"`episode_length` must be >= 1 step, got {episode_length}.")
-        if observation_spec is None:
-            observation_spec = specs.Array((3,), np.float32, name="observation")
-        if action_spec is None:
-            action_spec = specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action")
-        if reward_spec is None:
-            reward_spec = specs.Array((), np.float32, name="reward")
-        if discount_spec is None:
-            discount_spec = specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
         self.timesteps: list[dm_env.TimeStep] = []
         self.actions: list[types.NestedArray] = []
         self._episode_length = episode_length
-        self._observation_spec = observation_spec
-        self._action_spec = action_spec
-        self._reward_spec = reward_spec
-        self._discount_spec = discount_spec
+        self._specs = specs.EnvironmentSpec(observation_spec, action_spec, reward_spec, discount_spec)
         self._last_discount = 1 if truncates else 0
         self._random = np.random.default_rng(seed)
         self._step_number: int | None = None  # None: no episode is open
@@ -77,11 +71,9 @@ class FakeEnvironment(dm_env.Environment):
         cls, *, observation_size: int = 3, action_size: int = 2, **settings: Any
     ) -> "FakeEnvironment":
         """Makes one whose observations and actions are float32 vectors without bounds."""
-        return cls(
-            observation_spec=specs.Array((observation_size,), np.float32, name="observation"),
-            action_spec=specs.Array((action_size,), np.float32, name="action"),
-            **settings,
-        )
+        observation_spec = specs.Array((observation_size,), np.float32, name="observation")
+        action_spec = specs.Array((action_size,), np.float32, name="action")
+        return cls(observation_spec=observation_spec, action_spec=action_spec, **settings)
 
     @classmethod
     def bounded(
@@ -93,22 +85,17 @@ class FakeEnvironment(dm_env.Environment):
             element = np.arange(size, dtype=np.float32)
             return specs.BoundedArray((size,), np.float32, -element - 1, 2 * element + 1, name=name)
 
-        return cls(
-            observation_spec=vector(observation_size, "observation"),
-            action_spec=vector(action_size, "action"),
-            **settings,
-        )
+        observation_spec, action_spec = vector(observation_size, "observation"), vector(action_size, "action")
+        return cls(observation_spec=observation_spec, action_spec=action_spec, **settings)
 
     @classmethod
     def discrete(
         cls, *, num_observations: int = 7, num_actions: int = 5, **settings: Any
     ) -> "FakeEnvironment":
         """Makes one with `num_actions` actions whose observation is an int32 in [0, num_observations)."""
-        return cls(
-            observation_spec=specs.DiscreteArray(num_observations, name="observation"),
-            action_spec=specs.DiscreteArray(num_actions, name="action"),
-            **settings,
-        )
+        observation_spec = specs.DiscreteArray(num_observations, name="observation")
+        action_spec = specs.DiscreteArray(num_actions, name="action")
+        return cls(observation_spec=observation_spec, action_spec=action_spec, **settings)
 
     @classmethod
     def nested(cls, **settings: Any) -> "FakeEnvironment":
@@ -136,34 +123,22 @@ class FakeEnvironment(dm_env.Environment):
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if self._step_number is None:
             return self.reset()
-        specs.check_conforms("action", action, self._action_spec)
+        specs.check_conforms("action", action, self._specs.actions)
         self.actions.append(tree.map_structure(np.copy, action))
         self._step_number += 1
         is_last = self._step_number == self._episode_length
         timestep = dm_env.TimeStep(
             step_type=dm_env.StepType.LAST if is_last else dm_env.StepType.MID,
-            reward=_fill(self._reward_spec, self._step_number),
-            discount=_fill(self._discount_spec, self._last_discount if is_last else 1),
+            reward=_fill(self._specs.rewards, self._step_number),
+            discount=_fill(self._specs.discounts, self._last_discount if is_last else 1),
             observation=self._observation(),
         )
         if is_last:
             self._step_number = None
         return self._remember(timestep)
 
-    def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
-
-    def action_spec(self) -> types.NestedSpec:
-        return self._action_spec
-
-    def reward_spec(self) -> types.NestedSpec:
-        return self._reward_spec
-
-    def discount_spec(self) -> types.NestedSpec:
-        return self._discount_spec
-
     def _observation(self) -> types.NestedArray:
-        return tree.map_structure(self._draw, self._observation_spec)
+        return tree.map_structure(self._draw, self._specs.observations)
 
     def _draw(self, spec: specs.Array) -> np.ndarray:
         values = self._random.normal(scale=10.0, size=spec.shape)
@@ -174,7 +149,7 @@ class FakeEnvironment(dm_env.Environment):
         return np.asarray(values, spec.dtype)
 
     def _remember(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        checks.check_timestep(timestep, specs.make_environment_spec(self))
+        specs.check_timestep(timestep, specs.make_environment_spec(self))  # as a subclass may say
         self.timesteps.append(timestep)
         return timestep
 
@@ -205,13 +180,13 @@ class FakeActor(core.Actor):
 
     def observe_first(self, timestep: dm_env.TimeStep) -> None:
         if self._environment_spec is not None:
-            checks.check_timestep(timestep, self._environment_spec)
+            specs.check_timestep(timestep, self._environment_spec)
         self.timesteps.append(timestep)
 
     def observe(self, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
         if self._environment_spec is not None:
             specs.check_conforms("action", action, self._environment_spec.actions)
-            checks.check_timestep(next_timestep, self._environment_spec)
+            specs.check_timestep(next_timestep, self._environment_spec)
         self.actions.append(action)
         self.timesteps.append(next_timestep)
 
@@ -271,7 +246,7 @@ class RepeatedBatch(Iterator[datasets.ReplaySample[T]], Generic[T]):
 
         Args:
             batch: what a learner gets as `data`, such as a `types.Transition` of tensors.
-            batch_size: items that `info` tells of, each as if alone in its table and sampled evenly.
+            batch_size: items that `info` describes, each as if alone in its table and sampled evenly.
         """
         ones = np.ones(batch_size)
         self._sample = datasets.ReplaySample(

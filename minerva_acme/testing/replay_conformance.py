@@ -6,11 +6,13 @@ class TestMyStore(testing.ReplayConformance):
 """
 
 import abc
+import contextlib
 import functools
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,7 @@ _SIGNATURE = replay.ItemSignature(
         "number": replay.FieldSpec("number", _WINDOW),
     },
 )
+_ONCE_IN_ORDER: Mapping[str, Any] = {"sampler": replay.Fifo(), "max_times_sampled": 1}
 
 
 class ReplayConformance(abc.ABC):
@@ -49,7 +52,7 @@ class ReplayConformance(abc.ABC):
         """Makes a new server with these tables, empty or as the checkpoint `restore_from` says."""
 
     def test_rows_come_back_as_they_were_written(self) -> None:
-        with self._fifo() as server, server.client() as client:
+        with self._open(**_ONCE_IN_ORDER) as client:
             self._write(client, range(10, 14))
             _, fields = self._sample(client, 4)
         for name, expected in _expected(range(10, 14)).items():
@@ -59,134 +62,91 @@ class ReplayConformance(abc.ABC):
                 f"`sample_batch` must return '{name}' as [B, length, *row], expected {expected.dtype} "
                 f"{expected.shape}, got {found.dtype} {found.shape}."
             )
-            assert np.array_equal(found, expected), (
-                f"`sample_batch` must return the rows of '{name}' as they were written, expected "
-                f"{expected.tolist()}, got {found.tolist()}."
-            )
+            _check(found, expected, f"`sample_batch` must return the rows of '{name}' as they were written")
 
     def test_shorter_items_of_a_variable_field_end_in_rows_of_zero(self) -> None:
         field = replay.FieldSpec("number", _WINDOW, variable=True)
         signature = replay.ItemSignature({"number": _SIGNATURE.columns["number"]}, {"number": field})
-        settings = {"signature": signature, "sampler": replay.Fifo(), "max_times_sampled": 1}
-        with self._serve(**settings) as server, server.client() as client, client.writer(_WINDOW) as writer:
-            for number in range(1, _WINDOW + 1):
-                writer.append({"number": np.array([number, -number], np.float32)})
-                writer.create_item("table", 1.0, {"number": replay.Window("number", 0, number)})
-            writer.end_episode()
+        with self._open(signature=signature, **_ONCE_IN_ORDER) as client:
+            with client.writer(_WINDOW) as writer:
+                for number in range(1, _WINDOW + 1):
+                    writer.append({"number": np.array([number, -number], np.float32)})
+                    writer.create_item("table", 1.0, {"number": replay.Window("number", 0, number)})
+                writer.end_episode()
             _, fields = self._sample(client, _WINDOW)
         rows = np.tril(np.tile(np.arange(1, _WINDOW + 1, dtype=np.float32), (_WINDOW, 1)))  # [B, W]
-        expected = np.stack([rows, 0 - rows], axis=-1)
-        assert np.array_equal(fields["number"], expected), (
-            "`sample_batch` must return items of a variable field with rows of 0 behind the shorter ones, "
-            f"expected {expected.tolist()}, got {fields['number'].tolist()}."
+        promise = (
+            "`sample_batch` must return items of a variable field with rows of 0 behind the shorter ones"
         )
+        _check(fields["number"], np.stack([rows, 0 - rows], axis=-1), promise)
 
     def test_windows_count_from_the_start_of_their_episode(self) -> None:
-        with self._fifo() as server, server.client() as client, client.writer(_WINDOW) as writer:
-            for first in (10, 100, 1000):
-                _write_items(writer, range(first, first + 2))
-                writer.end_episode()
+        with self._open(**_ONCE_IN_ORDER) as client:
+            with client.writer(_WINDOW) as writer:
+                for first in (10, 100, 1000):
+                    _write_items(writer, range(first, first + 2))
+                    writer.end_episode()
             found = self._numbers(client, 6)
-        assert found == [10, 11, 100, 101, 1000, 1001], (
-            "`end_episode` must let windows count from 0 again, expected items that start with "
-            f"[10, 11, 100, 101, 1000, 1001], got {found}."
-        )
+        expected = [10, 11, 100, 101, 1000, 1001]
+        _check(found, expected, "`end_episode` must let windows count from 0 again, in the items that follow")
 
     def test_flushed_items_can_be_sampled_and_are_counted(self) -> None:
-        with self._fifo() as server, server.client() as client, client.writer(_WINDOW) as writer:
+        with self._open(**_ONCE_IN_ORDER) as client, client.writer(_WINDOW) as writer:
             _write_items(writer, range(5))
             writer.flush()
             before = client.table_info("table")
             self._sample(client, 2)
             after = client.table_info("table")
-        assert (before.name, before.size, before.inserted) == ("table", 5, 5), (
-            "`flush` must return once every item is in its table, expected size 5 and 5 inserted in "
-            f"'table', got {before}."
-        )
-        assert after.sampled >= 2 and before.sampled == 0, (
-            f"`table_info` must count the samples taken, expected 0 and then >= 2, got {before.sampled} and "
-            f"{after.sampled}."
-        )
+        promise = "`table_info` must count the 5 items that were flushed and no sample yet"
+        _check((before.name, before.size, before.inserted, before.sampled), ("table", 5, 5, 0), promise)
+        assert after.sampled >= 2, f"`table_info` must count the 2 samples taken, got {after.sampled}."
 
     def test_the_order_of_a_table_is_its_samplers(self) -> None:
         for sampler, expected in ((replay.Fifo(), [0, 1, 2]), (replay.Lifo(), [2, 1, 0])):
-            with self._serve(sampler=sampler, max_times_sampled=1) as server, server.client() as client:
+            with self._open(sampler=sampler, max_times_sampled=1) as client:
                 self._write(client, range(3))
                 found = self._numbers(client, 3)
-            assert found == expected, (
-                f"`sample_batch` of a {type(sampler).__name__} table must return the items {expected}, got "
-                f"{found}."
-            )
+            _check(found, expected, f"`sample_batch` of a {type(sampler).__name__} table must keep its order")
 
     def test_items_are_selected_by_their_priorities(self) -> None:
-        with self._serve(sampler=replay.Prioritized(1.0)) as server, server.client() as client:
+        with self._open(sampler=replay.Prioritized(1.0)) as client:
             self._write(client, range(3))
-            with client.sampler("table") as sampler:
-                info, fields = sampler.sample_batch(50, self.timeout_seconds)
+            info, fields = self._sample(client, 50)
             keys = dict(zip(fields["count"][:, 0].tolist(), info.key.tolist(), strict=True))
-            assert set(keys) == {0, 1, 2}, (
-                "`sample_batch` must select items by their priorities, expected each of 3 equal ones among "
-                f"50 samples, got {sorted(keys)}."
-            )
+            _check(sorted(keys), [0, 1, 2], "50 samples must contain each of 3 items of equal priority")
             client.update_priorities(
                 "table", np.array([keys[0], keys[2]], np.uint64), np.zeros(2, np.float64)
             )
-            found = set(self._numbers(client, 20))
-        assert found == {1}, (
-            "`update_priorities` must take items of priority 0 out of the draw, expected {1} alone, got "
-            f"{sorted(found)}."
-        )
+            found = sorted(set(self._numbers(client, 20)))
+        _check(found, [1], "`update_priorities` must take items of priority 0 out of the draw")
 
     def test_uniform_selection_reaches_every_item_equally(self) -> None:
-        num_items, num_samples = 10, 2000
-        with self._serve() as server, server.client() as client:
-            self._write(client, range(num_items))
-            info, fields = self._sample(client, num_samples)
-        counts = np.bincount(fields["count"][:, 0], minlength=num_items)
-        expected = num_samples / num_items
-        assert np.all(np.abs(counts - expected) < 6 * expected**0.5), (
-            f"`sample_batch` of a Uniform table must select all items alike, expected about {expected:g} "
-            f"of each among {num_samples} samples, got {counts.tolist()}."
-        )
-        assert np.allclose(info.probability, 1 / num_items), (
-            f"`SampleInfo.probability` of {num_items} items must be {1 / num_items:g}, got "
-            f"{set(info.probability.tolist())}."
-        )
+        with self._open() as client:
+            self._write(client, range(10))
+            info, fields = self._sample(client, 2000)
+        _check_draws("a Uniform table", info, fields, np.ones(10))
 
     def test_prioritised_selection_follows_priority_to_the_exponent(self) -> None:
-        priorities, num_samples = [1.0, 0.0, 2.0, 3.0], 3000
-        weights = np.square(priorities)
-        with self._serve(sampler=replay.Prioritized(2.0)) as server, server.client() as client:
+        priorities = [1.0, 0.0, 2.0, 3.0]
+        with self._open(sampler=replay.Prioritized(2.0)) as client:
             self._write(client, range(4), priorities)
-            info, fields = self._sample(client, num_samples)
-        numbers = fields["count"][:, 0]
-        counts, expected = np.bincount(numbers, minlength=4), num_samples * weights / weights.sum()
-        assert np.all(np.abs(counts - expected) <= 6 * expected**0.5), (
-            f"`sample_batch` of items of priority {priorities} with exponent 2 must select them about "
-            f"{expected.round().tolist()} times of {num_samples}, got {counts.tolist()}."
-        )
-        assert np.allclose(info.probability, (weights / weights.sum())[numbers]), (
-            "`SampleInfo.probability` must be priority ** exponent over the sum of all, expected "
-            f"{(weights / weights.sum()).tolist()}, got {sorted(set(info.probability.tolist()))}."
-        )
-        assert np.array_equal(info.priority, np.array(priorities)[numbers]), (
-            f"`SampleInfo.priority` must be the items' priorities {priorities}, got "
-            f"{sorted(set(info.priority.tolist()))}."
-        )
+            info, fields = self._sample(client, 3000)
+        _check_draws(f"items of priority {priorities} with exponent 2", info, fields, np.square(priorities))
+        expected = np.array(priorities)[fields["count"][:, 0]]
+        _check(info.priority, expected, "`SampleInfo.priority` must be the items' priorities")
 
     def test_items_of_priority_0_alone_are_selected_alike(self) -> None:
-        with self._serve(sampler=replay.Prioritized(0.5)) as server, server.client() as client:
+        with self._open(sampler=replay.Prioritized(0.5)) as client:
             self._write(client, range(3), [0.0, 0.0, 0.0])
             _, fields = self._sample(client, 300)
         counts = np.bincount(fields["count"][:, 0], minlength=3)
         assert counts.min() > 40, (
-            f"`sample_batch` must select items of priority 0 where there are no others, expected about 100 "
+            "`sample_batch` must select items of priority 0 where there are no others, expected about 100 "
             f"of each, got {counts.tolist()}."
         )
 
     def test_priorities_of_items_that_are_gone_are_ignored(self) -> None:
-        settings = {"sampler": replay.Prioritized(1.0), "max_size": 3}
-        with self._serve(**settings) as server, server.client() as client:
+        with self._open(sampler=replay.Prioritized(1.0), max_size=3) as client:
             self._write(client, range(3))
             with client.sampler("table") as sampler:
                 info, _ = sampler.sample_batch(30, self.timeout_seconds)
@@ -196,73 +156,56 @@ class ReplayConformance(abc.ABC):
                 info, fields = sampler.sample_batch(600, self.timeout_seconds)
         late = info.table_size == 3  # else drawn ahead
         found = set(info.priority[late & np.isin(fields["count"][:, 0], [3, 4, 5])].tolist())
-        assert found <= {1.0}, (
-            "`update_priorities` of items that have left the table must change nothing, expected priority 1 "
-            f"of those that came later, got {found}."
+        promise = (
+            "`update_priorities` of items that have left the table must not change those that came later"
         )
+        _check(sorted(found | {1.0}), [1.0], promise)
 
     def test_priorities_that_are_none_are_refused(self) -> None:
-        with self._serve() as server, server.client() as client:
+        with self._open() as client:
             for wrong in (np.nan, np.inf, -1.0):
-                self.check_refused(
-                    ValueError,
-                    "`priorities` must be finite and >= 0",
-                    functools.partial(
-                        client.update_priorities, "table", np.ones(1, np.uint64), np.array([wrong])
-                    ),
+                update = functools.partial(
+                    client.update_priorities, "table", np.ones(1, np.uint64), np.array([wrong])
                 )
-                self.check_refused(
-                    ValueError,
-                    f"`priority` must be finite and >= 0, got {wrong}.",
-                    functools.partial(self._write, client, range(1), [wrong]),
-                )
+                self.check_refused(ValueError, "`priorities` must be finite and >= 0", update)
+                write = functools.partial(self._write, client, range(1), [wrong])
+                self.check_refused(ValueError, f"`priority` must be finite and >= 0, got {wrong}", write)
             size = client.table_info("table").size
-        assert size == 0, f"`create_item` that is refused must create nothing, expected size 0, got {size}."
+        _check(size, 0, "A table must stay empty when every item is refused")
 
     def test_a_full_table_drops_what_its_remover_chooses(self) -> None:
-        settings = {"max_size": 3, "sampler": replay.Fifo(), "max_times_sampled": 1}
-        with self._serve(**settings) as server, server.client() as client:
-            self._write(client, range(5))
-            size = client.table_info("table").size
-            found = self._numbers(client, 3)
-        assert (size, found) == (3, [2, 3, 4]), (
-            f"`create_item` beyond `max_size` 3 must drop the oldest, expected items [2, 3, 4], got {found} "
-            f"and a size of {size}."
-        )
-
-    def test_removers_choose_who_leaves(self) -> None:
         # Written are 0 to 4, of which 2 alone has a priority; 3 places.
         for remover, expected in (
-            (replay.Lifo(), [{0, 1, 2}]),
-            (replay.Prioritized(1.0), [{0, 1, 3}, {0, 1, 4}, {0, 3, 4}, {1, 3, 4}]),
+            (replay.Fifo(), [[2, 3, 4]]),
+            (replay.Lifo(), [[0, 1, 2]]),
+            (replay.Prioritized(1.0), [[0, 1, 3], [0, 1, 4], [0, 3, 4], [1, 3, 4]]),
             (replay.Uniform(), None),
         ):
-            settings = {"max_size": 3, "sampler": replay.Fifo(), "max_times_sampled": 1, "remover": remover}
-            with self._serve(**settings) as server, server.client() as client:
+            with self._open(max_size=3, remover=remover, **_ONCE_IN_ORDER) as client:
                 self._write(client, range(5), [0.0, 0.0, 1.0, 0.0, 0.0])
+                size = client.table_info("table").size
                 found = self._numbers(client, 3)
+            _check(size, 3, f"A table with remover {remover} must keep `max_size` items")
             assert found == sorted(set(found)) and set(found) <= set(range(5)), (
                 f"A table with remover {remover} must keep 3 of the items 0 to 4 in order, got {found}."
             )
-            assert expected is None or set(found) in expected, (
+            assert expected is None or found in expected, (
                 f"A table with remover {remover} must keep one of {expected}, got {found}."
             )
 
     def test_an_item_goes_out_twice_where_it_may(self) -> None:
-        settings = {"sampler": replay.Fifo(), "max_times_sampled": 2}
-        with self._serve(**settings) as server, server.client() as client:
+        with self._open(sampler=replay.Fifo(), max_times_sampled=2) as client:
             self._write(client, range(3))
             info, fields = self._sample(client, 5)
             left = client.table_info("table").size
         found = (fields["count"][:, 0].tolist(), info.times_sampled.tolist(), info.table_size.tolist(), left)
-        expected = ([0, 0, 1, 1, 2], [1, 2, 1, 2, 1], [3, 3, 2, 2, 1], 1)
-        assert found == expected, (
-            "`sample_batch` of a Fifo table with `max_times_sampled` 2 must return items, times, sizes and "
-            f"leave {expected}, got {found}."
+        promise = (
+            "`sample_batch` of a Fifo table with `max_times_sampled` 2 must return items, times, sizes, left"
         )
+        _check(found, ([0, 0, 1, 1, 2], [1, 2, 1, 2, 1], [3, 3, 2, 2, 1], 1), promise)
 
     def test_items_selected_uniformly_go_out_once_each_where_they_may_once(self) -> None:
-        with self._serve(max_times_sampled=1) as server, server.client() as client:
+        with self._open(max_times_sampled=1) as client:
             self._write(client, range(20))
             found = self._numbers(client, 15) + self._numbers(client, 5)
         assert sorted(found) == list(range(20)) and found != list(range(20)), (
@@ -270,38 +213,33 @@ class ReplayConformance(abc.ABC):
             f"order, got {found}."
         )
 
+    def test_an_item_goes_out_so_many_times_at_most(self) -> None:
+        with self._open(**_ONCE_IN_ORDER) as client:
+            self._write(client, range(3))
+            found = self._numbers(client, 3)
+            left = client.table_info("table").size
+        _check((found, left), ([0, 1, 2], 0), "An item with `max_times_sampled` 1 must go out once and leave")
+
     def test_each_item_of_a_queue_comes_once_and_in_order_while_it_is_written(self) -> None:
         found = []
-        with self._queue(40) as server, server.client() as client, client.sampler("table") as sampler:
-            for first in range(0, 400, 40):
-                self._write(client, range(first, first + 40))
-                for batch_size in (7, 32, 1):
-                    found += sampler.sample_batch(batch_size, self.timeout_seconds)[1]["count"][:, 0].tolist()
+        with self._queue(40) as client:
+            with client.sampler("table") as sampler:
+                for first in range(0, 400, 40):
+                    self._write(client, range(first, first + 40))
+                    for batch_size in (7, 32, 1):
+                        batch = sampler.sample_batch(batch_size, self.timeout_seconds)[1]
+                        found += batch["count"][:, 0].tolist()
             left = client.table_info("table").size
-        assert (found, left) == (list(range(400)), 0), (
-            f"A queue must give each of 400 items once and in order, got {found} and {left} left."
-        )
+        _check((found, left), (list(range(400)), 0), "A queue must give each of its items once and in order")
 
     def test_a_batch_larger_than_a_queue_is_collected_while_it_is_written(self) -> None:
-        with (
-            self._queue(4) as server,
-            server.client(self.timeout_seconds) as client,
-            client.sampler("table") as sampler,
-        ):
-            thread = threading.Thread(target=lambda: self._write(client, range(30)), daemon=True)
-            thread.start()
-            found = sampler.sample_batch(30, self.timeout_seconds)[1]["count"][:, 0].tolist()
-            thread.join(self.timeout_seconds)
-        assert found == list(range(30)), (
-            f"A batch of 30 items of a queue with room for 4 must be collected bit by bit, got {found}."
-        )
+        with self._queue(4) as client, self._writing(client, range(30)):
+            found = self._numbers(client, 30)
+        promise = "A batch of 30 items of a queue with room for 4 must be collected bit by bit"
+        _check(found, list(range(30)), promise)
 
     def test_a_full_queue_holds_its_writer_back_and_nothing_is_lost(self) -> None:
-        with (
-            self._queue(5) as server,
-            server.client(timeout_seconds=0.3) as client,
-            client.writer(_WINDOW) as writer,
-        ):
+        with self._queue(5, 0.3) as client, client.writer(_WINDOW) as writer:
             start = time.monotonic()
             self.check_refused(
                 replay.ReplayTimeout,
@@ -312,29 +250,22 @@ class ReplayConformance(abc.ABC):
             self._check_time(start, 0.3)
             # What the writer had to wait for is let in as soon as there is room.
             found = [number for _ in range(2) for number in self._numbers(client, 5)]
-        assert found == list(range(10)), (
-            f"A queue that was full must lose nothing and keep the order, expected 0 to 9, got {found}."
-        )
+        _check(found, list(range(10)), "A queue that was full must lose nothing and keep the order")
 
-    def test_a_held_back_writer_goes_on_when_another_thread_samples(self) -> None:
-        with self._queue(5) as server, server.client(self.timeout_seconds) as client:
-            found: list[int] = []
-
-            def read() -> None:
-                time.sleep(0.2)
-                with client.sampler("table") as sampler:
-                    while len(found) < 100:
-                        batch = sampler.sample_batch(5, self.timeout_seconds)[1]
-                        found.extend(batch["count"][:, 0].tolist())
-
-            thread = threading.Thread(target=read, daemon=True)
-            thread.start()
-            self._write(client, range(100))
-            thread.join(self.timeout_seconds)
-        assert found == list(range(100)), f"A queue must pass 100 items on in order, got {found}."
+    def test_a_held_back_writer_resumes_when_another_thread_samples(self) -> None:
+        found: list[int] = []
+        with (
+            self._queue(5) as client,
+            client.sampler("table") as sampler,
+            self._writing(client, range(100)),
+        ):
+            time.sleep(0.2)
+            while len(found) < 100:
+                found += sampler.sample_batch(5, self.timeout_seconds)[1]["count"][:, 0].tolist()
+        _check(found, list(range(100)), "A queue must pass 100 items on in order")
 
     def test_too_few_items_hold_a_sampler_back(self) -> None:
-        with self._serve(rate_limiter=replay.MinSize(10)) as server, server.client() as client:
+        with self._open(rate_limiter=replay.MinSize(10)) as client:
             self._write(client, range(3))
             with client.sampler("table") as sampler:
                 start = time.monotonic()
@@ -348,13 +279,11 @@ class ReplayConformance(abc.ABC):
                 timer.start()
                 info, _ = sampler.sample_batch(2, self.timeout_seconds)
                 timer.join()
-        assert info.table_size.tolist() == [10, 10], (
-            f"A sampler must go on when there are 10 items, got sizes {info.table_size.tolist()}."
-        )
+        _check(info.table_size, [10, 10], "A sampler must continue once there are 10 items, by their number")
 
     def test_the_ratio_holds_samplers_back(self) -> None:
         limiter = replay.SampleToInsertRatio(samples_per_insert=2.0, min_size=2, error_buffer=4.0)
-        with self._serve(rate_limiter=limiter) as server, server.client() as client:
+        with self._open(rate_limiter=limiter) as client:
             self._write(client, range(3))
             with client.sampler("table") as sampler:
                 sampler.sample_batch(6, self.timeout_seconds)
@@ -366,58 +295,40 @@ class ReplayConformance(abc.ABC):
                 )
                 self._write(client, range(3, 6))
                 found = len(sampler.sample_batch(6, self.timeout_seconds)[0].key)
-        assert found == 6, f"A sampler must go on when more was written, expected 6 items, got {found}."
+        _check(found, 6, "A sampler must continue when more was written, by the size of its batch")
 
     def test_the_ratio_holds_writers_back(self) -> None:
         limiter = replay.SampleToInsertRatio(samples_per_insert=1.0, min_size=2, error_buffer=4.0)
-        with (
-            self._serve(rate_limiter=limiter) as server,
-            server.client(timeout_seconds=0.3) as client,
-            client.writer(_WINDOW) as writer,
-        ):
+        with self._open(0.3, rate_limiter=limiter) as client, client.writer(_WINDOW) as writer:
             self.check_refused(
                 replay.ReplayTimeout,
                 "Table 'table' holds inserts back: 6 inserted, 0 sampled, 6 stored. Sample from it, or let "
                 "its rate limiter allow more.",
                 lambda: _write_items(writer, range(100)),
             )
-            with client.sampler("table") as sampler:
-                sampler.sample_batch(6, self.timeout_seconds)
-                deadline = time.monotonic() + self.timeout_seconds
-                while (inserted := client.table_info("table").inserted) < 7 and time.monotonic() < deadline:
-                    time.sleep(0.01)
+            self._sample(client, 6)
+            deadline = time.monotonic() + self.timeout_seconds
+            while (inserted := client.table_info("table").inserted) < 7 and time.monotonic() < deadline:
+                time.sleep(0.01)
         assert inserted >= 7, (
             f"What a writer had to wait for must be taken when there were samples, got {inserted} inserted."
         )
 
     def test_inserting_is_free_below_the_minimum(self) -> None:
         limiter = replay.SampleToInsertRatio(samples_per_insert=4.0, min_size=3, error_buffer=4.0)
-        settings = {"sampler": replay.Fifo(), "max_times_sampled": 1, "rate_limiter": limiter}
         found = []
-        with self._serve(**settings) as server, server.client(timeout_seconds=2.0) as client:
+        with self._open(2.0, rate_limiter=limiter, **_ONCE_IN_ORDER) as client:
             self._write(client, range(3))
             with client.sampler("table") as sampler:
                 for number in range(3, 13):
                     # One sample leaves too few, so one more may be written, whatever the ratio is.
                     found += sampler.sample_batch(1, self.timeout_seconds)[1]["count"][:, 0].tolist()
                     self._write(client, range(number, number + 1))
-        assert found == list(range(10)), (
-            "A table with fewer items than `min_size` must take more, whatever the ratio, expected 0 to 9 to "
-            f"come out, got {found}."
-        )
-
-    def test_an_item_goes_out_so_many_times_at_most(self) -> None:
-        with self._fifo() as server, server.client() as client:
-            self._write(client, range(3))
-            found = self._numbers(client, 3)
-            left = client.table_info("table").size
-            assert (found, left) == ([0, 1, 2], 0), (
-                "`sample_batch` with `max_times_sampled` 1 must give each item once, expected [0, 1, 2] and "
-                f"none left, got {found} and {left} left."
-            )
+        promise = "A table with fewer items than `min_size` must take more, whatever the ratio, in order"
+        _check(found, list(range(10)), promise)
 
     def test_a_batch_is_writable_and_nobody_elses(self) -> None:
-        with self._serve() as server, server.client() as client:
+        with self._open() as client:
             self._write(client, range(1))
             with client.sampler("table") as sampler:
                 for field in sampler.sample_batch(2, self.timeout_seconds)[1].values():
@@ -426,54 +337,37 @@ class ReplayConformance(abc.ABC):
                     )
                     field[:] = 99
                 _, fields = sampler.sample_batch(2, self.timeout_seconds)
-        expected = _expected([0, 0])["number"]
-        assert np.array_equal(fields["number"], expected), (
-            "`sample_batch` must return fresh arrays, expected the rows as written, got what was done to an "
-            f"earlier batch: {fields['number'].tolist()}."
-        )
+        promise = "`sample_batch` must return fresh arrays, whatever was done to an earlier batch"
+        _check(fields["number"], _expected([0, 0])["number"], promise)
 
     def test_sampling_too_early_times_out_with_a_reason_and_loses_no_item(self) -> None:
-        with self._fifo() as server, server.client() as client, client.sampler("table") as sampler:
+        with self._open(**_ONCE_IN_ORDER) as client, client.sampler("table") as sampler:
             self._write(client, range(2))
-            try:
-                sampler.sample_batch(3, timeout_seconds=0.2)
-            except replay.ReplayTimeout as error:
-                message = str(error)
-            else:
-                raise AssertionError(
-                    "`sample_batch` of 3 items where there are 2 must raise ReplayTimeout, got a batch."
-                )
-            assert "table" in message, (
-                f"ReplayTimeout must name the table that was waited for, expected 'table' in: {message}"
+            self.check_refused(
+                replay.ReplayTimeout, "table", lambda: sampler.sample_batch(3, timeout_seconds=0.2)
             )
             self._write(client, range(2, 3))
-            found = sampler.sample_batch(3, self.timeout_seconds)[1]["count"][:, 0].tolist()
-        assert found == [0, 1, 2], (
-            f"`sample_batch` must lose no item by a timeout, expected [0, 1, 2], got {found}."
-        )
+            found = sampler.sample_batch(3, self.timeout_seconds)[1]["count"]
+        _check(found, [[0], [1], [2]], "`sample_batch` must lose no item by a timeout")
 
     def test_an_unknown_table_is_refused_and_the_known_ones_listed(self) -> None:
-        with self._serve() as server, server.client() as client:
+        with self._open() as client:
             for method in (client.sampler, client.table_info):
-                try:
-                    method("nowhere")
-                except replay.ReplayError as error:
-                    message = str(error)
-                else:
-                    raise AssertionError(
-                        f"`{method.__name__}` of an unknown table must raise ReplayError, got no error."
-                    )
-                assert "'table'" in message, (
-                    f"`{method.__name__}` must list the tables there are, expected 'table' in: {message}"
+                error = _error_of(functools.partial(method, "nowhere"))
+                name = f"`{method.__name__}` of an unknown table"
+                assert isinstance(error, replay.ReplayError), (
+                    f"{name} must raise ReplayError, got {error or 'no error'}."
                 )
+                assert "'table'" in str(error), f"{name} must list those there are, 'table', got: {error}"
 
-    def test_what_does_not_fit_is_refused_and_the_writer_goes_on(self) -> None:
+    def test_what_does_not_fit_is_refused_and_the_writer_stays_usable(self) -> None:
         fits = {
             "number": replay.Window("number", 0, _WINDOW),
             "count": replay.Window("count", 0, 1),
             "image": replay.Window("image", 0, 1),
         }
         misfit = "The item does not fit table 'table', whose fields are count, image, number: "
+        kept = "must be a window of the rows 0 to 2 of column"
         reach = "Ask for a writer with a larger `max_window`, or create items sooner."
         cases: list[tuple[dict[str, replay.Window], str]] = [
             ({"number": fits["number"]}, f"{misfit}`count` is missing; `image` is missing."),
@@ -488,13 +382,11 @@ class ReplayConformance(abc.ABC):
             ),
             (
                 fits | {"number": replay.Window("number", 1, _WINDOW)},
-                "`number` must be a window of the rows 0 to 2 of column 'number', which are kept, got 3 rows "
-                f"from 1 on. {reach}",
+                f"`number` {kept} 'number', which are kept, got 3 rows from 1 on. {reach}",
             ),
             (
                 fits | {"count": replay.Window("count", 0, 0)},
-                "`count` must be a window of the rows 0 to 2 of column 'count', which are kept, got 0 rows "
-                f"from 0 on. {reach}",
+                f"`count` {kept} 'count', which are kept, got 0 rows from 0 on. {reach}",
             ),
             (
                 fits | {"count": replay.Window("other", 0, 1)},
@@ -502,22 +394,19 @@ class ReplayConformance(abc.ABC):
                 "'other'.",
             ),
         ]
-        with self._fifo() as server, server.client() as client, client.writer(_WINDOW) as writer:
+        with self._open(**_ONCE_IN_ORDER) as client, client.writer(_WINDOW) as writer:
             _write_items(writer, range(1))
             for fields, message in cases:
-                self.check_refused(
-                    replay.ReplayError,
-                    message,
-                    functools.partial(writer.create_item, "table", 1.0, fields),
-                )
+                create = functools.partial(writer.create_item, "table", 1.0, fields)
+                self.check_refused(replay.ReplayError, message, create)
             writer.end_episode()
             _write_items(writer, range(7, 8))
             writer.end_episode()
             found = self._numbers(client, 2)
-        assert found == [0, 7], f"A refused item must leave the others, expected [0, 7], got {found}."
+        _check(found, [0, 7], "A refused item must leave the others")
 
     def test_a_window_behind_the_writers_reach_is_refused(self) -> None:
-        with self._serve() as server, server.client() as client, client.writer(_WINDOW) as writer:
+        with self._open() as client, client.writer(_WINDOW) as writer:
             for number in range(5):
                 writer.append({"number": np.full(2, number, np.float32)})
             self.check_refused(
@@ -528,7 +417,7 @@ class ReplayConformance(abc.ABC):
             )
 
     def test_a_row_unlike_those_before_it_is_refused(self) -> None:
-        with self._serve() as server, server.client() as client, client.writer(_WINDOW) as writer:
+        with self._open() as client, client.writer(_WINDOW) as writer:
             writer.append({"number": np.zeros(2, np.float32)})
             self.check_refused(
                 replay.ReplayError,
@@ -539,32 +428,32 @@ class ReplayConformance(abc.ABC):
 
     def test_sizes_that_are_none_are_refused(self) -> None:
         with self._serve() as server, server.client() as client, client.sampler("table") as sampler:
-            self.check_refused(
-                ValueError, "`batch_size` must be >= 1 item, got 0.", lambda: sampler.sample_batch(0)
-            )
-            self.check_refused(ValueError, "`max_window` must be >= 1 row, got 0.", lambda: client.writer(0))
-            self.check_refused(
-                ValueError, "`timeout_seconds` must be > 0, got 0.", lambda: server.client(timeout_seconds=0)
-            )
+            for message, call in (
+                ("`batch_size` must be >= 1 item, got 0.", lambda: sampler.sample_batch(0)),
+                ("`max_window` must be >= 1 row, got 0.", lambda: client.writer(0)),
+                ("`timeout_seconds` must be > 0, got 0.", lambda: server.client(timeout_seconds=0)),
+            ):
+                self.check_refused(ValueError, message, call)
 
     def test_what_is_closed_says_so(self) -> None:
-        with self._serve() as server, server.client() as client:
+        with self._open() as client:
             sampler, writer = client.sampler("table"), client.writer(_WINDOW)
             sampler.close()
             writer.close()
-            self.check_refused(
-                replay.ReplayError,
-                "The sampler of table 'table' is closed. Make a new one with `client.sampler`.",
-                lambda: sampler.sample_batch(1),
-            )
-            self.check_refused(
-                replay.ReplayError,
-                "The writer is closed. Make a new one with `client.writer`.",
-                lambda: writer.append({"count": np.array(1)}),
-            )
+            for message, call in (
+                (
+                    "The sampler of table 'table' is closed. Make a new one with `client.sampler`.",
+                    lambda: sampler.sample_batch(1),
+                ),
+                (
+                    "The writer is closed. Make a new one with `client.writer`.",
+                    lambda: writer.append({"count": np.array(1)}),
+                ),
+            ):
+                self.check_refused(replay.ReplayError, message, call)
 
     def test_a_blocked_writer_closes_at_once(self) -> None:
-        with self._queue(5) as server, server.client(timeout_seconds=0.2) as client:
+        with self._queue(5, 0.2) as client:
             writer = client.writer(_WINDOW)
             self.check_refused(
                 replay.ReplayTimeout, "Table 'table' holds inserts", lambda: _write_items(writer, range(20))
@@ -573,60 +462,45 @@ class ReplayConformance(abc.ABC):
             writer.close()
             self._check_time(start, 0.0)
             found = self._numbers(client, 5)
-        assert found == list(range(5)), f"What was taken before must stay, expected 0 to 4, got {found}."
+        _check(found, list(range(5)), "What was taken before must stay")
 
     def test_rows_are_shared_by_tables_and_each_has_its_own_order(self) -> None:
-        table = {"signature": _SIGNATURE, "max_size": 100, "rate_limiter": replay.MinSize(1)}
-        tables = [
-            replay.TableConfig(name="old", sampler=replay.Fifo(), max_times_sampled=1, **table),  # type: ignore[arg-type]
-            replay.TableConfig(name="new", sampler=replay.Lifo(), max_times_sampled=1, **table),  # type: ignore[arg-type]
-        ]
+        samplers = {"old": replay.Fifo(), "new": replay.Lifo()}
+        tables = [self._config(name=name, sampler=samplers[name], max_times_sampled=1) for name in samplers]
+        found = {}
         with self.make_server(tables) as server, server.client() as client:
             with client.writer(_WINDOW) as writer:
                 _write_items(writer, range(6), tables=("old", "new"))
                 writer.end_episode()
-            found = {}
-            for name in ("old", "new"):
+            for name in samplers:
                 with client.sampler(name) as sampler:
                     found[name] = sampler.sample_batch(6, self.timeout_seconds)[1]
         for name, numbers in (("old", range(6)), ("new", range(5, -1, -1))):
-            first = np.array(numbers)
-            expected = first[:, None] + np.arange(_WINDOW)
-            assert np.array_equal(found[name]["number"][..., 0], expected), (
-                f"Table '{name}' must give its items in its own order, expected {expected.tolist()}, got "
-                f"{found[name]['number'][..., 0].tolist()}."
+            expected = np.array(numbers)[:, None] + np.arange(_WINDOW)
+            _check(
+                found[name]["number"][..., 0],
+                expected,
+                f"Table '{name}' must give its items in its own order",
             )
 
     def test_writers_and_samplers_in_threads_see_whole_items(self) -> None:
-        num_writers, num_items = 3, 150
-        with self._serve(max_size=50) as server, server.client() as client:
-            threads = [
-                threading.Thread(
-                    target=self._write, args=(client, range(1000 * i, 1000 * i + num_items)), daemon=True
-                )
-                for i in range(num_writers)
-            ]
-            for thread in threads:
-                thread.start()
-            with client.sampler("table") as sampler:
-                while any(thread.is_alive() for thread in threads):
-                    fields = sampler.sample_batch(16, self.timeout_seconds)[1]
-                    rows = fields["number"][..., 0]  # [B, W]
-                    assert np.all(np.diff(rows, axis=1) == 1) and np.all(
-                        rows[:, 0] == fields["count"][:, 0]
-                    ), (
-                        "`sample_batch` while others write must return rows of one writer that follow each "
-                        f"other, got {rows.tolist()}."
-                    )
-            info = client.table_info("table")
-        expected = (50, num_writers * num_items)
-        assert (info.size, info.inserted) == expected, (
-            f"3 writers must have inserted 450 items of which 50 stay, expected {expected}, got {info}."
-        )
+        with (
+            self._open(max_size=50) as client,
+            client.sampler("table") as sampler,
+            self._writing(client, range(150)),
+            self._writing(client, range(1000, 1150)),
+            self._writing(client, range(2000, 2150)),
+        ):
+            deadline = time.monotonic() + self.timeout_seconds
+            while (info := client.table_info("table")).inserted < 450 and time.monotonic() < deadline:
+                fields = sampler.sample_batch(16, self.timeout_seconds)[1]
+                promise = "`sample_batch` while others write must return rows that follow each other"
+                _check(fields["number"][..., 0], fields["count"] + np.arange(_WINDOW), promise)
+        promise = "3 writers must have inserted 450 items of which 50 stay"
+        _check((info.size, info.inserted), (50, 450), promise)
 
     def test_a_checkpoint_brings_everything_back(self, tmp_path: pathlib.Path) -> None:
-        settings = {"sampler": replay.Prioritized(1.0), "max_size": 8}
-        config = self._config(**settings)
+        config = self._config(sampler=replay.Prioritized(1.0), max_size=8)
         with (
             self.make_server([config], checkpoint_directory=str(tmp_path)) as server,
             server.client() as client,
@@ -642,46 +516,47 @@ class ReplayConformance(abc.ABC):
             after = self._items(client)
             self._write(client, range(20, 21), [100.0])
             later = self._items(client)
-        assert restored == counts, f"`restore_from` must bring the counts back, {counts}, got {restored}."
+        _check(restored, counts, "`restore_from` must bring the counts back")
         assert len(before) == 8 and after == before, (
             f"`restore_from` must bring every item back, key, priority and rows, expected {sorted(before)}, "
             f"got {sorted(after)}."
         )
-        assert len(later) == 8 and len(later.keys() & before.keys()) == 7, (
-            "A restored table must go on: the oldest item leaves for a new one, expected 7 of the old keys, "
-            f"got {len(later.keys() & before.keys())} of {len(later)}."
-        )
+        promise = "A restored table must drop its oldest item for a new one: items, and how many of the old"
+        _check((len(later), len(later.keys() & before.keys())), (8, 7), promise)
 
     def test_a_checkpoint_that_cannot_be_restored_is_refused(self, tmp_path: pathlib.Path) -> None:
-        nowhere = tmp_path / "nowhere"
-        self.check_refused(
-            replay.ReplayError,
-            "`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got "
-            f"'{nowhere}'",
-            lambda: self.make_server([self._config()], restore_from=str(nowhere)),
-        )
         with (
             self.make_server([self._config()], checkpoint_directory=str(tmp_path)) as server,
             server.client() as client,
         ):
             self._write(client, range(2))
             path = client.checkpoint()
-        other = self._config(name="other")
-        self.check_refused(
-            replay.ReplayError,
-            f"The checkpoint '{path}' must hold the tables ['other', 'table'], but holds ['table'].",
-            lambda: self.make_server([self._config(), other], restore_from=path),
-        )
-        self.check_refused(
-            replay.ReplayError,
-            f"Table 'table' in checkpoint '{path}' differs from the one expected: `max_size` 100 against 7; "
-            "`sampler` Uniform against Fifo. Use the settings that it was made with, or begin with an empty "
-            "one.",
-            lambda: self.make_server([self._config(max_size=7, sampler=replay.Fifo())], restore_from=path),
-        )
+        nowhere = str(tmp_path / "nowhere")
+        for restore_from, tables, message in (
+            (
+                nowhere,
+                [self._config()],
+                "`restore_from` must be a finished checkpoint, as `client.checkpoint()` returned it, got "
+                f"'{nowhere}'",
+            ),
+            (
+                path,
+                [self._config(), self._config(name="other")],
+                f"The checkpoint '{path}' must hold the tables ['other', 'table'], but holds ['table'].",
+            ),
+            (
+                path,
+                [self._config(max_size=7, sampler=replay.Fifo())],
+                f"Table 'table' in checkpoint '{path}' differs from the one expected: `max_size` 100 against "
+                "7; `sampler` Uniform against Fifo. Use the settings that it was made with, or begin with an "
+                "empty one.",
+            ),
+        ):
+            restore = functools.partial(self.make_server, tables, restore_from=restore_from)
+            self.check_refused(replay.ReplayError, message, restore)
 
     def test_a_server_without_a_folder_writes_no_checkpoint(self) -> None:
-        with self._serve() as server, server.client() as client:
+        with self._open() as client:
             self.check_refused(
                 replay.ReplayError,
                 "wrote no checkpoint: there is no folder for it. Start it with a `checkpoint_directory`.",
@@ -689,31 +564,23 @@ class ReplayConformance(abc.ABC):
             )
 
     def test_tables_that_cannot_be_are_refused(self) -> None:
-        self.check_refused(
-            ValueError,
-            "`tables` must be one or more tables of different names, got ['table', 'table'].",
-            lambda: self.make_server([self._config(), self._config()]),
-        )
         column = replay.ColumnSpec((), np.dtype(np.complex64))
         odd = replay.ItemSignature({"field": column}, {"field": replay.FieldSpec("field", 1)})
-        self.check_refused(
-            ValueError,
-            "`field` must be of a dtype that can be stored",
-            lambda: self.make_server([self._config(signature=odd)]),
-        )
+        for tables, message in (
+            (
+                [self._config(), self._config()],
+                "`tables` must be one or more tables of different names, got ['table', 'table'].",
+            ),
+            ([self._config(signature=odd)], "`field` must be of a dtype that can be stored"),
+        ):
+            self.check_refused(ValueError, message, functools.partial(self.make_server, tables))
 
     def test_close_from_another_thread_ends_a_wait(self) -> None:
-        with self._serve() as server, server.client() as client:
+        with self._open() as client:
             sampler = client.sampler("table")
-            caught: list[BaseException] = []
-
-            def wait() -> None:
-                try:
-                    sampler.sample_batch(1)
-                except replay.ReplayError as error:
-                    caught.append(error)
-
-            thread = threading.Thread(target=wait, daemon=True)
+            caught: list[Exception | None] = []
+            wait = functools.partial(sampler.sample_batch, 1)
+            thread = threading.Thread(target=lambda: caught.append(_error_of(wait)), daemon=True)
             thread.start()
             time.sleep(0.1)
             sampler.close()
@@ -722,7 +589,9 @@ class ReplayConformance(abc.ABC):
                 f"`close` must end a `sample_batch` that waits, got one that still waits after "
                 f"{self.timeout_seconds:g} seconds."
             )
-            assert caught, "`sample_batch` must raise ReplayError when it is closed, got no error."
+            assert isinstance(caught[0], replay.ReplayError), (
+                f"`sample_batch` must raise ReplayError when it is closed, got {caught[0]!r}."
+            )
 
     def test_everything_may_be_closed_twice(self) -> None:
         server = self._serve()
@@ -734,12 +603,33 @@ class ReplayConformance(abc.ABC):
                     f"The {attempt} `close` of {type(part).__name__} must do no harm, got {error!r}."
                 )
 
-    def _fifo(self) -> replay.ReplayServer:
-        return self._serve(sampler=replay.Fifo(), max_times_sampled=1)
+    def check_refused(self, expected: type[Exception], message: str, call: Callable[[], object]) -> None:
+        """Checks that a call raises this error with this in its message."""
+        error = _error_of(call)
+        assert isinstance(error, expected), f"Expected {expected.__name__} '{message}', got {error!r}."
+        assert message in str(error), f"Expected the message '{message}', got '{error}'."
 
-    def _queue(self, capacity: int) -> replay.ReplayServer:
-        limiter = replay.Queue(capacity)
-        return self._serve(sampler=replay.Fifo(), max_times_sampled=1, rate_limiter=limiter)
+    def _check_time(self, start: float, seconds: float) -> None:
+        waited = time.monotonic() - start
+        assert seconds <= waited + 0.01 and waited < seconds + self.timeout_seconds, (
+            f"A wait of {seconds:g} s must take about as long, got {waited:g} s."
+        )
+
+    @contextlib.contextmanager
+    def _open(
+        self, timeout_seconds: float | None = None, **settings: object
+    ) -> Iterator[replay.ReplayClient]:
+        """A client of a server with one table."""
+        with (
+            self._serve(**settings) as server,
+            server.client(timeout_seconds=timeout_seconds or self.timeout_seconds) as client,
+        ):
+            yield client
+
+    def _queue(
+        self, capacity: int, timeout_seconds: float | None = None
+    ) -> contextlib.AbstractContextManager[replay.ReplayClient]:
+        return self._open(timeout_seconds, rate_limiter=replay.Queue(capacity), **_ONCE_IN_ORDER)
 
     def _serve(self, **settings: object) -> replay.ReplayServer:
         return self.make_server([self._config(**settings)])
@@ -755,23 +645,19 @@ class ReplayConformance(abc.ABC):
             _write_items(writer, numbers, priorities)
             writer.end_episode()
 
+    @contextlib.contextmanager
+    def _writing(self, client: replay.ReplayClient, numbers: range) -> Iterator[None]:
+        """Writes in another thread meanwhile."""
+        thread = threading.Thread(target=self._write, args=(client, numbers), daemon=True)
+        thread.start()
+        yield
+        thread.join(self.timeout_seconds)
+
     def _items(self, client: replay.ReplayClient) -> dict[int, tuple[float, list[bytes]]]:
         """The items that are sampled, by their keys."""
         info, fields = self._sample(client, 1000)
         items = zip(info.key.tolist(), info.priority.tolist(), *fields.values(), strict=True)
         return {key: (priority, [field.tobytes() for field in item]) for key, priority, *item in items}
-
-    def check_refused(self, expected: type[Exception], message: str, call: Callable[[], object]) -> None:
-        """Checks that a call raises this error with this in its message."""
-        error = _error_of(call)
-        assert isinstance(error, expected), f"Expected {expected.__name__} '{message}', got {error!r}."
-        assert message in str(error), f"Expected the message '{message}', got '{error}'."
-
-    def _check_time(self, start: float, seconds: float) -> None:
-        waited = time.monotonic() - start
-        assert seconds <= waited + 0.01 and waited < seconds + self.timeout_seconds, (
-            f"A wait of {seconds:g} s must take about as long, got {waited:g} s."
-        )
 
     def _sample(
         self, client: replay.ReplayClient, batch_size: int
@@ -782,6 +668,29 @@ class ReplayConformance(abc.ABC):
     def _numbers(self, client: replay.ReplayClient, batch_size: int) -> list[int]:
         counts = self._sample(client, batch_size)[1]["count"]  # [B, 1]
         return [int(count) for count in counts[:, 0]]
+
+
+def _check(found: Any, expected: Any, promise: str) -> None:
+    """Checks that what was found is what a promise says; arrays are compared as lists."""
+    found, expected = (part.tolist() if isinstance(part, np.ndarray) else part for part in (found, expected))
+    assert found == expected, f"{promise}, expected {expected}, got {found}."
+
+
+def _check_draws(
+    what: str, info: replay.SampleInfo, fields: dict[str, np.ndarray], weights: np.ndarray
+) -> None:
+    """Checks that items were drawn in proportion to their weights, and their probabilities."""
+    numbers = fields["count"][:, 0]
+    probabilities = weights / weights.sum()
+    counts, expected = np.bincount(numbers, minlength=len(weights)), len(numbers) * probabilities
+    assert np.all(np.abs(counts - expected) <= 6 * expected**0.5), (
+        f"`sample_batch` of {what} must select them about {expected.round().tolist()} times of "
+        f"{len(numbers)}, got {counts.tolist()}."
+    )
+    assert np.allclose(info.probability, probabilities[numbers]), (
+        f"`SampleInfo.probability` of {what} must be {probabilities.tolist()}, got "
+        f"{sorted(set(info.probability.tolist()))}."
+    )
 
 
 def _error_of(do: Callable[[], object]) -> Exception | None:
@@ -828,7 +737,5 @@ def _expected(numbers: Sequence[int]) -> dict[str, np.ndarray]:
     return {
         "number": np.stack([rows, -rows], axis=-1).astype(np.float32),
         "count": first.astype(np.int64),
-        "image": np.broadcast_to(images[:, None, None, None, None], (len(first), 1, 2, 2, 1)).astype(
-            np.uint8
-        ),
+        "image": np.tile(images[:, None, None, None, None], (1, 1, 2, 2, 1)).astype(np.uint8),
     }

@@ -1,4 +1,4 @@
-"""What every environment wrapper shares."""
+"""The base of all environment wrappers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,10 @@ from minerva_acme import types
 
 
 class EnvironmentWrapper(dm_env.Environment):
-    """Behaves as the environment it wraps; a subclass overrides what differs.
+    """Behaves like the environment it wraps; a subclass overrides what differs.
+
+    A subclass that changes timesteps, FIRST ones included, overrides `_convert`; one that changes actions
+    overrides `step`.
 
     Public attributes that a wrapper does not have are looked up in what it wraps, so that
     `environment.physics` or `environment.save()` reach through any number of wrappers. Private
@@ -30,10 +33,14 @@ class EnvironmentWrapper(dm_env.Environment):
         return self._environment
 
     def reset(self) -> dm_env.TimeStep:
-        return self._environment.reset()
+        return self._convert(self._environment.reset())
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._environment.step(action)
+        return self._convert(self._environment.step(action))
+
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        """Returns what the wrapper gives in place of a timestep of the environment."""
+        return timestep
 
     def observation_spec(self) -> types.NestedSpec:
         return self._environment.observation_spec()

@@ -1,4 +1,4 @@
-"""Actions in [-1, 1], whatever the environment's own bounds are."""
+"""Actions in [-1, 1] instead of the environment's own bounds."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import specs, types
-from minerva_acme.wrappers import base
+from minerva_acme import specs
+from minerva_acme.wrappers import leafwise, transforms
 
 
-class CanonicalActionWrapper(base.EnvironmentWrapper):
+class CanonicalActionWrapper(transforms.ActionTransformWrapper):
     """Lets an agent act in [-1, 1] and scales that linearly to the bounds of the action spec.
 
         action -1 -> minimum      0 -> (minimum + maximum) / 2      1 -> maximum
@@ -29,21 +29,11 @@ class CanonicalActionWrapper(base.EnvironmentWrapper):
         Raises:
             ValueError: an action is not a float, or not bounded on both sides.
         """
-        super().__init__(environment)
-        self._inner_spec = environment.action_spec()
-        tree.map_structure_with_path(_check_scalable, self._inner_spec)
-        self._action_spec = tree.map_structure(_canonical_spec, self._inner_spec)
-        self._scales = tree.map_structure(lambda spec: _Scale(spec, clip), self._inner_spec)
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        if isinstance(self._scales, _Scale):  # the usual case; `tree` takes ten times as long
-            scaled: types.NestedArray = self._scales(action)
-        else:
-            scaled = tree.map_structure(lambda scale, part: scale(part), self._scales, action)
-        return self._environment.step(scaled)
-
-    def action_spec(self) -> types.NestedSpec:
-        return self._action_spec
+        inner_spec = environment.action_spec()
+        tree.map_structure_with_path(_check_scalable, inner_spec)
+        scale = leafwise.apply_each(tree.map_structure(lambda spec: _Scale(spec, clip), inner_spec))
+        spec = tree.map_structure(_canonical_spec, inner_spec)
+        super().__init__(environment, transform=scale, spec=spec)
 
 
 class _Scale:
@@ -70,15 +60,13 @@ class _Scale:
 
 
 def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
-    name = "`action_spec`" + "".join(f"[{key!r}]" for key in path)
+    name = specs.leaf_name("`action_spec`", path)
     if not np.issubdtype(spec.dtype, np.floating):
         raise ValueError(
             f"{name} must be a float array to be scaled to [-1, 1], got {specs.describe(spec)}. Use an agent "
             "for discrete actions without this wrapper."
         )
-    if not isinstance(spec, specs.BoundedArray) or not (
-        np.isfinite(spec.minimum).all() and np.isfinite(spec.maximum).all()
-    ):
+    if not specs.is_bounded(spec):
         raise ValueError(
             f"{name} must be bounded on both sides to be scaled to [-1, 1], got {specs.describe(spec)}. "
             "Give it bounds in a wrapper around the environment, or leave out CanonicalActionWrapper."

@@ -48,12 +48,6 @@ class ConcatObservationWrapper(base.EnvironmentWrapper):
         size = sum(int(np.prod(leaf.shape)) for leaf in leaves)
         self._observation_spec = specs.Array(shape=(size,), dtype=self._dtype, name="observation")
 
-    def reset(self) -> dm_env.TimeStep:
-        return self._convert(self._environment.reset())
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._convert(self._environment.step(action))
-
     def observation_spec(self) -> types.NestedSpec:
         return self._observation_spec
 
@@ -87,17 +81,14 @@ def _check_filter(name_filter: Sequence[str], spec: types.NestedSpec) -> None:
 
 
 def _check_flattable(path: tuple[Any, ...], spec: specs.Array) -> None:
-    name = "`observation_spec`" + "".join(f"[{key!r}]" for key in path)
-    way_out = (
-        "Select other observations with `name_filter`, turn it into a vector of floats in a wrapper of the "
+    if not np.issubdtype(spec.dtype, np.floating):
+        rule, found = "be a float array", specs.describe(spec)
+    elif len(spec.shape) > 2:
+        rule, found = "have at most two axes", f"{specs.describe(spec)}, which looks like an image"
+    else:
+        return
+    raise ValueError(
+        f"{specs.leaf_name('`observation_spec`', path)} must {rule} to be concatenated, got {found}. Select "
+        "other observations with `name_filter`, turn it into a vector of floats in a wrapper of the "
         "environment, or use a network that takes it as it is."
     )
-    if not np.issubdtype(spec.dtype, np.floating):
-        raise ValueError(
-            f"{name} must be a float array to be concatenated, got {specs.describe(spec)}. {way_out}"
-        )
-    if len(spec.shape) > 2:
-        raise ValueError(
-            f"{name} must have at most two axes to be concatenated, got {specs.describe(spec)}, which looks "
-            f"like an image. {way_out}"
-        )

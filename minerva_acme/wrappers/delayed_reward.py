@@ -35,16 +35,10 @@ class DelayedRewardWrapper(base.EnvironmentWrapper):
         self._num_steps = 0
         self._sum: types.NestedArray = None  # None: nothing is owed
 
-    def reset(self) -> dm_env.TimeStep:
-        return self._delay(self._environment.reset())
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._delay(self._environment.step(action))
-
     def reward_spec(self) -> types.NestedSpec:
         return reward_sum.summed_spec(self._environment.reward_spec())
 
-    def _delay(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         if timestep.first():
             self._num_steps, self._sum = 0, None
             return timestep

@@ -36,16 +36,10 @@ class FrameStackWrapper(base.EnvironmentWrapper):
         self._num_frames = num_frames
         self._frames: collections.deque[types.NestedArray] = collections.deque(maxlen=num_frames)
 
-    def reset(self) -> dm_env.TimeStep:
-        return self._stack(self._environment.reset())
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._stack(self._environment.step(action))
-
     def observation_spec(self) -> types.NestedSpec:
         return tree.map_structure(self._stacked_spec, self._environment.observation_spec())
 
-    def _stack(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         # Copies: an environment may write its next observation into the same array.
         frame = tree.map_structure(np.array, timestep.observation)
         self._frames.extend([frame] * (self._num_frames if timestep.first() else 1))

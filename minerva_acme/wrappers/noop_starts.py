@@ -1,7 +1,5 @@
 """Episodes that start at different moments."""
 
-from typing import Any
-
 import dm_env
 import numpy as np
 
@@ -61,17 +59,15 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
 
     def save(self) -> core.State:
         """Returns the state of the generator, and that of the environment if it can be saved."""
-        inner: Any = self._environment
         return {
             "random": random_state.to_plain(self._random.bit_generator.state),
-            "environment": inner.save() if hasattr(inner, "save") else None,
+            "environment": random_state.save_environment(self._environment),
         }
 
     def restore(self, state: core.State) -> None:
-        """Takes over a saved state; an open episode ends if the environment's `restore` ends it."""
+        """Restores a saved state; an open episode ends if the environment's `restore` ends it."""
         self._random.bit_generator.state = random_state.to_numpy(state["random"])
-        if state["environment"] is not None:
-            self._environment.restore(state["environment"])  # type: ignore[attr-defined]
+        random_state.restore_environment(self._environment, state["environment"])
 
     def _start(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         for _ in range(self._random.integers(self._max_noops, endpoint=True)):

@@ -9,7 +9,7 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types
-from minerva_acme.wrappers import base
+from minerva_acme.wrappers import base, leafwise
 
 _NARROWER: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.float64): np.dtype(np.float32),
@@ -17,48 +17,28 @@ _NARROWER: dict[np.dtype[Any], np.dtype[Any]] = {
 }
 
 
-class SinglePrecisionWrapper(base.EnvironmentWrapper):
+class SinglePrecisionWrapper(specs.SpecMethods, base.EnvironmentWrapper):
     """Turns float64 into float32 and int64 into int32 in all that an environment gives.
 
     Specs, observations, rewards and discounts are converted, nests of them too; every other dtype
-    stays. Actions are taken in the narrow dtype and handed on in the one the environment asks for.
+    stays. Actions are taken in the narrow dtype and given to the environment in its own.
     Placed outermost, so that what is inside still computes in the environment's own precision.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:
         super().__init__(environment)
-        wide_action_spec = environment.action_spec()
-        self._widen_action = _each_as_spec(wide_action_spec)
-        self._observation_spec = tree.map_structure(narrow_spec, environment.observation_spec())
-        self._action_spec = tree.map_structure(narrow_spec, wide_action_spec)
-        self._reward_spec = tree.map_structure(narrow_spec, environment.reward_spec())
-        self._discount_spec = tree.map_structure(narrow_spec, environment.discount_spec())
+        wide_specs = specs.make_environment_spec(environment)
+        self._specs = tree.map_structure(narrow_spec, wide_specs)
+        self._widen_action = _each_as_spec(wide_specs.actions)
         # By spec, because environments return plain numbers here, integers among them.
-        self._narrow_reward = _each_as_spec(self._reward_spec, scalars=True)
-        self._narrow_discount = _each_as_spec(self._discount_spec, scalars=True)
-
-    def reset(self) -> dm_env.TimeStep:
-        return self._convert(self._environment.reset())
+        self._narrow_reward = _each_as_spec(self._specs.rewards, scalars=True)
+        self._narrow_discount = _each_as_spec(self._specs.discounts, scalars=True)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         return self._convert(self._environment.step(self._widen_action(action)))
 
-    def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
-
-    def action_spec(self) -> types.NestedSpec:
-        return self._action_spec
-
-    def reward_spec(self) -> types.NestedSpec:
-        return self._reward_spec
-
-    def discount_spec(self) -> types.NestedSpec:
-        return self._discount_spec
-
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        observation = timestep.observation
-        is_array = isinstance(observation, np.ndarray)
-        observation = _narrow(observation) if is_array else tree.map_structure(_narrow, observation)
+        observation = narrow(timestep.observation)
         if timestep.first():
             return timestep._replace(observation=observation)  # no reward and no discount yet
         return dm_env.TimeStep(
@@ -70,7 +50,7 @@ class SinglePrecisionWrapper(base.EnvironmentWrapper):
 
 
 def _each_as_spec(nest: types.NestedSpec, scalars: bool = False) -> Callable[[Any], Any]:
-    """What turns values into arrays of their specs' dtypes; `scalars`: those without axes into scalars."""
+    """Converts values to the dtypes of their specs: to arrays, or if `scalars` to scalars where they are."""
 
     def as_spec(spec: specs.Array) -> Callable[[Any], Any]:
         dtype = np.dtype(spec.dtype)
@@ -79,35 +59,33 @@ def _each_as_spec(nest: types.NestedSpec, scalars: bool = False) -> Callable[[An
             return dtype.type
         return functools.partial(np.asarray, dtype=dtype)
 
-    if isinstance(nest, specs.Array):  # the usual case; `tree` takes ten times as long
-        return as_spec(nest)
-    return functools.partial(tree.map_structure, _call, tree.map_structure(as_spec, nest))
+    return leafwise.apply_each(tree.map_structure(as_spec, nest))
 
 
-def _call(function: Callable[[Any], Any], value: Any) -> Any:
-    return function(value)
-
-
-def cast(wide: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Returns an array in another dtype.
+def narrow(nest: types.NestedArray) -> types.NestedArray:
+    """Returns a nest of arrays in 32 bits where it has 64.
 
     Raises:
         ValueError: an integer does not fit.
     """
-    narrow = wide.astype(dtype)
-    if wide.dtype == np.int64 and dtype == np.int32 and not np.array_equal(narrow, wide):
+    if isinstance(nest, np.ndarray):  # the usual case; `tree` takes ten times as long
+        return _narrow_leaf(nest)
+    return tree.map_structure(_narrow_leaf, nest)
+
+
+def _narrow_leaf(value: Any) -> Any:
+    wide = np.asarray(value)
+    dtype = _NARROWER.get(wide.dtype)
+    if dtype is None:
+        return value
+    cast = wide.astype(dtype)
+    if dtype == np.int32 and not np.array_equal(cast, wide):
         raise ValueError(
             f"An int64 value of the environment does not fit int32: {wide}. Leave out "
             "SinglePrecisionWrapper, or rescale the value in a wrapper inside it; of a vector, in each "
             "environment."
         )
-    return narrow
-
-
-def _narrow(value: Any) -> Any:
-    wide = np.asarray(value)
-    dtype = _NARROWER.get(wide.dtype)
-    return value if dtype is None else cast(wide, dtype)
+    return cast
 
 
 def narrow_spec(spec: specs.Array) -> specs.Array:

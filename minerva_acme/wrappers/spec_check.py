@@ -23,12 +23,12 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         """Starts an episode.
 
         Raises:
-            ValueError: the timestep breaks a spec; the message names the leaf.
+            ValueError: the timestep is not FIRST or breaks a spec; the message names the leaf.
         """
         timestep = self._environment.reset()
         if not timestep.first():
             raise ValueError(f"`reset` must return a FIRST timestep, got {timestep.step_type.name}.")
-        return self._check(timestep)
+        return self._convert(timestep)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         """Makes a step.
@@ -38,16 +38,9 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         """
         if not self._reset_next_step:
             specs.check_conforms("action", action, self._specs.actions)
-        return self._check(self._environment.step(action))
+        return super().step(action)
 
-    def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         self._reset_next_step = timestep.last()
-        specs.check_conforms("observation", timestep.observation, self._specs.observations)
-        if timestep.first():
-            for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
-                if value is not None:
-                    raise ValueError(f"`{name}` must be None at FIRST, got {value!r}.")
-        else:
-            specs.check_conforms("reward", timestep.reward, self._specs.rewards)
-            specs.check_conforms("discount", timestep.discount, self._specs.discounts)
+        specs.check_timestep(timestep, self._specs)
         return timestep

@@ -1,4 +1,4 @@
-"""Episodes of at most so many steps."""
+"""A limit on the number of steps in an episode."""
 
 import dm_env
 

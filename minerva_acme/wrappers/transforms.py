@@ -8,12 +8,7 @@ from minerva_acme import types
 from minerva_acme.wrappers import base
 
 
-class ObservationTransformWrapper(base.EnvironmentWrapper):
-    """Shows `transform(observation)` in place of each observation.
-
-    To check what the function returns, put a `SpecCheckWrapper` around this one.
-    """
-
+class _TransformWrapper(base.EnvironmentWrapper):
     def __init__(
         self,
         environment: dm_env.Environment,
@@ -25,54 +20,37 @@ class ObservationTransformWrapper(base.EnvironmentWrapper):
 
         Args:
             environment: what to wrap.
-            transform: from the environment's observation to the one to show. It leaves its argument as
-                it is. The wrapper can be pickled if it can: a function of a module, not a lambda.
-            spec: of what `transform` returns.
+            transform: from the environment's observation to the agent's, or from the agent's action to the
+                environment's. It must not change its argument. The wrapper can be pickled if the function
+                can: a function of a module, not a lambda.
+            spec: of the agent's observation or action.
         """
         super().__init__(environment)
         self._transform = transform
-        self._observation_spec = spec
+        self._spec = spec
 
-    def reset(self) -> dm_env.TimeStep:
-        return self._convert(self._environment.reset())
 
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._convert(self._environment.step(action))
+class ObservationTransformWrapper(_TransformWrapper):
+    """Gives `transform(observation)` in place of each observation.
+
+    To check what the function returns, put a `SpecCheckWrapper` around this one.
+    """
 
     def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
+        return self._spec
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         return timestep._replace(observation=self._transform(timestep.observation))
 
 
-class ActionTransformWrapper(base.EnvironmentWrapper):
-    """Hands `transform(action)` to the environment in place of each action.
+class ActionTransformWrapper(_TransformWrapper):
+    """Gives the environment `transform(action)` in place of each action.
 
     To check what the function returns, put a `SpecCheckWrapper` inside this one.
     """
-
-    def __init__(
-        self,
-        environment: dm_env.Environment,
-        *,
-        transform: Callable[[types.NestedArray], types.NestedArray],
-        spec: types.NestedSpec,
-    ) -> None:
-        """Initialises the wrapper.
-
-        Args:
-            environment: what to wrap.
-            transform: from the agent's action to the environment's. It leaves its argument as it is. The
-                wrapper can be pickled if it can: a function of a module, not a lambda.
-            spec: of what agents hand in.
-        """
-        super().__init__(environment)
-        self._transform = transform
-        self._action_spec = spec
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         return self._environment.step(self._transform(action))
 
     def action_spec(self) -> types.NestedSpec:
-        return self._action_spec
+        return self._spec

@@ -5,15 +5,17 @@ from collections.abc import Callable
 import dm_env
 import numpy as np
 
-from minerva_acme import types
 from minerva_acme.wrappers import base, rendering
 
 
 class VideoFramesWrapper(base.EnvironmentWrapper):
     """Draws the environment at every timestep and keeps the frames of the latest episode.
 
-    An episode of T steps has T + 1 frames, FIRST and LAST among them. At `frame_rate` they play in real
-    time.
+    An episode of T steps has T + 1 frames, including those of FIRST and LAST.
+
+    Attributes:
+        frames: those so far, each uint8 [height, width, 3]. The next episode begins a new list.
+        frame_rate: frames a second in real time, 1 / control_timestep.
     """
 
     def __init__(
@@ -34,27 +36,11 @@ class VideoFramesWrapper(base.EnvironmentWrapper):
         """
         super().__init__(environment)
         self._render = render
-        self._frame_rate = rendering.frames_per_second(environment)
-        self._frames: list[np.ndarray] = []
+        self.frame_rate = rendering.frames_per_second(environment)
+        self.frames: list[np.ndarray] = []
 
-    @property
-    def frames(self) -> list[np.ndarray]:
-        """The frames so far, each uint8 [height, width, 3]. A list that the next episode leaves alone."""
-        return self._frames
-
-    @property
-    def frame_rate(self) -> float:
-        """Frames a second, 1 / control_timestep."""
-        return self._frame_rate
-
-    def reset(self) -> dm_env.TimeStep:
-        return self._draw(self._environment.reset())
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._draw(self._environment.step(action))
-
-    def _draw(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         if timestep.first():
-            self._frames = []
-        self._frames.append(self._render(self._environment))
+            self.frames = []
+        self.frames.append(self._render(self._environment))
         return timestep

@@ -32,7 +32,7 @@ def fork_server():
         [
             "gymnasium.envs.classic_control",
             "minerva_acme.testing",
-            "minerva_acme.environments.gymnasium_vector",
+            "minerva_acme.environments",
         ]
     )
     yield
@@ -69,7 +69,7 @@ def play(environment, num_steps=NUM_STEPS):
             # An environment that only resets gets an action that must not be used.
             actions[index] = np.int64(0) if newest[index].last() else random.integers(2)
         arrived = environment.step(actions)
-        testing.vector_conformance.assert_step_types(environment, newest, arrived)
+        testing.vector_conformance.assert_step_types("step", newest, arrived)
         for index, timesteps in enumerate(arrived):
             if not timesteps[0].first():
                 steps[index].append((newest[index].observation, actions[index], timesteps[0]))
@@ -243,14 +243,13 @@ SINGLE_SPEC = specs.EnvironmentSpec(
 )
 
 
-@pytest.mark.parametrize("environment_spec", [None, SINGLE_SPEC], ids=["as the spaces say", "with a spec"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [vector.SyncVectorEnv, vector.AsyncVectorEnv])
-def test_a_true_terminal_has_discount_0_and_a_time_limit_1(kind, mode, environment_spec):
+def test_a_true_terminal_has_discount_0_and_a_time_limit_1(kind, mode):
     makers = [functools.partial(Ending, terminates) for terminates in (True, False)]
     settings = {} if kind is vector.SyncVectorEnv else {"context": "forkserver"}
     inner = kind(makers, autoreset_mode=mode, **settings)
-    with GymnasiumVectorEnvironment(inner, environment_spec=environment_spec) as environment:
+    with GymnasiumVectorEnvironment(inner) as environment:
         assert specs.make_environment_spec(environment) == SINGLE_SPEC
         environment.reset()
         steps = [environment.step([np.float32([0.5])] * 2) for _ in range(2)]
@@ -273,20 +272,6 @@ def test_a_true_terminal_has_discount_0_and_a_time_limit_1(kind, mode, environme
 def test_agents_take_the_specs_of_a_vector_as_they_are(make):
     with make_sync(vector.AutoresetMode.SAME_STEP, make=make) as environment:
         ppo.PPOBuilder(ppo.PPOConfig()).check_spec(specs.make_environment_spec(environment))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_discount_of_a_reset_is_not_that_of_the_episode_that_ended(mode):
-    class Telling(Ending):
-        def reset(self, **arguments):
-            observation, _ = super().reset(**arguments)
-            return observation, {"discount": 0.75}
-
-    inner = vector.SyncVectorEnv([functools.partial(Telling, True)], autoreset_mode=mode)
-    with GymnasiumVectorEnvironment(inner, environment_spec=SINGLE_SPEC) as environment:
-        environment.reset()
-        discounts = [environment.step([np.float32([0.5])])[0][0].discount for _ in range(2)]
-    assert discounts == [1, 0]
 
 
 def test_an_integer_that_single_precision_cannot_hold_is_refused():
@@ -400,6 +385,46 @@ def test_wrapped_environments_by_id_play_and_go_on_from_a_saved_state_in_process
             environment.restore(state[:1])
 
 
+class Telling(testing.FakeEnvironment):
+    """Rewards and discounts are nests; the info counts the timesteps."""
+
+    def __init__(self):
+        scalar = specs.Array((), np.float32)
+        super().__init__(
+            episode_length=2, reward_spec={"arm": scalar, "leg": scalar}, discount_spec={"arm": scalar}
+        )
+
+    def get_info(self):
+        return {"num_timesteps": len(self.timesteps)}
+
+
+def test_nests_of_rewards_and_infos_come_from_processes_as_they_are():
+    here = environments.make_vector([Telling] * 2, processes=False)
+    with make_processes(Telling, Telling) as environment:
+        testing.assert_nests_equal(environment.reset(), here.reset())
+        assert environment.get_infos(1) == ({"num_timesteps": 1},)
+        for infos in [({"num_timesteps": 2},), ({"num_timesteps": 3}, {"num_timesteps": 4})]:
+            arrived = environment.step(ACTIONS)
+            testing.assert_nests_equal(arrived, here.step(ACTIONS))
+            assert environment.get_infos(1) == here.get_infos(1) == infos
+    assert arrived[0][0].reward == {"arm": 2.0, "leg": 2.0}
+
+
+def test_a_process_that_does_not_end_by_itself_is_killed(monkeypatch):
+    monkeypatch.setattr("minerva_acme.environments.process_vector.GRACE_SECONDS", 0.2)
+
+    def make():
+        class Stubborn(testing.FakeEnvironment):
+            def close(self):
+                time.sleep(60)
+
+        return Stubborn()
+
+    environment = make_processes(make)
+    environment.close()
+    assert not multiprocessing.active_children()
+
+
 def failing_in_step(how):
     """A factory; its class is local, so that the processes get it by value."""
 
@@ -432,7 +457,7 @@ ACTIONS = [np.zeros(2, np.float32)] * 2
         ),
         (
             functools.partial(os._exit, 5),
-            "A process ended: that of environment 1 with exit code 5. All processes",
+            "A process ended: that of environment 1 with exit code 5. What .* All processes",
         ),
     ],
 )
@@ -444,7 +469,7 @@ def test_a_failure_in_a_process_is_told_and_ends_all_of_them(how, message):
     with pytest.raises(EnvironmentWorkerError, match=message):
         environment.step(ACTIONS)
     assert not multiprocessing.active_children()
-    with pytest.raises(EnvironmentWorkerError, match=r"after a call to `close\(\)`"):
+    with pytest.raises(EnvironmentWorkerError, match="The vector environment is closed"):
         environment.step(ACTIONS)
     environment.close()
 

@@ -100,6 +100,22 @@ def test_the_actor_observes_what_the_environment_gave_and_took():
     assert len(actor.actions) == len(environment.actions) == 6
 
 
+def test_the_actor_is_asked_at_the_newest_observation():
+    asked = []
+
+    class Asked(testing.FakeActor):
+        def select_action(self, observation):
+            asked.append(observation)
+            return super().select_action(observation)
+
+    environment = testing.FakeEnvironment(episode_length=3)
+    environments.EnvironmentLoop(environment=environment, actor=Asked(ACTION)).run(num_episodes=2)
+    assert len(asked) == 6
+    testing.assert_nests_equal(
+        asked, [timestep.observation for timestep in environment.timesteps if not timestep.last()]
+    )
+
+
 def test_a_result_holds_return_length_counts_timings_and_metrics():
     root = counting.Counter()
     root.increment(learner_steps=7)

@@ -60,6 +60,15 @@ def test_each_stream_is_that_of_its_environment_alone():
         testing.assert_nests_equal(inner.actions, actions)
 
 
+def test_each_environment_gets_its_own_action():
+    inner = make()
+    environment = environments.InProcessVectorEnvironment(inner)
+    environment.reset()
+    actions = [np.full(2, 0.1 * k, np.float32) for k in range(3)]
+    environment.step(actions)
+    testing.assert_nests_equal([one.actions for one in inner], [[action] for action in actions])
+
+
 def test_last_and_the_first_after_it_come_in_one_call():
     environment = environments.InProcessVectorEnvironment(make())
     environment.reset()
@@ -100,7 +109,7 @@ def test_environments_that_cannot_be_batched_are_refused():
     )
     with pytest.raises(ValueError, match=message):
         environments.InProcessVectorEnvironment(different)
-    with pytest.raises(ValueError, match="`environments` must be objects of their own, got one twice"):
+    with pytest.raises(ValueError, match="`environments` must be separate objects, got one twice"):
         environments.InProcessVectorEnvironment(different[:1] * 2)
 
 
@@ -223,7 +232,7 @@ class Broken(environments.InProcessVectorEnvironment):
         (
             "all reset",
             "reset_returns_a_first_timestep_of_every_environment",
-            "must return 3 timesteps, got 2",
+            "`reset` must return 3 entries, got 2",
         ),
         (
             "phantom",
@@ -240,7 +249,7 @@ class Broken(environments.InProcessVectorEnvironment):
             "timesteps_conform_to_the_specs_and_are_not_written_into_later",
             "must return fresh arrays",
         ),
-        ("count", "another_number_of_actions_is_refused", "`step` must refuse 2 actions"),
+        ("count", "another_number_of_actions_is_refused", "`step` with 2 actions must raise ValueError"),
     ],
 )
 def test_the_conformance_class_names_a_broken_promise(promise, test, message):

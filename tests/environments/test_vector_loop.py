@@ -199,12 +199,10 @@ class ScriptedEnvironment(environments.VectorEnvironment):
     """Hands out what a script says: a string of step types for each environment and call."""
 
     def __init__(self, script):
+        super().__init__(2, specs.make_environment_spec(testing.FakeEnvironment()))
         self.script = script
         self.actions = []
-        self._inner = testing.FakeEnvironment()
         self._number = 0
-
-    num_environments = 2
 
     def reset(self):
         return [self._make("F"), self._make("F")]
@@ -222,18 +220,6 @@ class ScriptedEnvironment(environments.VectorEnvironment):
             case "M":
                 return dm_env.transition(1.0, observation)
         return dm_env.truncation(1.0, observation)
-
-    def observation_spec(self):
-        return self._inner.observation_spec()
-
-    def action_spec(self):
-        return self._inner.action_spec()
-
-    def reward_spec(self):
-        return self._inner.reward_spec()
-
-    def discount_spec(self):
-        return self._inner.discount_spec()
 
     def close(self):
         pass

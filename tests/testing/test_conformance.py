@@ -258,7 +258,7 @@ class SharesItsState(testing.FakeLearner):
             ActorSuite,
             ForgetsItsRandomness,
             "a_state_that_can_be_saved_reproduces_the_actions",
-            "`restore` must let an actor act as the saved one goes on to act. Expected array(",
+            "`restore` must let an actor act as the saved one continues to act. Expected array(",
         ),
         (
             ActorSuite,
@@ -296,19 +296,19 @@ class SharesItsState(testing.FakeLearner):
             AdderSuite,
             BreaksWhenRefusing,
             "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
-            "`add` must go on with the episode after it refused a step, got ValueError: No episode is open.",
+            "`add` must continue the episode after it refused a step: No episode is open.",
         ),
         (
             AdderSuite,
             LosesTheOpenEpisode,
             "reset_ends_the_open_episode_and_loses_no_transition",
-            "`reset` must end an open episode as a time limit would, expected 1 items, got 0.",
+            "`reset` must write as many items as a time limit would. Expected array(1), got array(0).",
         ),
         (
             AdderSuite,
             CountsResets,
             "reset_and_flush_may_come_at_any_time",
-            "`reset` and `flush` must write nothing before the first episode, got 1 items.",
+            "`reset` and `flush` must write nothing before the first episode. Expected array(0), got",
         ),
         (
             AdderSuite,
@@ -357,8 +357,8 @@ class SharesItsState(testing.FakeLearner):
         (
             LearnerSuite,
             ForgetsItsSteps,
-            "a_restored_learner_goes_on_as_the_saved_one",
-            "`restore` must let a learner go on as the saved one, 0 steps later too. Expected "
+            "a_restored_learner_continues_as_the_saved_one",
+            "`restore` must let a learner continue as the saved one, 0 steps later too. Expected "
             "array([2., 2.], dtype=float32) at ['policy']['steps'], got array([0., 0.], "
             "dtype=float32).",
         ),

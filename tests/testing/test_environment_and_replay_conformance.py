@@ -386,7 +386,7 @@ def case(suite, part, test, message):
             WrapperSuite,
             CopiesShareTheWrapped,
             "a_deep_copy_goes_on_alike_and_on_its_own",
-            "A copy.deepcopy copy of CopiesShareTheWrapped must go on as the original. Expected "
+            "A copy.deepcopy copy of CopiesShareTheWrapped must continue as the original. Expected "
             "array(2., dtype=float32) at [1], got array(3., dtype=float32).",
         ),
         case(
@@ -431,7 +431,7 @@ def case(suite, part, test, message):
             ReplaySuite,
             Reverses,
             "a_batch_larger_than_a_queue_is_collected_while_it_is_written",
-            "A batch of 30 items of a queue with room for 4 must be collected bit by bit, got [29, 28,",
+            "A batch of 30 items of a queue with room for 4 must be collected bit by bit, expected [0, 1,",
         ),
         case(
             ReplaySuite,
@@ -449,8 +449,7 @@ def case(suite, part, test, message):
             ReplaySuite,
             IgnoresPriorities,
             "items_are_selected_by_their_priorities",
-            "`update_priorities` must take items of priority 0 out of the draw, expected {1} "
-            "alone, got [0, 1, 2].",
+            "`update_priorities` must take items of priority 0 out of the draw, expected [1], got [0, 1, 2].",
         ),
         case(
             ReplaySuite,

@@ -113,7 +113,7 @@ def test_the_form_of_a_first_timestep_is_checked(scripted):
             return super().reset()._replace(reward=0.0)
 
     _, environment = checked(Eager)
-    with pytest.raises(ValueError, match=r"`reward` must be None at FIRST, got 0\.0"):
+    with pytest.raises(ValueError, match=r"`reward` of a FIRST timestep must be None, got 0\.0"):
         environment.reset()
 
     class Late(scripted):

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from minerva_acme.replay import base, messages
-from minerva_acme.replay.memory.state import State
+from minerva_acme.replay.memory.table import Tables
 
-FILE = "memory.npz"
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Checkpoints:
@@ -26,7 +25,7 @@ class Checkpoints:
         self._folder = directory and pathlib.Path(directory).resolve() / f"server-{time.time_ns()}"
         self._newest: pathlib.Path | None = None
 
-    def save(self, state: State) -> str:
+    def save(self, tables: Tables) -> str:
         """Writes a checkpoint and returns its folder, which is there whole or not at all.
 
         Raises:
@@ -39,8 +38,8 @@ class Checkpoints:
         unfinished = folder / f".unfinished-{final.name}"
         try:
             unfinished.mkdir(parents=True)
-            with open(unfinished / FILE, "wb") as file:
-                np.savez(file, **_dump(state))
+            with open(unfinished / messages.MEMORY_FILE, "wb") as file:
+                np.savez(file, **_dump(tables))
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.rename(final)
@@ -53,19 +52,17 @@ class Checkpoints:
         return str(final)
 
 
-def load(state: State, path: str | os.PathLike[str], tables: Sequence[base.TableConfig]) -> None:
-    """Fills a new state with what `Checkpoints.save` wrote.
+def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.TableConfig]) -> None:
+    """Fills new tables with what `Checkpoints.save` wrote.
 
     Raises:
         ReplayError: it is missing, damaged, of another backend or of other tables.
     """
     folder = pathlib.Path(path).resolve()
-    if not (folder / FILE).is_file():
-        is_reverbs = (folder / "tables.tfrecord").exists()
-        other = messages.other_backend("on Reverb", "reverb") if is_reverbs else ""
-        raise base.ReplayError(messages.unfinished_checkpoint(folder, FILE) + other)
+    messages.check_finished(folder, "memory")
     try:
-        with open(folder / FILE, "rb") as file, np.load(file, allow_pickle=False) as stored:
+        # Opened here: of a damaged file numpy would leave it open.
+        with open(folder / messages.MEMORY_FILE, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         described = json.loads(str(arrays.pop("described")))
         version = described["format"]
@@ -78,54 +75,32 @@ def load(state: State, path: str | os.PathLike[str], tables: Sequence[base.Table
             f"The checkpoint '{folder}' must have format {_FORMAT}, got {version}. Restore it with the "
             "version of this library that wrote it."
         )
-    found = [_description(table["description"]) for table in described["tables"].values()]
-    messages.check_checkpoint(folder, found, [messages.describe(config) for config in tables])
-    if sorted(described["stores"]) != sorted(_store_name(key) for key in state.stores):
+    found = {name: table["settings"] for name, table in described["tables"].items()}
+    messages.check_checkpoint(folder, found, map(messages.describe, configs))
+    if sorted(described["stores"]) != sorted(tables.stores):
         raise base.ReplayError(
-            f"The checkpoint '{folder}' must hold rows of the columns "
-            f"{sorted(_store_name(key) for key in state.stores)}, but holds {sorted(described['stores'])}."
+            f"The checkpoint '{folder}' must hold rows of the columns {sorted(tables.stores)}, but holds "
+            f"{sorted(described['stores'])}."
         )
 
     def part(prefix: str) -> dict[str, np.ndarray]:
         return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
-    for key, store in state.stores.items():
-        store.restore(part(f"rows/{_store_name(key)}/"))
-    for name, table in state.tables.items():
+    for key, store in tables.stores.items():
+        store.restore(part(f"rows/{key}/"))
+    for name, table in tables.tables.items():
         table.restore(described["tables"][name]["numbers"], part(f"items/{name}/"))
-    for store in state.stores.values():
+    for store in tables.stores.values():
         store.free_unheld()
 
 
-def _dump(state: State) -> dict[str, np.ndarray]:
+def _dump(tables: Tables) -> dict[str, np.ndarray]:
+    described: dict[str, Any] = {"format": _FORMAT, "tables": {}, "stores": list(tables.stores)}
     arrays: dict[str, np.ndarray] = {}
-    described: dict[str, Any] = {"format": _FORMAT, "tables": {}, "stores": []}
-    for key, store in state.stores.items():
-        described["stores"].append(_store_name(key))
-        for name, array in store.save().items():
-            arrays[f"rows/{_store_name(key)}/{name}"] = array
-    for name, table in state.tables.items():
+    for key, store in tables.stores.items():
+        arrays |= {f"rows/{key}/{name}": array for name, array in store.save().items()}
+    for name, table in tables.tables.items():
         numbers, items = table.save()
-        described["tables"][name] = {"description": _json(table.description()), "numbers": numbers}
-        for field, array in items.items():
-            arrays[f"items/{name}/{field}"] = array
-    arrays["described"] = np.array(json.dumps(described))
-    return arrays
-
-
-def _store_name(key: tuple[str, tuple[int, ...], np.dtype]) -> str:
-    name, shape, dtype = key
-    return f"{name} {list(shape)} {dtype.name}"
-
-
-def _json(description: messages.TableDescription) -> dict[str, Any]:
-    fields = {name: [list(spec.shape), spec.dtype.name] for name, spec in description.fields.items()}
-    return description._asdict() | {"fields": fields}
-
-
-def _description(stored: dict[str, Any]) -> messages.TableDescription:
-    fields = {
-        name: base.ColumnSpec(tuple(shape), np.dtype(dtype))
-        for name, (shape, dtype) in stored["fields"].items()
-    }
-    return messages.TableDescription(**(stored | {"fields": fields}))
+        described["tables"][name] = {"settings": table.description().settings(), "numbers": numbers}
+        arrays |= {f"items/{name}/{field}": array for field, array in items.items()}
+    return arrays | {"described": np.array(json.dumps(described))}

@@ -1,8 +1,9 @@
-"""Rows of a column in memory: stored once, in pages that are used again when no item refers to them."""
+"""Rows of a column in memory: stored once, in pages that are reused when no item refers to them."""
 
 import collections
+import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,41 +13,6 @@ _MAX_PAGE_BYTES = 1 << 20
 _MIN_PAGE_ROWS, _MAX_PAGE_ROWS = 16, 256  # powers of 2
 _MAX_ROWS = np.iinfo(np.int32).max  # items keep the number of their first row as an int32
 _SLACK = 1.02  # more pages than the items seen so far would need
-
-
-class Arrays(Protocol):
-    """What rows are kept in, and what batches are made of."""
-
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Makes room for rows: `room[place] = row` writes one, `room[:n] = other[:n]` copies several."""
-
-    def take(self, rows: Any, places: np.ndarray, lengths: np.ndarray | None) -> Any:
-        """Returns the rows at places [B, L] as a fresh batch; zeros from each of `lengths` [B] on."""
-
-    def batch(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Returns a batch of zeros."""
-
-    def to_numpy(self, rows: Any) -> np.ndarray:
-        """Returns rows as an array, which may share their memory."""
-
-
-class NumpyArrays:
-    """Rows and batches are numpy arrays."""
-
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        return np.zeros(shape, dtype)  # takes no memory before it is written
-
-    def take(self, rows: np.ndarray, places: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
-        batch = rows.take(places, axis=0)
-        if lengths is not None:
-            batch[np.arange(places.shape[1]) >= lengths[:, None]] = 0
-        return batch
-
-    def batch(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        return np.zeros(shape, dtype)
-
-    def to_numpy(self, rows: np.ndarray) -> np.ndarray:
-        return rows
 
 
 class RowStore:
@@ -63,34 +29,25 @@ class RowStore:
     store grows by half, or by less if the tables will not need that much.
     """
 
-    def __init__(
-        self,
-        spec: base.ColumnSpec,
-        fill: Callable[[], float],
-        arrays: Arrays,
-        in_order: bool,
-    ) -> None:
-        """Initialises; nothing is allocated before the first row.
+    def __init__(self, spec: base.ColumnSpec, fill: Callable[[], float], in_order: bool) -> None:
+        """Makes an empty store; nothing is allocated before the first row.
 
         Args:
             spec: of a row.
-            fill: says how full the tables of this column are, in (0, 1].
-            arrays: makes what they are kept in.
+            fill: returns how full the tables of this column are, in (0, 1].
             in_order: whether items leave in the order in which they came. Otherwise pages are small,
                 since one item that stays keeps a whole page.
         """
-        row_bytes = max(1, int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize)
-        page_rows = min(max(_MAX_PAGE_BYTES // row_bytes, _MIN_PAGE_ROWS), _MAX_PAGE_ROWS)
+        self.spec = base.ColumnSpec(tuple(spec.shape), np.dtype(spec.dtype))
+        self._row_bytes = max(1, int(np.prod(spec.shape)) * self.spec.dtype.itemsize)
+        page_rows = min(max(_MAX_PAGE_BYTES // self._row_bytes, _MIN_PAGE_ROWS), _MAX_PAGE_ROWS)
         if not in_order:
             page_rows = _MIN_PAGE_ROWS
         self.shift = page_rows.bit_length() - 1
         self.page_rows = 1 << self.shift
-        self.spec = spec
-        self.row_bytes = row_bytes
         self._mask = self.page_rows - 1
         self._fill = fill
-        self._arrays = arrays
-        self.rows: Any = arrays.zeros((0, *spec.shape), np.dtype(spec.dtype))
+        self.rows: Any = self.zeros((0, *self.spec.shape))
         self._holds: list[int] = []  # of each page: items and writers that need it
         self._next = np.empty(0, np.int32)  # of each page: the one its writer took after it
         self._free: collections.deque[int] = collections.deque()
@@ -98,15 +55,10 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """Bytes that rows and pages take."""
-        return len(self._holds) * (self.page_rows * self.row_bytes + 16)
-
-    @property
-    def num_pages(self) -> int:
-        """Pages, free ones included."""
-        return len(self._holds)
+        return len(self._holds) * (self.page_rows * self._row_bytes + 16)
 
     def take_page(self, after: int | None) -> int:
-        """Gives a writer a page that nobody uses, to follow the page `after`."""
+        """Gives a writer an unused page, to follow the page `after`."""
         if not self._free:
             self._grow()
         page = self._free.popleft()
@@ -116,7 +68,7 @@ class RowStore:
         return page
 
     def release_page(self, page: int) -> None:
-        """Takes back one hold of a page."""
+        """Gives up one hold of a page."""
         self._holds[page] -= 1
         if not self._holds[page]:
             self._free.append(page)
@@ -130,7 +82,7 @@ class RowStore:
             self._holds[page] += 1
 
     def release(self, start: int, length: int) -> None:
-        """Takes back one `hold` of a window."""
+        """Gives up one `hold` of a window."""
         page = start >> self.shift
         hops = ((start & self._mask) + length - 1) >> self.shift
         self._holds[page] -= 1
@@ -145,49 +97,54 @@ class RowStore:
 
         Args:
             starts: place of each window's first row.
-            length: rows, of the longest window at least.
-            lengths: of each window [B], behind which there are rows of 0; None where all have `length`.
+            length: rows of the longest window at least.
+            lengths: rows of each window [B], followed by rows of 0; None where all have `length`.
         """
-        return self._arrays.take(self.rows, self._places(starts, length), lengths)
-
-    def batch(self, batch_size: int, length: int) -> Any:
-        """Returns windows of 0, of the kind that `gather` returns."""
-        return self._arrays.batch((batch_size, length, *self.spec.shape), np.dtype(self.spec.dtype))
+        places = self._places(starts, length)
+        padding = None if lengths is None else np.arange(length) >= lengths[:, None]
+        return self.take(places, padding)
 
     def save(self) -> dict[str, np.ndarray]:
-        """Returns the rows and the order of their pages; not copied where they are in numpy."""
-        return {"rows": self._arrays.to_numpy(self.rows), "next": self._next}
+        """Returns the rows and the order of their pages."""
+        return {"rows": self.to_numpy(), "next": self._next}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Takes over what `save` returned; what items refer to must be held next."""
-        rows = state["rows"]
+        """Restores what `save` returned; the items' windows must be held next."""
         self._resize(len(state["next"]))
-        if len(rows):
-            self.rows[:] = rows
+        self.rows[:] = state["rows"]
         self._next = state["next"].copy()
-
-    def hold_many(self, starts: np.ndarray, lengths: np.ndarray) -> None:
-        """Keeps the pages of the windows [B] of restored items, and frees the others."""
-        pages = starts >> self.shift
-        hops = ((starts & self._mask) + lengths - 1) >> self.shift
-        holds = np.array(self._holds)
-        hop = 0
-        while pages.size:
-            np.add.at(holds, pages, 1)
-            further = hops > hop
-            pages, hops, hop = self._next[pages[further]], hops[further], hop + 1
-        self._holds = holds.tolist()
 
     def free_unheld(self) -> None:
         """Frees the pages that nobody holds."""
         self._free = collections.deque(page for page, holds in enumerate(self._holds) if not holds)
 
+    # What rows and batches are: numpy arrays here, tensors in `TensorRowStore`.
+
+    def zeros(self, shape: tuple[int, ...]) -> Any:
+        """Makes room for rows: `room[place] = row` writes one, `room[:n] = other[:n]` copies several."""
+        return np.zeros(shape, self.spec.dtype)  # takes no memory before it is written
+
+    def batch(self, batch_size: int, length: int) -> Any:
+        """Returns windows of 0, of the kind that `gather` returns."""
+        return np.zeros((batch_size, length, *self.spec.shape), self.spec.dtype)
+
+    def take(self, places: np.ndarray, padding: np.ndarray | None) -> Any:
+        """Returns the rows at places [B, L] as a fresh batch, with 0 where there is padding [B, L]."""
+        batch = self.rows.take(places, axis=0)
+        if padding is not None:
+            batch[padding] = 0
+        return batch
+
+    def to_numpy(self) -> np.ndarray:
+        """Returns all rows, not copied where that can be."""
+        return self.rows
+
     def _places(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """The places [B, length] of the rows of windows; behind the end of a shorter one, any place."""
+        """The places [B, length] of the rows of windows; any place behind the end of a shorter one."""
         places = starts[:, None] + np.arange(length)
         crossing = np.flatnonzero((starts & self._mask) > self.page_rows - length)
         if length <= self.page_rows and crossing.size:
-            # A writer alone takes pages that lie one behind the other.
+            # Where there is a single writer its pages are adjacent.
             pages = starts[crossing] >> self.shift
             crossing = crossing[self._next[pages] != pages + 1]
         if not crossing.size:
@@ -215,10 +172,81 @@ class RowStore:
 
     def _resize(self, pages: int) -> None:
         old, kept = self.rows, len(self._holds) * self.page_rows
-        self.rows = self._arrays.zeros((pages * self.page_rows, *self.spec.shape), np.dtype(self.spec.dtype))
+        self.rows = self.zeros((pages * self.page_rows, *self.spec.shape))
         if kept:
             self.rows[:kept] = old[:kept]
         following = np.full(pages, -1, np.int32)
         following[: len(self._holds)] = self._next
         self._next = following
         self._holds.extend([0] * (pages - len(self._holds)))
+
+
+class Stream:
+    """The rows of one column that a writer has written, counted over all episodes.
+
+    Row number n lies at place `n + _shift` of the store if it is in the page that is being filled.
+    """
+
+    def __init__(self, store: RowStore | None, spec: base.ColumnSpec, max_window: int) -> None:
+        self.store = store  # None: no table has such a column; rows are only counted
+        self.spec = spec
+        self.shape, self.dtype = spec
+        self.end = 0  # number of the next row
+        self.origin = 0  # number of the first row of this episode
+        self._max_window = max_window
+        self._page_end = 0  # number of the first row that no longer fits into the newest page
+        self._shift = 0
+        self._pages: collections.deque[int] = collections.deque()  # that rows in reach lie in
+        self._num_dropped = 0  # pages given up before these
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of this episode."""
+        return self.end - self.origin
+
+    def append(self, row: np.ndarray) -> None:
+        """Writes a row, of the stream's shape and dtype."""
+        if self.end == self._page_end:
+            self._turn()
+        if self.store is not None:
+            self.store.rows[self.end + self._shift] = row
+        self.end += 1
+
+    def find(self, start: int, length: int) -> int | None:
+        """Returns the place of row `start` of this episode; None where the window is out of reach."""
+        number = self.origin + start
+        if start < 0 or length < 1 or number < self.end - self._max_window or number + length > self.end:
+            return None
+        assert self.store is not None
+        if number >= self._page_end - self.store.page_rows:
+            return number + self._shift
+        page = self._pages[(number >> self.store.shift) - self._num_dropped]
+        return (page << self.store.shift) + number % self.store.page_rows
+
+    def begin(self) -> None:
+        """Begins an episode: earlier rows are out of reach."""
+        self.origin = self.end
+        while len(self._pages) > 1:
+            self._drop()
+
+    def close(self) -> None:
+        """Gives up all pages."""
+        while self._pages:
+            self._drop()
+
+    def _turn(self) -> None:
+        """Takes a page for the next row, and gives up those that its windows do not reach."""
+        if self.store is None:
+            self._page_end = sys.maxsize
+            return
+        self._pages.append(self.store.take_page(self._pages[-1] if self._pages else None))
+        self._shift = (self._pages[-1] << self.store.shift) - self._page_end
+        self._page_end += self.store.page_rows
+        oldest = max(self.origin, self.end + 1 - self._max_window)
+        while (self._num_dropped + 1) << self.store.shift <= oldest:
+            self._drop()
+
+    def _drop(self) -> None:
+        assert self.store is not None
+        self.store.release_page(self._pages.popleft())
+        self._num_dropped += 1

@@ -1,17 +1,12 @@
 """Replay in this process's memory: no other library, any Python, sampling that a seed determines."""
 
+import functools
 import pathlib
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from minerva_acme.replay import base, messages
-from minerva_acme.replay.memory import checkpoint
-from minerva_acme.replay.memory.rows import Arrays, NumpyArrays
-from minerva_acme.replay.memory.sampler import MemorySampler
-from minerva_acme.replay.memory.state import State
-from minerva_acme.replay.memory.writer import MemoryWriter
+from minerva_acme.replay.memory import checkpoint, rows, table
+from minerva_acme.replay.memory.client import MemoryClient
 
 
 class MemoryServer(base.ReplayServer):
@@ -34,7 +29,7 @@ class MemoryServer(base.ReplayServer):
 
         Args:
             tables: the tables to hold.
-            seed: determines what is drawn, >= 0; a checkpoint goes on with its own generators.
+            seed: determines what is drawn, >= 0; a checkpoint continues with its own generators.
             checkpoint_directory: where `ReplayClient.checkpoint` writes, each server into a folder of
                 its own, of which it keeps the newest checkpoint; None for the folder that
                 `restore_from` lies in or, without one, for no checkpoints.
@@ -47,14 +42,16 @@ class MemoryServer(base.ReplayServer):
             ReplayError: the checkpoint is missing, damaged, Reverb's or of other tables.
         """
         messages.check_names(tables)
-        for table in tables:
-            for name, spec in messages.field_specs(table.signature).items():
-                messages.check_dtype(name, spec.dtype)
         if seed < 0:
             raise ValueError(f"`seed` must be >= 0, got {seed}.")
-        self._state = State(tables, seed, _arrays(device))
+        make_store: Callable[..., rows.RowStore] = rows.RowStore
+        if device is not None:
+            from minerva_acme.replay.memory.tensors import TensorRowStore
+
+            make_store = functools.partial(TensorRowStore, device)
+        self._tables = table.Tables(tables, seed, make_store)
         if restore_from is not None:
-            checkpoint.load(self._state, restore_from, tables)
+            checkpoint.load(self._tables, restore_from, tables)
         folder = checkpoint_directory or (restore_from and str(pathlib.Path(restore_from).resolve().parent))
         self._checkpoints = checkpoint.Checkpoints(folder)
 
@@ -62,73 +59,8 @@ class MemoryServer(base.ReplayServer):
     def address(self) -> str:
         return messages.IN_MEMORY
 
-    def client(self, timeout_seconds: float = base.TIMEOUT_SECONDS) -> "MemoryClient":
-        return MemoryClient(self._state, self._checkpoints, timeout_seconds)
+    def client(self, timeout_seconds: float = base.TIMEOUT_SECONDS) -> MemoryClient:
+        return MemoryClient(self._tables, self._checkpoints.save, timeout_seconds)
 
     def close(self) -> None:
-        self._state.close()
-
-
-class MemoryClient(base.ReplayClient):
-    """Reads and writes the tables of a `MemoryServer`."""
-
-    def __init__(self, state: State, checkpoints: checkpoint.Checkpoints, timeout_seconds: float) -> None:
-        """See `MemoryServer.client`."""
-        base.check_timeout(timeout_seconds)
-        self._state = state
-        self._checkpoints = checkpoints
-        self._timeout_seconds = timeout_seconds
-
-    def __reduce__(self) -> Any:
-        raise base.ReplayError(
-            "A store in memory cannot be reached from another process. Use Reverb for that, "
-            "backend='reverb', or a thread."
-        )
-
-    def writer(self, max_window: int) -> MemoryWriter:
-        with self._state.lock:
-            self._state.check_open()
-        return MemoryWriter(self._state, max_window, self._timeout_seconds)
-
-    def sampler(self, table: str, report_seconds: float = 10.0) -> MemorySampler:
-        """Returns a sampler of one table.
-
-        Args:
-            table: the table's name.
-            report_seconds: how often the log says what a wait is for.
-        """
-        return MemorySampler(self._state, table, report_seconds)
-
-    def check_table(self, config: base.TableConfig) -> None:
-        with self._state.lock:
-            found = self._state.table(config.name).description()
-        messages.check_same(messages.IN_MEMORY, found, messages.describe(config))
-
-    def table_info(self, table: str) -> base.TableInfo:
-        with self._state.lock:
-            return self._state.table(table).description().info()
-
-    def memory_bytes(self) -> int:
-        with self._state.lock:
-            return self._state.nbytes
-
-    def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
-        messages.check_priorities(keys, priorities)
-        with self._state.lock:
-            self._state.table(table).update_priorities(keys.ravel(), priorities.ravel())
-
-    def checkpoint(self) -> str:
-        with self._state.lock:
-            self._state.check_open()
-            return self._checkpoints.save(self._state)
-
-    def close(self) -> None:
-        """Does nothing: writers and samplers close by themselves."""
-
-
-def _arrays(device: str | None) -> Arrays:
-    if device is None:
-        return NumpyArrays()
-    from minerva_acme.replay.memory.tensors import TensorArrays
-
-    return TensorArrays(device)
+        self._tables.close()

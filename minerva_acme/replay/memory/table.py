@@ -1,8 +1,11 @@
-"""A table in memory: which items there are, which is sampled next, which leaves."""
+"""Tables in memory: which items there are, which is sampled next, which leaves."""
 
 import collections
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+import functools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,122 +13,268 @@ from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory.rows import RowStore
 from minerva_acme.replay.memory.sum_tree import SumTree
 
+_SLICE_SECONDS = 0.5  # how long Ctrl-C may have to wait, where waiting for a lock ignores it
 _MIN_CAPACITY = 16
-_SPARSE = 4  # places for each item, from which on it is not worth guessing where one is
+_NUMBERS = ("size", "inserted", "sampled", "_capacity", "_first", "_end", "_common_priority")  # of a table
+_SPARSE = 4  # places for each item from which on guessing where one is does not pay
 
 
 class Field(NamedTuple):
     """A field of the items and where its rows lie."""
 
     name: str
-    column: str
     length: int
     variable: bool
     store: RowStore
 
 
-class Owner(Protocol):
-    """Who created an item that its table has not yet taken."""
+class Item(NamedTuple):
+    """A new item, whose rows are held."""
 
-    num_pending: int
-
-
-class Pending(NamedTuple):
-    """An item that waits for the rate limiter; its rows are held."""
-
-    owner: Owner
-    starts: list[int]
+    owner: Any  # the writer, which counts what was not inserted yet in `num_pending`
+    starts: list[int]  # of each field: the place of its first row
     lengths: list[int]
     priority: float
 
 
-class Drawn(NamedTuple):
+class Batch(NamedTuple):
     """Some items, taken out for a sampler."""
 
     info: base.SampleInfo
-    starts: list[np.ndarray]  # of each field: [B]
-    lengths: list[np.ndarray | None]  # of each variable field: [B]
+    fields: dict[str, Any]  # [B, length, *row shape]
+    lengths: dict[str, np.ndarray]  # of the variable fields: [B]
 
 
-def leaves_in_order(config: base.TableConfig) -> bool:
-    """Whether it is always the oldest item that leaves a table."""
-    return isinstance(config.remover, base.Fifo) and (
-        not config.max_times_sampled or isinstance(config.sampler, base.Fifo)
-    )
+class Tables:
+    """The tables of a server, the rows that they share, and the lock around them.
+
+    Everything here is used with the lock held.
+    """
+
+    def __init__(
+        self, configs: Sequence[base.TableConfig], seed: int, make_store: Callable[..., RowStore]
+    ) -> None:
+        """Args: configs: of the tables. seed: of all draws. make_store: makes the store of a column."""
+        self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
+        self._num_waiting = 0
+        self.is_closed = False
+        self.stores: dict[str, RowStore] = {}
+        self.tables: dict[str, Table] = {}
+        in_order = all(map(_leaves_in_order, configs))  # rows may be shared by all of them
+        for config in configs:
+            stores = {}
+            for column, spec in config.signature.columns.items():
+                key = store_key(column, spec)
+                if key not in self.stores:
+                    self.stores[key] = make_store(spec, functools.partial(self._fill, key), in_order)
+                stores[column] = self.stores[key]
+            # Each table has its own generator, so that its draws do not depend on the other tables.
+            sequence = np.random.SeedSequence([seed, *config.name.encode()])
+            self.tables[config.name] = Table(config, stores, np.random.Generator(np.random.PCG64(sequence)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that rows and items take."""
+        parts: list[RowStore | Table] = [*self.stores.values(), *self.tables.values()]
+        return sum(part.nbytes for part in parts)
+
+    def table(self, name: str) -> "Table":
+        """Returns a table.
+
+        Raises:
+            ReplayError: there is no such table, or the server is closed.
+        """
+        self.check_open()
+        if name not in self.tables:
+            raise base.ReplayError(messages.unknown_table(name, messages.IN_MEMORY, self.tables))
+        return self.tables[name]
+
+    def check_open(self) -> None:
+        """Refuses the use of a closed server."""
+        if self.is_closed:
+            raise base.ReplayError("The replay server in memory is closed. Make a new one.")
+
+    def close(self) -> None:
+        """Ends all waits, refuses further use and frees the memory."""
+        with self.lock:
+            self.is_closed = True
+            self.tables.clear()
+            self.stores.clear()
+            self.notify()
+
+    def wait(self, is_done: Callable[[], bool], deadline: float | None) -> bool:
+        """Waits until `is_done` or the deadline, if there is one; returns whether it is done."""
+        self._num_waiting += 1
+        try:
+            while not is_done():
+                left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
+                if left <= 0.0:
+                    return False
+                self._changed.wait(min(left, _SLICE_SECONDS))
+            return True
+        finally:
+            self._num_waiting -= 1
+
+    def notify(self) -> None:
+        """Wakes all who wait, since something has changed."""
+        if self._num_waiting:
+            self._changed.notify_all()
+
+    def _fill(self, key: str) -> float:
+        """How full the tables are that have rows in a store; of several, the emptiest that has items."""
+        shares = [
+            table.size / table.config.max_size
+            for table in self.tables.values()
+            if table.size and any(field.store is self.stores[key] for field in table.fields)
+        ]
+        return min(shares, default=1e-9)
+
+
+def store_key(column: str, spec: base.ColumnSpec) -> str:
+    """Names a store of rows: columns of one name and kind share it."""
+    return f"{column} {list(spec.shape)} {np.dtype(spec.dtype).name}"
 
 
 class Table:
     """Items as arrays: of each item its first row in each field, its priority, how often it was sampled.
 
-    Item number n lies at place n % capacity; numbers count up with the inserts.
+    Item number n lies at place n % capacity; every insert takes the next number.
 
         number   first = 5    6    7    8    9    end = 10
         alive          yes   yes   -   yes  yes
 
     Where only the oldest item can leave, there is never a hole: a number is then an item's key, and
     nothing needs to be moved once the arrays have their full size. Otherwise keys are kept, in
-    ascending order, and from time to time the items move up to fill the holes.
+    ascending order, and from time to time the items are moved to fill the holes.
     """
 
     def __init__(
         self, config: base.TableConfig, stores: Mapping[str, RowStore], generator: np.random.Generator
     ) -> None:
         """Args: config: of the table. stores: of its columns. generator: of its draws."""
-        signature = config.signature
         self.config = config
-        self.generator = generator
+        self.field_specs = messages.field_specs(config.signature)
         self.fields = [
-            Field(name, field.column, field.length, field.variable, stores[field.column])
-            for name, field in sorted(signature.fields.items())
+            Field(name, field.length, field.variable, stores[field.column])
+            for name, field in sorted(config.signature.fields.items())
         ]
         self.size = self.inserted = self.sampled = 0
-        self.pending: collections.deque[Pending] = collections.deque()
+        self.pending: collections.deque[Item] = collections.deque()
+        self._generator = generator
         self._max_size = config.max_size
-        self._has_variable = any(field.variable for field in self.fields)
         self._limits = messages.limits(config.rate_limiter)
         self._first = self._end = 0
-        in_order = leaves_in_order(config)
+        self._in_order = _leaves_in_order(config)
         # With room for some holes, so that they are not filled at every insert.
-        self._max_capacity = config.max_size + (0 if in_order else max(_MIN_CAPACITY, config.max_size // 8))
+        holes = 0 if self._in_order else max(_MIN_CAPACITY, config.max_size // 8)
+        self._max_capacity = config.max_size + holes
         self._capacity = 0
-        self._starts = [np.empty(0, np.int32) for _ in self.fields]
-        self._lengths = [np.empty(0, np.int32) if field.variable else None for field in self.fields]
-        self._times = np.empty(0, np.int32)  # -1: no item
-        self._priorities = _Priorities()
-        self._keys = None if in_order else np.empty(0, np.uint64)
+        self._arrays = {f"start/{field.name}": np.empty(0, np.int32) for field in self.fields}
+        for field in self.fields:
+            if field.variable:
+                self._arrays[f"length/{field.name}"] = np.empty(0, np.int32)
+        self._arrays["times"] = np.empty(0, np.int32)  # sampled; -1: no item
+        if not self._in_order:
+            self._arrays["keys"] = np.empty(0, np.uint64)
+        # As long as all items have one priority it is kept here, and else in an array.
+        self._common_priority: float | None = None
         self._trees: dict[base.Prioritized, SumTree] = {}
         self._resize(min(_MIN_CAPACITY, self._max_capacity))
 
     @property
     def nbytes(self) -> int:
         """Bytes that the items take, without their rows."""
-        arrays = [*self._starts, *self._lengths, self._times, self._keys]
-        trees = sum(tree.nbytes for tree in self._trees.values())
-        return sum(array.nbytes for array in arrays if array is not None) + self._priorities.nbytes + trees
+        parts: list[np.ndarray | SumTree] = [*self._arrays.values(), *self._trees.values()]
+        return sum(part.nbytes for part in parts)
 
     def description(self) -> messages.TableDescription:
         """Describes the table as it is."""
         return messages.describe(self.config, self.size, self.inserted, self.sampled)
 
-    def can_insert(self) -> bool:
-        """Whether the rate limiter lets one more item in."""
-        limits = self._limits
-        return (
-            self.size < limits.min_size
-            or (self.inserted + 1) * limits.samples_per_insert - self.sampled <= limits.max_diff
-        )
-
-    def samples_allowed(self, wanted: int) -> int:
-        """How many of `wanted` samples can be taken now, as long as no item leaves."""
-        limits = self._limits
-        if self.size < limits.min_size:
+    def samples_allowed(self) -> int:
+        """How many samples can be taken now, as long as no item leaves."""
+        per_insert, min_size, min_diff, _ = self._limits
+        if self.size < min_size:
             return 0
-        left = self.inserted * limits.samples_per_insert - self.sampled - limits.min_diff
-        return wanted if left >= wanted else max(0, int(left))
+        return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
 
-    def insert(self, starts: list[int], lengths: list[int], priority: float) -> None:
-        """Inserts an item and keeps its rows; drops one if they are too many, be it the new one."""
-        if self._keys is None:
+    def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
+        """Holds an item's rows, and inserts it once those before it are in and the rate limiter allows it."""
+        for field, start, length in zip(self.fields, starts, lengths, strict=True):
+            field.store.hold(start, length)
+        if not self.pending and self._can_insert():
+            self._insert(starts, lengths, priority)
+        else:
+            self.pending.append(Item(owner, starts, lengths, priority))
+            owner.num_pending += 1
+
+    def drop_pending(self, owner: object) -> int:
+        """Forgets those items of an owner that were not inserted; returns how many."""
+        dropped = [item for item in self.pending if item.owner is owner]
+        for item in dropped:
+            for field, start, length in zip(self.fields, item.starts, item.lengths, strict=True):
+                field.store.release(start, length)
+        self.pending = collections.deque(item for item in self.pending if item.owner is not owner)
+        return len(dropped)
+
+    def draw(self, wanted: int) -> Batch | None:
+        """Takes up to `wanted` samples, as many as the rate limiter allows; None if it allows none."""
+        draw = self._draw_limited if self.config.max_times_sampled else self._draw_unlimited
+        batch = draw(wanted)
+        self._insert_pending()
+        return batch
+
+    def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Sets the priorities of the items that still exist; of several for one the last counts."""
+        if self._in_order:
+            exists = (keys >= self._first) & (keys < self._end)
+            places = keys[exists].astype(np.intp) % self._capacity
+        else:
+            known = self._arrays["keys"][: self._end]  # ascending from the first on
+            places = self._first + np.searchsorted(known[self._first :], keys)
+            exists = places < self._end
+            exists[exists] = known[places[exists]] == keys[exists]
+            exists[exists] = self._times[places[exists]] >= 0
+            places = places[exists]
+        priorities = priorities[exists]
+        if "priorities" in self._arrays or np.any(priorities != self._common_priority):
+            self._each_priority()[places] = priorities
+        for selector, tree in self._trees.items():
+            tree.set_many(places, _weights(priorities, selector.exponent))
+
+    def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Returns the state of the items: what JSON can hold, and arrays."""
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return numbers | {"generator": self._generator.bit_generator.state}, self._arrays
+
+    def restore(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Restores what `save` returned, and holds the rows of the items."""
+        self._arrays = {name: array[:0] for name, array in arrays.items()}
+        self._resize(numbers["_capacity"])
+        for name, array in arrays.items():
+            self._arrays[name][:] = array
+        for name in _NUMBERS:
+            setattr(self, name, numbers[name])
+        self._generator.bit_generator.state = numbers["generator"]
+        self._plant()
+        for place in (self._alive() % self._capacity).tolist():
+            for store, start, length in self._windows(place):
+                store.hold(start, length)
+
+    def _can_insert(self) -> bool:
+        per_insert, min_size, _, max_diff = self._limits
+        return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
+
+    def _insert_pending(self) -> None:
+        while self.pending and self._can_insert():
+            item = self.pending.popleft()
+            item.owner.num_pending -= 1
+            self._insert(item.starts, item.lengths, item.priority)
+
+    def _insert(self, starts: list[int], lengths: list[int], priority: float) -> None:
+        """Inserts an item whose rows are held; drops one if there are too many, possibly the new one."""
+        if self._in_order:
             if self.size == self._max_size:  # first, so that there need be no place for one more
                 self._remove(self._first)
             if self.size == self._capacity:
@@ -133,33 +282,55 @@ class Table:
         elif self._end == self._capacity:
             self._make_room()
         place = self._end % self._capacity
-        for cells, start in zip(self._start_cells, starts, strict=True):
-            cells[place] = start
-        if self._has_variable:
-            for variable, length in zip(self._lengths, lengths, strict=True):
-                if variable is not None:
-                    variable[place] = length
+        for (start_cells, length_cells), start, length in zip(self._cells, starts, lengths, strict=True):
+            start_cells[place] = start
+            if length_cells is not None:
+                length_cells[place] = length
         self._times_cells[place] = 0
-        if priority != self._priorities.common or self._priorities.each is not None:
-            self._priorities.set(place, priority, self._capacity)
-        if self._keys is not None:
-            self._keys[place] = self.inserted
+        if self._common_priority is None:
+            self._common_priority = priority
+        if priority != self._common_priority or "priorities" in self._arrays:
+            self._each_priority()[place] = priority
+        if not self._in_order:
+            self._arrays["keys"][place] = self.inserted
         for selector, tree in self._trees.items():
-            tree.set(place, _weight(priority, selector.exponent))
+            tree.set(place, priority**selector.exponent if priority else 0.0)
         self._end += 1
         self.size += 1
         self.inserted += 1
         if self.size > self._max_size:
-            self._remove(int(self._draw(self.config.remover, 1)[0]))
+            numbers, _ = self._draw(self.config.remover, 1)
+            self._remove(int(numbers[0]))
 
-    def draw(self, wanted: int) -> Drawn | None:
-        """Takes up to `wanted` samples, as many as the rate limiter allows; None if it allows none."""
-        if self.config.max_times_sampled:
-            return self._draw_limited(wanted)
-        count = self.samples_allowed(wanted)
+    def _remove(self, number: int) -> None:
+        """Gives up an item's rows and takes it out of what can be drawn."""
+        place = number % self._capacity
+        for store, start, length in self._windows(place):
+            store.release(start, length)
+        self.size -= 1
+        for tree in self._trees.values():
+            tree.set(place, 0.0)
+        if self._in_order:
+            self._first += 1
+            return
+        self._times_cells[place] = -1
+        while self._first < self._end and self._times_cells[self._first] < 0:
+            self._first += 1
+        while self._first < self._end and self._times_cells[self._end - 1] < 0:
+            self._end -= 1
+
+    def _windows(self, place: int) -> list[tuple[RowStore, int, int]]:
+        """Where an item's rows are in each field, where they begin and how many they are."""
+        return [
+            (field.store, starts[place], field.length if lengths is None else lengths[place])
+            for field, (starts, lengths) in zip(self.fields, self._cells, strict=True)
+        ]
+
+    def _draw_unlimited(self, wanted: int) -> Batch | None:
+        count = min(wanted, self.samples_allowed())
         if not count:
             return None
-        numbers = self._draw(self.config.sampler, count)
+        numbers, probabilities = self._draw(self.config.sampler, count)
         places = numbers % self._capacity
         times = self._times[places] + 1
         ordered = np.sort(places)
@@ -167,69 +338,23 @@ class Table:
             times += _earlier(places)
         self._times[places] = times  # of several at one place the last counts
         self.sampled += count
-        return self._take(numbers, places, np.full(count, self.size), self._probabilities(places), times)
+        return self._take(numbers, places, np.full(count, self.size), probabilities, times)
 
-    def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets the priorities of the items that still exist; of several for one the last counts."""
-        if self._keys is None:
-            exists = (keys >= self._first) & (keys < self._end)
-            places = keys[exists].astype(np.intp) % self._capacity
-        else:
-            known = self._keys[: self._end]  # ascending from the first on
-            places = self._first + np.searchsorted(known[self._first :], keys)
-            exists = places < self._end
-            exists[exists] = known[places[exists]] == keys[exists]
-            exists[exists] = self._times[places[exists]] >= 0
-            places = places[exists]
-        priorities = priorities[exists]
-        self._priorities.set_many(places, priorities, self._capacity)
-        for selector, tree in self._trees.items():
-            tree.set_many(places, _weights(priorities, selector.exponent))
-
-    def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Returns all there is to know of the items: numbers and words, and arrays."""
-        numbers = {
-            "capacity": self._capacity,
-            "first": self._first,
-            "end": self._end,
-            "size": self.size,
-            "inserted": self.inserted,
-            "sampled": self.sampled,
-            "priority": self._priorities.common,
-            "generator": self.generator.bit_generator.state,
-        }
-        arrays: dict[str, np.ndarray] = {
-            f"start/{field.name}": array for field, array in zip(self.fields, self._starts, strict=True)
-        }
-        for field, lengths in zip(self.fields, self._lengths, strict=True):
-            if lengths is not None:
-                arrays[f"length/{field.name}"] = lengths
-        arrays["times"] = self._times
-        if self._keys is not None:
-            arrays["keys"] = self._keys
-        if self._priorities.each is not None:
-            arrays["priorities"] = self._priorities.each
-        return numbers, arrays
-
-    def restore(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `save` returned, and holds the rows of the items."""
-        self._resize(numbers["capacity"])
-        self._first, self._end = numbers["first"], numbers["end"]
-        self.size, self.inserted, self.sampled = numbers["size"], numbers["inserted"], numbers["sampled"]
-        self.generator.bit_generator.state = numbers["generator"]
-        for field, starts, lengths in zip(self.fields, self._starts, self._lengths, strict=True):
-            starts[:] = arrays[f"start/{field.name}"]
-            if lengths is not None:
-                lengths[:] = arrays[f"length/{field.name}"]
-        self._times[:] = arrays["times"]
-        if self._keys is not None:
-            self._keys[:] = arrays["keys"]
-        self._priorities = _Priorities(numbers["priority"], arrays.get("priorities"))
-        places = self._alive() % self._capacity
-        for field, starts, lengths in zip(self.fields, self._starts, self._lengths, strict=True):
-            long = np.full(self.size, field.length) if lengths is None else lengths[places]
-            field.store.hold_many(starts[places], long)
-        self._plant()
+    def _draw_limited(self, wanted: int) -> Batch | None:
+        """Draws one by one, since an item may leave with each sample."""
+        drawn: list[tuple[int, int, int, float, int]] = []
+        while len(drawn) < wanted and self.samples_allowed():
+            numbers, probabilities = self._draw(self.config.sampler, 1)
+            number = int(numbers[0])
+            place = number % self._capacity
+            times = self._times_cells[place] + 1
+            self._times_cells[place] = times
+            drawn.append((number, place, self.size, probabilities[0], times))
+            self.sampled += 1
+            if times == self.config.max_times_sampled:
+                # Its rows stay where they are until something is written, which is after they are read.
+                self._remove(number)
+        return self._take(*map(np.array, zip(*drawn, strict=True))) if drawn else None
 
     def _take(
         self,
@@ -238,199 +363,119 @@ class Table:
         sizes: np.ndarray,
         probabilities: np.ndarray,
         times: np.ndarray,
-    ) -> Drawn:
+    ) -> Batch:
         info = base.SampleInfo(
-            key=numbers.astype(np.uint64) if self._keys is None else self._keys[places],
+            key=numbers.astype(np.uint64) if self._in_order else self._arrays["keys"][places],
             probability=probabilities,
             table_size=sizes,
-            priority=self._priorities.get(places),
-            times_sampled=times,
+            priority=self._priorities(places),
+            times_sampled=times.astype(np.int32),
         )
-        starts = [array[places].astype(np.intp) for array in self._starts]
-        return Drawn(info, starts, [None if array is None else array[places] for array in self._lengths])
+        fields, lengths = {}, {}
+        for field in self.fields:
+            starts = self._arrays[f"start/{field.name}"][places].astype(np.intp)
+            longest = field.length
+            if field.variable:
+                lengths[field.name] = self._arrays[f"length/{field.name}"][places]
+                longest = int(lengths[field.name].max())
+            fields[field.name] = field.store.gather(starts, longest, lengths.get(field.name))
+        return Batch(info, fields, lengths)
 
-    def _draw_limited(self, wanted: int) -> Drawn | None:
-        """Draws one by one, since an item may leave with each sample."""
-        drawn: list[int] = []
-        sizes: list[int] = []
-        probabilities: list[float] = []
-        times: list[int] = []
-        while len(drawn) < wanted and self.samples_allowed(1):
-            number = int(self._draw(self.config.sampler, 1)[0])
-            place = number % self._capacity
-            drawn.append(number)
-            sizes.append(self.size)
-            probabilities.append(float(self._probabilities(np.array([place]))[0]))
-            times.append(self._times_cells[place] + 1)
-            self._times_cells[place] = times[-1]
-            self.sampled += 1
-            if times[-1] == self.config.max_times_sampled:
-                # Its rows stay where they are until something is written, which is after they are read.
-                self._remove(number)
-        if not drawn:
-            return None
-        numbers = np.array(drawn)
-        return self._take(
-            numbers,
-            numbers % self._capacity,
-            np.array(sizes, np.int64),
-            np.array(probabilities),
-            np.array(times, np.int32),
-        )
+    def _draw(self, selector: base.Selector, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of items that a selector chooses, and the probability of each.
 
-    def _draw(self, selector: base.Selector, count: int) -> np.ndarray:
-        """Returns the numbers of items that a selector chooses; the table must not be empty."""
+        The table must not be empty.
+        """
         match selector:
             case base.Fifo():
-                return np.full(count, self._first)
+                return np.full(count, self._first), np.ones(count)
             case base.Lifo():
-                return np.full(count, self._end - 1)
+                return np.full(count, self._end - 1), np.ones(count)
             case base.Prioritized():
                 tree = self._trees[selector]
                 total = tree.total()
                 if total > 0.0:
-                    places = tree.find(self.generator.random(count) * total)
-                    if self._keys is not None:
-                        return places
-                    return self._first + (places - self._first) % self._capacity
-        return self._draw_uniformly(count)
+                    places = tree.find(self._generator.random(count) * total)
+                    numbers = self._first + (places - self._first) % self._capacity
+                    return numbers, tree.weights(places) / total
+        return self._draw_uniformly(count), np.full(count, 1.0 / self.size)
 
     def _draw_uniformly(self, count: int) -> np.ndarray:
         span = self._end - self._first
         if span > _SPARSE * self.size:
-            return self._alive()[self.generator.integers(0, self.size, count)]
-        numbers = self.generator.integers(self._first, self._end, count)
+            return self._alive()[self._generator.integers(0, self.size, count)]
+        numbers = self._generator.integers(self._first, self._end, count)
         while self.size < span:  # Those that hit a hole are drawn again.
             holes = np.flatnonzero(self._times[numbers] < 0)
             if not holes.size:
                 break
-            numbers[holes] = self.generator.integers(self._first, self._end, holes.size)
+            numbers[holes] = self._generator.integers(self._first, self._end, holes.size)
         return numbers
 
-    def _probabilities(self, places: np.ndarray) -> np.ndarray:
-        selector = self.config.sampler
-        if isinstance(selector, base.Fifo | base.Lifo):
-            return np.ones(len(places))
-        if isinstance(selector, base.Prioritized):
-            tree = self._trees[selector]
-            total = tree.total()
-            if total > 0.0:
-                return tree.weights(places) / total
-        return np.full(len(places), 1.0 / self.size)
+    def _priorities(self, places: np.ndarray) -> np.ndarray:
+        if "priorities" in self._arrays:
+            return self._arrays["priorities"][places]
+        return np.full(len(places), self._common_priority or 0.0)
 
-    def _remove(self, number: int) -> None:
-        self._release(number % self._capacity)
-        self._forget(number)
-
-    def _release(self, place: int) -> None:
-        """Lets go of an item's rows."""
-        for field, cells, lengths in zip(self.fields, self._start_cells, self._lengths, strict=True):
-            field.store.release(cells[place], field.length if lengths is None else int(lengths[place]))
-
-    def _forget(self, number: int) -> None:
-        """Takes an item out of what can be drawn."""
-        place = number % self._capacity
-        self.size -= 1
-        for tree in self._trees.values():
-            tree.set(place, 0.0)
-        if self._keys is None:
-            self._first += 1
-            return
-        self._times[place] = -1
-        if number == self._first:
-            self._first += 1
-            while self._first < self._end and self._times[self._first % self._capacity] < 0:
-                self._first += 1
-        elif number == self._end - 1:
-            self._end -= 1
-            while self._times[self._end - 1] < 0:
-                self._end -= 1
+    def _each_priority(self) -> np.ndarray:
+        """The priorities by place, of which there is an array from now on."""
+        if "priorities" not in self._arrays:
+            self._arrays["priorities"] = np.full(self._capacity, self._common_priority)
+        return self._arrays["priorities"]
 
     def _alive(self) -> np.ndarray:
         """The numbers of all items, in order."""
         numbers = np.arange(self._first, self._end)
-        return numbers if self._keys is None else numbers[self._times[numbers] >= 0]
+        return numbers if self._in_order else numbers[self._times[numbers] >= 0]
 
     def _make_room(self) -> None:
-        if self._keys is None or self.size > self._capacity - self._capacity // 8:
-            self._resize(min(self._max_capacity, max(_MIN_CAPACITY, self._capacity * 3 // 2)))
-        else:
-            self._resize(self._capacity)
+        capacity = self._capacity
+        if self._in_order or self.size > capacity - capacity // 8:
+            capacity = min(self._max_capacity, max(_MIN_CAPACITY, capacity * 3 // 2))
+        self._resize(capacity)
 
     def _resize(self, capacity: int) -> None:
         """Moves the items into arrays for `capacity` of them; without holes, if numbers are not keys."""
-        old: Any
-        new: Any
-        if self._end == self.size:  # none has left: there is nothing to be sorted
-            old = new = slice(self.size)
-        else:
+        old: Any = slice(self.size)
+        new: Any = old
+        if self._end != self.size:  # some have left
             numbers = self._alive()
             old = numbers % self._capacity
-            if self._keys is not None:
+            if not self._in_order:
                 self._first, self._end = 0, self.size
                 numbers = np.arange(self.size)
             new = numbers % capacity
-
-        def moved(array: np.ndarray) -> np.ndarray:
-            grown = np.zeros(capacity, array.dtype)
-            grown[new] = array[old]
-            return grown
-
-        self._starts = [moved(array) for array in self._starts]
-        self._lengths = [None if array is None else moved(array) for array in self._lengths]
-        times = moved(self._times)
-        self._times = np.full(capacity, -1, np.int32)
-        self._times[new] = times[new]
-        if self._keys is not None:
-            self._keys = moved(self._keys)
-        if self._priorities.each is not None:
-            self._priorities.each = moved(self._priorities.each)
+        for name, array in self._arrays.items():
+            moved = np.full(capacity, -1 if name == "times" else 0, array.dtype)
+            moved[new] = array[old]
+            self._arrays[name] = moved
         self._capacity = capacity
-        # Single elements are reached through views: twice as fast.
-        self._start_cells = [array.data for array in self._starts]
+        # Single elements are read and written through views: twice as fast.
+        self._times = self._arrays["times"]
         self._times_cells = self._times.data
+        self._cells = [
+            (
+                self._arrays[f"start/{field.name}"].data,
+                self._arrays[f"length/{field.name}"].data if field.variable else None,
+            )
+            for field in self.fields
+        ]
         self._plant()
 
     def _plant(self) -> None:
-        """Makes the trees of the priorities that there are."""
+        """Builds the trees from the priorities."""
         for selector in (self.config.sampler, self.config.remover):
             if isinstance(selector, base.Prioritized):
                 places = self._alive() % self._capacity
                 tree = self._trees[selector] = SumTree(self._capacity)
-                tree.set_many(places, _weights(self._priorities.get(places), selector.exponent))
+                tree.set_many(places, _weights(self._priorities(places), selector.exponent))
 
 
-class _Priorities:
-    """The items' priorities: one number as long as all have the same, which costs nothing."""
-
-    def __init__(self, common: float | None = None, each: np.ndarray | None = None) -> None:
-        self.common = common
-        self.each = each
-
-    @property
-    def nbytes(self) -> int:
-        return 0 if self.each is None else self.each.nbytes
-
-    def get(self, places: np.ndarray) -> np.ndarray:
-        if self.each is None:
-            return np.full(len(places), 0.0 if self.common is None else self.common)
-        return self.each[places]
-
-    def set(self, place: int, priority: float, capacity: int) -> None:
-        if self.each is None:
-            if self.common is None:
-                self.common = priority
-            if priority == self.common:
-                return
-            self.each = np.full(capacity, self.common)
-        self.each[place] = priority
-
-    def set_many(self, places: np.ndarray, priorities: np.ndarray, capacity: int) -> None:
-        if self.each is None:
-            if self.common is None or np.all(priorities == self.common):
-                return
-            self.each = np.full(capacity, self.common)
-        self.each[places] = priorities
+def _leaves_in_order(config: base.TableConfig) -> bool:
+    """Whether it is always the oldest item that leaves a table."""
+    return isinstance(config.remover, base.Fifo) and (
+        not config.max_times_sampled or isinstance(config.sampler, base.Fifo)
+    )
 
 
 def _earlier(places: np.ndarray) -> np.ndarray:
@@ -440,10 +485,6 @@ def _earlier(places: np.ndarray) -> np.ndarray:
     earlier = np.empty_like(order)
     earlier[order] = np.arange(len(places)) - np.searchsorted(ordered, ordered)
     return earlier
-
-
-def _weight(priority: float, exponent: float) -> float:
-    return priority**exponent if priority else 0.0
 
 
 def _weights(priorities: np.ndarray, exponent: float) -> np.ndarray:

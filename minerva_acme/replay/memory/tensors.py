@@ -1,9 +1,11 @@
-"""Rows in memory as torch tensors, on the device of who learns from them."""
+"""Rows in memory as torch tensors, on the device of their learner."""
 
 from typing import Any
 
 import numpy as np
 import torch
+
+from minerva_acme.replay.memory import rows
 
 _MAX_STAGED = 1024  # rows
 
@@ -11,34 +13,35 @@ _MAX_STAGED = 1024  # rows
 _STAND_INS = {np.dtype(f"uint{bits}"): np.dtype(f"int{bits}") for bits in (16, 32, 64)}
 
 
-class TensorArrays:
-    """Rows and batches are tensors: a batch is gathered where the rows lie, and never on the host."""
+class TensorRowStore(rows.RowStore):
+    """Rows and batches are tensors: a batch is gathered where the rows lie, never on the host."""
 
-    def __init__(self, device: torch.device | str) -> None:
+    def __init__(self, device: torch.device | str, *arguments: Any) -> None:
+        """Args: device: of rows and batches. arguments: of `RowStore`."""
         self._device = torch.device(device)
+        super().__init__(*arguments)
 
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> "TensorRows":
-        return TensorRows(shape, dtype, self._device)
+    def zeros(self, shape: tuple[int, ...]) -> "TensorRows":
+        return TensorRows(shape, self.spec.dtype, self._device)
 
-    def take(self, rows: "TensorRows", places: np.ndarray, lengths: np.ndarray | None) -> torch.Tensor:
-        tensor = rows.tensor()
-        batch = tensor[self._send(places)]
-        if lengths is not None:
-            batch[self._send(np.arange(places.shape[1]) >= lengths[:, None])] = 0
-        return batch.view(rows.torch_dtype)
+    def batch(self, batch_size: int, length: int) -> torch.Tensor:
+        return torch.from_numpy(super().batch(batch_size, length)).to(self._device)
 
-    def batch(self, shape: tuple[int, ...], dtype: np.dtype) -> torch.Tensor:
-        return torch.from_numpy(np.zeros(shape, dtype)).to(self._device)
+    def take(self, places: np.ndarray, padding: np.ndarray | None) -> torch.Tensor:
+        batch = self.rows.tensor()[self._send(places)]
+        if padding is not None:
+            batch[self._send(padding)] = 0
+        return batch.view(self.rows.torch_dtype)
 
-    def to_numpy(self, rows: "TensorRows") -> np.ndarray:
-        return rows.tensor().view(rows.torch_dtype).cpu().numpy()
+    def to_numpy(self) -> np.ndarray:
+        return self.rows.tensor().view(self.rows.torch_dtype).cpu().numpy()
 
     def _send(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device, non_blocking=True)
 
 
 class TensorRows:
-    """Rows on a device. Single rows are collected on the host and go over together, when next needed."""
+    """Rows on a device. Single rows are collected on the host and sent together, when next needed."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: torch.device) -> None:
         stored = _STAND_INS.get(dtype, dtype)

@@ -1,13 +1,14 @@
-"""A connection to a Reverb server on which nothing waits for ever.
+"""A connection to a Reverb server on which no call waits for ever.
 
-Reverb's own calls ignore Ctrl-C while they wait and most of them wait without limit: for a server that
-is gone as for one that is busy. Here every wait is cut into slices and has an end.
+Reverb's own calls ignore Ctrl-C while they wait, and most of them wait without a limit, be the server
+busy or gone. Here every wait is cut into slices and has a limit.
 """
 
 import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any, TypeVar
 
 from minerva_acme.replay import base, messages
@@ -15,7 +16,7 @@ from minerva_acme.replay.reverb import loader, wire_format
 
 T = TypeVar("T")
 
-SLICE_SECONDS = 0.5  # how long Ctrl-C may go unheard
+SLICE_SECONDS = 0.5  # how long Ctrl-C may have to wait
 
 _PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _BYPASS_VARIABLE = "no_grpc_proxy"
@@ -67,30 +68,25 @@ class ReverbConnection:
         return tables[name]
 
     def call(self, function: Callable[[], T], timeout_seconds: float | None = None) -> T:
-        """Calls what blocks in C++ so that Ctrl-C is heard and, with a limit, the wait ends.
+        """Calls what blocks in C++ so that Ctrl-C works and, with a limit, the wait ends.
 
         Raises:
             ReplayTimeout: it took longer; the call itself stays behind in a daemon thread.
         """
-        results: list[T] = []
-        errors: list[BaseException] = []
+        answer: futures.Future[T] = futures.Future()
 
         def target() -> None:
             try:
-                results.append(function())
+                answer.set_result(function())
             except BaseException as error:
-                errors.append(error)
+                answer.set_exception(error)
 
-        thread = threading.Thread(target=target, name="reverb-call", daemon=True)
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        thread.start()
-        while thread.is_alive():
-            thread.join(SLICE_SECONDS)
-            if deadline is not None and time.monotonic() >= deadline and thread.is_alive():
+        threading.Thread(target=target, name="reverb-call", daemon=True).start()
+        while not futures.wait([answer], SLICE_SECONDS).done:
+            if deadline is not None and time.monotonic() >= deadline:
                 raise base.ReplayTimeout(self._silence())
-        if errors:
-            raise errors[0]
-        return results[0]
+        return answer.result()
 
     def _silence(self) -> str:
         proxies = [name for name in _PROXY_VARIABLES if os.environ.get(name)]

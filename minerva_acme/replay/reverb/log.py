@@ -1,4 +1,4 @@
-"""Keeping Reverb's running commentary off the terminal."""
+"""Keeps Reverb's log off the terminal."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ _num_quiet = 0
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Drops what Reverb tells of a normal course meanwhile: thousands of lines for one restore.
+    """Drops what Reverb logs in the normal course of events meanwhile: thousands of lines for one restore.
 
     Reverb writes it to C++'s `std::clog` and has no switch for it. A stream in a bad state drops what
     it is given; errors go to another stream and still appear, and so does all that Python prints.
@@ -35,7 +35,7 @@ def quiet() -> Iterator[None]:
 
 @functools.cache
 def _set_clog_state() -> Callable[[int], None]:
-    """Finds `std::clog.clear(state)` in the C++ library; where it cannot, the commentary stays."""
+    """Finds `std::clog.clear(state)` in the C++ library; where it cannot, the log stays."""
     try:
         library = ctypes.CDLL("libstdc++.so.6")
         clog = ctypes.addressof(ctypes.c_char.in_dll(library, "_ZSt4clog"))

@@ -1,4 +1,4 @@
-"""The port that a server listens on: that it is free, and who can reach it."""
+"""Finds, checks and protects the port that a server listens on."""
 
 import os
 import pathlib
@@ -12,8 +12,8 @@ _handed_out: set[int] = set()
 def free_port() -> int:
     """Returns a port that nobody listens on, and that was not returned before in this process.
 
-    gRPC retries an address that failed after up to 30 seconds, for all clients of a process together: a
-    server on the port of an earlier one would seem not to answer for so long.
+    After a failure gRPC retries an address only after up to 30 seconds, for all clients of a process: a
+    server on the port of an earlier one would seem not to answer for that long.
     """
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
@@ -26,9 +26,9 @@ def free_port() -> int:
 
 
 def check_free(port: int) -> None:
-    """Refuses a port that is listened on already.
+    """Checks that nobody listens on a port.
 
-    Reverb itself would share it without a word, and the kernel would deal clients out to either server.
+    Reverb itself would share it without a warning, and the kernel would send clients to either server.
 
     Raises:
         ReplayError: the port is in use.
@@ -53,10 +53,10 @@ def check_free(port: int) -> None:
 
 
 def keep_to_this_machine(port: int) -> bool:
-    """Makes this process's listening sockets on a port deaf to other machines; False where it cannot.
+    """Closes this process's listening sockets on a port to other machines; returns whether that worked.
 
     Reverb always listens on every interface. Binding its socket to the loopback device afterwards
-    leaves what comes from this machine, whichever address it uses, and nothing else.
+    lets in only what comes from this machine, whichever address it uses.
     """
     bound = False
     for descriptor in pathlib.Path("/proc/self/fd").iterdir():

@@ -1,4 +1,4 @@
-"""Sampling from Reverb, in a thread of the sampler's own."""
+"""Sampling from Reverb, in a separate thread."""
 
 import atexit
 import collections
@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 
 _MAX_IN_FLIGHT = 512  # items that Reverb fetches ahead
 _POLL_SECONDS = 0.02
-_ASK_SECONDS = 2.0  # without a batch, the server is asked whether it lives and what it waits for
+_ASK_SECONDS = 2.0  # after which the server is asked whether it runs and what it waits for
 
 _samplers: "weakref.WeakSet[ReverbSampler]" = weakref.WeakSet()
 _blocked_samplers: list[Any] = []  # see `_let_go`
@@ -32,8 +32,8 @@ _INFO_DTYPES = (np.uint64, np.float64, np.int64, np.float64, np.int32)  # of bas
 class ReverbSampler(base.Sampler):
     """Takes items from one table; used by one thread.
 
-    Reverb's own sampler blocks where nothing can interrupt it. A daemon thread calls it, so that the
-    caller can always be interrupted and a closed sampler can be left behind.
+    Reverb's own sampler blocks and cannot be interrupted. A daemon thread calls it, so that the caller can
+    always be interrupted and a closed sampler can be left behind.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ReverbSampler(base.Sampler):
             self._closed = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join(wait_seconds)  # It may be blocked for good, and ends with the process.
+            self._thread.join(wait_seconds)  # It may never return, and ends with the process.
 
     def _take(self, batch_size: int, timeout_seconds: float | None) -> list[Any]:
         """Returns the next items; those that came before an interrupt are kept for the next call."""
@@ -190,7 +190,7 @@ class ReverbSampler(base.Sampler):
         while not self._closed:
             try:
                 allowed = self._connection.table(self._table, timeout_seconds=1.0).samples_allowed()
-            except base.ReplayTimeout:  # The caller finds out by itself.
+            except base.ReplayTimeout:  # The caller notices that itself.
                 continue
             if allowed:
                 return allowed
@@ -203,7 +203,7 @@ class ReverbSampler(base.Sampler):
 
 @atexit.register
 def _close_all() -> None:
-    """Ends the threads while the interpreter still runs: one that comes back from C++ later aborts it."""
+    """Ends the threads while the interpreter still runs: a thread that returns from C++ later aborts it."""
     deadline = time.monotonic() + _EXIT_SECONDS
     for sampler in list(_samplers):
         sampler.close(max(0.0, deadline - time.monotonic()))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from minerva_acme.replay import base, messages
-from minerva_acme.replay.memory import checkpoint
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
 from minerva_acme.replay.reverb.connection import ReverbConnection
 from minerva_acme.replay.reverb.sampler import ReverbSampler
@@ -20,8 +19,6 @@ _logger = logging.getLogger(__name__)
 
 # Longer than gRPC waits before it tries an address again where an earlier server was.
 _START_SECONDS = 40.0
-
-_DONE_FILE = "DONE"  # Reverb writes it last
 
 
 class ReverbServer(base.ReplayServer):
@@ -63,10 +60,11 @@ class ReverbServer(base.ReplayServer):
         reverb_tables = [_make_table(pybind, table) for table in tables]
         checkpoint = None
         if restore_from is not None:
+            # Reverb would begin empty, or with the checkpoint's own settings, without a warning.
             checkpoint = pathlib.Path(restore_from).resolve()
-            _check_checkpoint(
-                checkpoint, [wire_format.decode_table_info(table.info()) for table in reverb_tables]
-            )
+            messages.check_finished(checkpoint, "reverb")
+            found = {table.name: table.settings() for table in wire_format.read_checkpoint(checkpoint)}
+            messages.check_checkpoint(checkpoint, found, map(messages.describe, tables))
         # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
         # one, and Reverb makes it when it writes the first checkpoint.
         folder = checkpoint_directory or (checkpoint and checkpoint.parent)
@@ -81,7 +79,7 @@ class ReverbServer(base.ReplayServer):
         try:
             if not public and not ports.keep_to_this_machine(port):
                 _logger.warning(
-                    "other machines can reach port %d, without authentication; close it by a firewall", port
+                    "other machines can reach port %d, without authentication; close it with a firewall", port
                 )
             with ReverbClient(self.address, answer_seconds=_START_SECONDS) as client:
                 for table in tables:
@@ -118,7 +116,7 @@ class ReverbClient(base.ReplayClient):
     def __init__(
         self, address: str, timeout_seconds: float = base.TIMEOUT_SECONDS, answer_seconds: float = 10.0
     ) -> None:
-        """Makes a client; the server is first asked when something is needed of it.
+        """Makes a client; the server is not asked before something is needed of it.
 
         Args:
             address: `host:port`.
@@ -150,9 +148,8 @@ class ReverbClient(base.ReplayClient):
         return ReverbSampler(self._connection, table, exact, report_seconds)
 
     def check_table(self, config: base.TableConfig) -> None:
-        table = _make_table(self._connection.pybind, config)
-        expected = wire_format.decode_table_info(table.info())
-        messages.check_same(f"at {self.address}", self._connection.table(config.name), expected)
+        found = self._connection.table(config.name).settings()
+        messages.check_same(f"at {self.address}", found, messages.describe(config))
 
     def table_info(self, table: str) -> base.TableInfo:
         return self._connection.table(table).info()
@@ -166,7 +163,7 @@ class ReverbClient(base.ReplayClient):
                 lambda: connection.client.MutatePriorities(table, updates, []), connection.answer_seconds
             )
         except (RuntimeError, ValueError) as error:
-            connection.table(table)  # Says itself that there is no such table, or no server.
+            connection.table(table)  # Raises where there is no such table, or no server.
             raise base.ReplayError(f"Table '{table}' did not take the priorities: {error}") from error
 
     def checkpoint(self) -> str:
@@ -179,42 +176,20 @@ class ReverbClient(base.ReplayClient):
             raise base.ReplayError(messages.no_checkpoint(f"at {self.address}", reason)) from error
 
     def close(self) -> None:
-        """Does nothing yet: writers and samplers hold what they need, and close by themselves."""
+        """Does nothing: writers and samplers are closed on their own."""
 
 
 def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:
+    def make_selector(selector: base.Selector) -> Any:
+        return getattr(pybind, f"{type(selector).__name__}Selector")(*selector)  # Reverb's are named alike
+
     return pybind.Table(
         name=config.name,
-        sampler=_make_selector(pybind, config.sampler),
-        remover=_make_selector(pybind, config.remover),
+        sampler=make_selector(config.sampler),
+        remover=make_selector(config.remover),
         max_size=config.max_size,
         max_times_sampled=config.max_times_sampled,
-        rate_limiter=_make_rate_limiter(pybind, config.rate_limiter),
+        rate_limiter=pybind.RateLimiter(*messages.limits(config.rate_limiter)),
         extensions=[],
         signature=wire_format.encode_signature(config.signature),
     )
-
-
-def _make_selector(pybind: ModuleType, selector: base.Selector) -> Any:
-    match selector:
-        case base.Uniform():
-            return pybind.UniformSelector()
-        case base.Fifo():
-            return pybind.FifoSelector()
-        case base.Lifo():
-            return pybind.LifoSelector()
-        case base.Prioritized(exponent):
-            return pybind.PrioritizedSelector(exponent)
-
-
-def _make_rate_limiter(pybind: ModuleType, limiter: base.RateLimiter) -> Any:
-    return pybind.RateLimiter(*messages.limits(limiter))
-
-
-def _check_checkpoint(path: pathlib.Path, expected: list[messages.TableDescription]) -> None:
-    """Reverb would begin empty, or with the checkpoint's own settings, without a word."""
-    if not (path / _DONE_FILE).is_file():
-        is_memorys = (path / checkpoint.FILE).exists()
-        other = messages.other_backend("in memory", "memory") if is_memorys else ""
-        raise base.ReplayError(messages.unfinished_checkpoint(path, _DONE_FILE) + other)
-    messages.check_checkpoint(path, wire_format.read_checkpoint(path), expected)

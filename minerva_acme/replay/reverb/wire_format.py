@@ -1,4 +1,4 @@
-"""What Reverb says about its tables, in its own wire format.
+"""Descriptions of Reverb's tables, in its own wire format.
 
 Reverb describes tables in protocol buffers whose generated modules import TensorFlow. The few
 messages needed here are flat, so they are written and read by hand: a message is a series of fields,
@@ -8,11 +8,11 @@ each a key (field number, wire type) and a value.
 import pathlib
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from minerva_acme.replay import base
-from minerva_acme.replay.messages import DTYPES, TableDescription, check_dtype, field_specs
+from minerva_acme.replay.messages import DTYPES, Limits, TableDescription, field_specs
 
 # TensorFlow's numbers of the dtypes that Reverb can store.
 _DTYPE_NUMBERS = dict(zip(DTYPES, (1, 2, 3, 4, 5, 6, 9, 10, 17, 19, 22, 23), strict=True))
@@ -25,7 +25,6 @@ def encode_signature(signature: base.ItemSignature) -> bytes:
     """Returns a table's signature as a `tensorflow.StructuredValue`, a dict of tensor specs."""
     entries = b""
     for name, spec in field_specs(signature).items():
-        check_dtype(name, spec.dtype)
         dimensions = b"".join(_field(2, _field(1, size)) for size in spec.shape)
         tensor_spec = _field(2, dimensions) + _field(3, _DTYPE_NUMBERS[spec.dtype])
         entries += _field(1, _field(1, name.encode()) + _field(2, _field(33, tensor_spec)))
@@ -35,35 +34,21 @@ def encode_signature(signature: base.ItemSignature) -> bytes:
 def decode_signature(message: bytes) -> dict[str, base.ColumnSpec]:
     """Reads the shape and dtype of each field of an item from a `tensorflow.StructuredValue`."""
     specs = {}
-    for entry in _read(_last(_read(message), 53, b"")).get(1, []):
-        pair = _read(entry)
-        tensor_spec = _read(_last(_read(_last(pair, 2, b"")), 33, b""))
-        dimensions = _read(_last(tensor_spec, 2, b"")).get(2, [])
-        shape = tuple(_signed(_last(_read(dimension), 1, 0)) for dimension in dimensions)
-        dtype = _DTYPES[_last(tensor_spec, 3, 0)]
-        specs[_last(pair, 1, b"").decode()] = base.ColumnSpec(shape, dtype)
+    for entry in _Message(message).message(53).all(1):
+        pair = _Message(entry)
+        tensor_spec = pair.message(2).message(33)
+        sizes = [_Message(dimension).number(1) for dimension in tensor_spec.message(2).all(2)]
+        shape = tuple(size - (1 << 64) if size >= 1 << 63 else size for size in sizes)  # signed
+        specs[pair.text(1)] = base.ColumnSpec(shape, _DTYPES[tensor_spec.number(3)])
     return dict(sorted(specs.items()))
 
 
 def decode_table_info(message: bytes) -> TableDescription:
     """Reads a `deepmind.reverb.TableInfo`."""
-    fields = _read(message)
-    limiter = _read(_last(fields, 5, b""))
-    return TableDescription(
-        name=_last(fields, 8, b"").decode(),
-        max_size=_last(fields, 3, 0),
-        max_times_sampled=_last(fields, 4, 0),
-        sampler=_decode_selector(_last(fields, 1, b"")),
-        remover=_decode_selector(_last(fields, 2, b"")),
-        samples_per_insert=_double(_last(limiter, 1, 0)),
-        min_diff=_double(_last(limiter, 2, 0)),
-        max_diff=_double(_last(limiter, 3, 0)),
-        min_size=_last(limiter, 4, 0),
-        fields=decode_signature(_last(fields, 6, b"")),
-        size=_last(fields, 7, 0),
-        inserted=_last(_read(_last(limiter, 5, b"")), 2, 0),
-        sampled=_last(_read(_last(limiter, 6, b"")), 2, 0),
-    )
+    table = _Message(message)
+    limiter = table.message(5)
+    inserted, sampled = limiter.message(5).number(2), limiter.message(6).number(2)
+    return _describe(table, (8, 3, 4, 1, 2, 6), limiter, 1, table.number(7), inserted, sampled)
 
 
 def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
@@ -79,36 +64,44 @@ def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
 
 def _decode_table_checkpoint(message: bytes) -> TableDescription:
     """Reads a `deepmind.reverb.PriorityTableCheckpoint`."""
-    fields = _read(message)
-    limiter = _read(_last(fields, 3, b""))
-    inserted, deleted = _last(limiter, 7, 0), _last(limiter, 8, 0)
+    table = _Message(message)
+    limiter = table.message(3)
+    sampled, inserted, deleted = (limiter.number(field) for field in (6, 7, 8))
+    return _describe(table, (1, 6, 7, 4, 5, 9), limiter, 2, inserted - deleted, inserted, sampled)
+
+
+def _describe(
+    table: "_Message",
+    numbers: Sequence[int],
+    limiter: "_Message",
+    first_limit: int,
+    size: int,
+    inserted: int,
+    sampled: int,
+) -> TableDescription:
+    """Describes a table; the two messages have the same fields by different numbers."""
+    name, max_size, max_times_sampled, sampler, remover, signature = numbers
+    samples_per_insert, min_diff, max_diff = (limiter.double(first_limit + i) for i in range(3))
     return TableDescription(
-        name=_last(fields, 1, b"").decode(),
-        max_size=_last(fields, 6, 0),
-        max_times_sampled=_last(fields, 7, 0),
-        sampler=_decode_selector(_last(fields, 4, b"")),
-        remover=_decode_selector(_last(fields, 5, b"")),
-        samples_per_insert=_double(_last(limiter, 2, 0)),
-        min_diff=_double(_last(limiter, 3, 0)),
-        max_diff=_double(_last(limiter, 4, 0)),
-        min_size=_last(limiter, 5, 0),
-        fields=decode_signature(_last(fields, 9, b"")),
-        size=inserted - deleted,
+        name=table.text(name),
+        max_size=table.number(max_size),
+        max_times_sampled=table.number(max_times_sampled),
+        sampler=_selector(table.message(sampler)),
+        remover=_selector(table.message(remover)),
+        limits=Limits(samples_per_insert, limiter.number(first_limit + 3), min_diff, max_diff),
+        fields=decode_signature(table.encoded(signature)),
+        size=size,
         inserted=inserted,
-        sampled=_last(limiter, 6, 0),
+        sampled=sampled,
     )
 
 
-def _decode_selector(message: bytes) -> str:
-    """Reads a `deepmind.reverb.KeyDistributionOptions`."""
-    fields = _read(message)
+def _selector(options: "_Message") -> str:
+    """Names what a `deepmind.reverb.KeyDistributionOptions` selects by."""
     for number, name in {1: "Fifo", 2: "Uniform", 6: "Lifo"}.items():
-        if _last(fields, number, 0):
+        if options.number(number):
             return name
-    if 3 in fields:
-        exponent = _double(_last(_read(_last(fields, 3, b"")), 1, 0))
-        return f"Prioritized(exponent={exponent})"
-    return "other"
+    return f"Prioritized(exponent={options.message(3).double(1)})" if options.all(3) else "other"
 
 
 def _field(number: int, value: int | bytes) -> bytes:
@@ -128,49 +121,50 @@ def _varint(value: int) -> bytes:
     return bytes((*out, value))
 
 
-def _read(message: bytes) -> dict[int, list[Any]]:
-    """Reads a message's fields: ints, bytes, and doubles as their eight bytes' integer."""
-    fields: dict[int, list[Any]] = {}
-    for number, value in _read_fields(message):
-        fields.setdefault(number, []).append(value)
-    return fields
+class _Message:
+    """The fields of a message by number; one that is left out has its default."""
 
+    def __init__(self, encoded: bytes) -> None:
+        self._encoded = encoded
+        self._position = 0
+        self._fields: dict[int, list[Any]] = {}
+        while self._position < len(encoded):
+            key = self._read_varint()
+            self._fields.setdefault(key >> 3, []).append(self._read_value(key & 7))
 
-def _read_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    position = 0
+    def all(self, number: int) -> list[Any]:
+        return self._fields.get(number, [])
 
-    def varint() -> int:
-        nonlocal position
+    def number(self, number: int) -> int:
+        return int(self._fields.get(number, [0])[-1])
+
+    def double(self, number: int) -> float:
+        return float(struct.unpack("<d", self.number(number).to_bytes(8, "little"))[0])
+
+    def encoded(self, number: int) -> bytes:
+        return bytes(self._fields.get(number, [b""])[-1])
+
+    def text(self, number: int) -> str:
+        return self.encoded(number).decode()
+
+    def message(self, number: int) -> "_Message":
+        return _Message(self.encoded(number))
+
+    def _read_varint(self) -> int:
         value = shift = 0
         while True:
-            byte = message[position]
-            position += 1
+            byte = self._encoded[self._position]
+            self._position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
             shift += 7
 
-    while position < len(message):
-        key = varint()
-        number, wire_type = key >> 3, key & 7
+    def _read_value(self, wire_type: int) -> int | bytes:
         if wire_type == _VARINT:
-            yield number, varint()
-            continue
-        length = {_FIXED64: 8, _FIXED32: 4}.get(wire_type) or varint()
-        value = message[position : position + length]
-        position += length
-        yield number, value if wire_type == _BYTES else int.from_bytes(value, "little")
-
-
-def _last(fields: Mapping[int, Sequence[Any]], number: int, default: Any) -> Any:
-    """A field's value; a message leaves out what has the default."""
-    return fields[number][-1] if number in fields else default
-
-
-def _signed(bits: int) -> int:
-    return bits - (1 << 64) if bits >= 1 << 63 else bits
-
-
-def _double(bits: int) -> float:
-    (value,) = struct.unpack("<d", bits.to_bytes(8, "little"))
-    return float(value)
+            return self._read_varint()
+        length = {_FIXED64: 8, _FIXED32: 4}.get(wire_type) or self._read_varint()
+        start = self._position
+        self._position += length
+        value = self._encoded[start : self._position]
+        return value if wire_type == _BYTES else int.from_bytes(value, "little")

@@ -22,7 +22,7 @@ _CLOSE_SECONDS = 0.4
 
 
 class ReverbWriter(base.Writer):
-    """Appends rows and creates items; at most a few dozen of them are on their way at any time.
+    """Appends rows and creates items; at most a few dozen of them are unsent at any time.
 
     Reverb's writer gets them in bursts, a chunk's worth of rows at a time: no item can be sent before
     its last chunk is full, and one call in a burst costs a third of one between other work.
@@ -41,8 +41,7 @@ class ReverbWriter(base.Writer):
         writer = connection.call(
             lambda: connection.client.NewTrajectoryWriter(options, True), connection.answer_seconds
         )
-        self._staged = _Staged(writer, max_window)
-        self._columns: dict[str, _Column] = {}
+        self._staged = _Staged(writer)
         self._fitting: set[tuple[object, ...]] = set()  # items that fit their tables: see `_check_item`
         # Fewer would force chunks out before they are full.
         self._max_pending = 2 * self._chunk_rows
@@ -52,24 +51,20 @@ class ReverbWriter(base.Writer):
 
     def append(self, rows: Mapping[str, np.ndarray]) -> None:
         staged = self._open()
-        columns = self._columns
         for name, row in rows.items():
-            column = columns.get(name)
-            if column is not None and (row.shape != column.shape or row.dtype != column.dtype):
-                raise base.ReplayError(
-                    messages.changed_row(name, column.spec, base.ColumnSpec(tuple(row.shape), row.dtype))
-                )
-        for name, row in rows.items():
-            if name not in columns:
-                columns[name] = _Column(tuple(row.shape), row.dtype)
-            columns[name].num_rows += 1
+            column = staged.columns.get(name)
+            spec = base.ColumnSpec(row.shape, row.dtype)
+            if column is None:
+                staged.columns[name] = _Column(spec, self._max_window)
+            elif spec != column.spec:
+                raise base.ReplayError(messages.changed_row(name, column.spec, spec))
         # Copied: the caller may write into its arrays.
         staged.add_row({name: row.copy() for name, row in rows.items()})
         if staged.num_rows >= 2 * self._chunk_rows:
             self._write()
 
     def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
-        messages.check_priority(priority)
+        messages.check_priority(table, priority)
         staged = self._open()
         self._check_item(table, fields)
         # Reverb knows an item's fields by their order alone: that of their sorted names.
@@ -86,9 +81,8 @@ class ReverbWriter(base.Writer):
     def end_episode(self) -> None:
         self.flush()
         self._in_slices(lambda milliseconds: self._open().writer.EndEpisode(True, milliseconds))
-        self._staged.begin_episode()
-        for column in self._columns.values():
-            column.num_rows = 0
+        for column in self._staged.columns.values():
+            column.begin_episode()
 
     def close(self) -> None:
         self._finalizer()
@@ -109,27 +103,17 @@ class ReverbWriter(base.Writer):
 
     def _check_item(self, table: str, fields: Mapping[str, base.Window]) -> None:
         """Raises: ReplayError: rows are out of reach, or the item does not fit the table."""
-        for name, window in fields.items():
-            column = self._columns.get(window.column)
-            if column is None:
-                raise base.ReplayError(messages.unknown_column(name, window.column, self._columns))
-            first = max(0, column.num_rows - self._max_window)
-            if window.start < first or window.length < 1 or window.start + window.length > column.num_rows:
-                raise base.ReplayError(messages.out_of_reach(name, window, first, column.num_rows))
-        # The rows of a column are all alike, so items of the same windows' lengths fit alike.
+        columns = self._staged.columns
+        messages.check_windows(fields, columns, self._max_window)
+        # All rows of a column have one shape and dtype: items with the same lengths fit or do not.
         kind = (table, *((name, window.column, window.length) for name, window in fields.items()))
         if kind in self._fitting:
             return
-        found = {
-            name: base.ColumnSpec((window.length, *self._columns[window.column].shape), column.dtype)
-            for name, window in fields.items()
-            for column in [self._columns[window.column]]
-        }
         known = self._tables.get(table)
-        if known is None or messages.misfit(table, known.fields, found) is not None:
-            # By what the server says now of its table.
+        if known is None or messages.misfit(table, known.fields, fields, columns) is not None:
+            # Ask the server: the table may be another one by now.
             self._tables[table] = self._connection.table(table)
-            reason = messages.misfit(table, self._tables[table].fields, found)
+            reason = messages.misfit(table, self._tables[table].fields, fields, columns)
             if reason is not None:
                 raise base.ReplayError(reason)
         self._fitting.add(kind)
@@ -156,7 +140,7 @@ class ReverbWriter(base.Writer):
                     raise base.ReplayTimeout(self._explain_wait()) from None
 
     def _explain_wait(self) -> str:
-        tables = self._connection.tables(timeout_seconds=1.0)  # Says itself that nobody answers.
+        tables = self._connection.tables(timeout_seconds=1.0)  # Raises where the server does not answer.
         for name in sorted(self._staged.unsent_tables & tables.keys()):
             table = tables[name]
             if not table.allows_inserting():
@@ -169,18 +153,20 @@ class ReverbWriter(base.Writer):
 
 
 class _Column:
-    """What the rows of a column look like, and how many there are in this episode."""
+    """The rows of a column in this episode."""
 
-    __slots__ = ("dtype", "num_rows", "shape")
+    def __init__(self, spec: base.ColumnSpec, max_window: int) -> None:
+        self.spec = spec
+        self.num_rows = 0  # appended
+        self.num_written = 0  # handed to Reverb's writer
+        self.references: collections.deque[Any] = collections.deque(
+            maxlen=max_window
+        )  # to the newest of those
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.num_rows = 0
-
-    @property
-    def spec(self) -> base.ColumnSpec:
-        return base.ColumnSpec(self.shape, self.dtype)
+    def begin_episode(self) -> None:
+        """Forgets the rows: windows count from 0 again."""
+        self.num_rows = self.num_written = 0
+        self.references.clear()
 
 
 class _Item(NamedTuple):
@@ -190,19 +176,19 @@ class _Item(NamedTuple):
 
 
 class _Staged:
-    """Rows and items in the order they came, on their way into Reverb's writer."""
+    """Rows and items, in their order, that wait to be handed to Reverb's writer."""
 
-    def __init__(self, writer: Any, max_window: int) -> None:
+    def __init__(self, writer: Any) -> None:
         self.writer = writer
+        self.columns: dict[str, _Column] = {}
         self.num_rows = 0  # staged
-        self.num_unsent = 0  # items at most that the server has not got, staged ones included
+        self.num_unsent = 0  # at most this many items has the server not got, staged ones included
         self.unsent_tables: set[str] = set()
-        self._max_window = max_window
         self._queue: collections.deque[dict[str, np.ndarray] | _Item] = collections.deque()
-        self._references: dict[str, collections.deque[Any]] = {}  # to a column's newest written rows
-        self._num_written: collections.Counter[str] = collections.Counter()
 
     def add_row(self, row: dict[str, np.ndarray]) -> None:
+        for name in row:
+            self.columns[name].num_rows += 1
         self._queue.append(row)
         self.num_rows += 1
 
@@ -213,9 +199,8 @@ class _Staged:
 
     def write(self) -> None:
         """Hands everything to Reverb's writer. What that refuses is dropped, with its error."""
-        queue = self._queue
-        while queue:
-            entry = queue.popleft()
+        while self._queue:
+            entry = self._queue.popleft()
             if isinstance(entry, _Item):
                 windows = [self._window(window) for window in entry.windows]
                 self.writer.CreateItem(entry.table, entry.priority, windows, [False] * len(windows))
@@ -224,31 +209,22 @@ class _Staged:
                 self._write_row(entry)
 
     def at_most_unsent(self, num_items: int) -> None:
-        """Notes that the server has all but so many."""
+        """Notes that the server has all but at most `num_items` items."""
         self.num_unsent = min(self.num_unsent, num_items)
         if not self.num_unsent:
             self.unsent_tables.clear()
 
-    def begin_episode(self) -> None:
-        """Forgets the rows: windows count from 0 again."""
-        self._num_written.clear()
-        for references in self._references.values():
-            references.clear()
-
     def _write_row(self, row: dict[str, np.ndarray]) -> None:
-        for name in row:
-            if name not in self._references:
-                self._references[name] = collections.deque(maxlen=self._max_window)
-        new = self.writer.Append([row.get(name) for name in self._references])
-        for (name, references), reference in zip(self._references.items(), new, strict=True):
+        new = self.writer.Append([row.get(name) for name in self.columns])
+        for column, reference in zip(self.columns.values(), new, strict=True):
             if reference is not None:
-                references.append(reference)
-                self._num_written[name] += 1
+                column.references.append(reference)
+                column.num_written += 1
 
     def _window(self, window: base.Window) -> list[Any]:
-        references = self._references[window.column]
-        start = window.start - (self._num_written[window.column] - len(references))
-        return list(references)[start : start + window.length]
+        column = self.columns[window.column]
+        start = window.start - (column.num_written - len(column.references))
+        return list(column.references)[start : start + window.length]
 
 
 def _close(staged: _Staged) -> None:

@@ -114,7 +114,7 @@ def test_a_table_agrees_with_a_list_of_items(serve_memory, table, kind):
     server = serve_memory(config)
     client = server.client()
     play(client, 5)
-    held = server._state.tables["replay"]
+    held = server._tables.tables["replay"]
     alive = set()
     for _ in range(50):
         if not config.max_times_sampled:

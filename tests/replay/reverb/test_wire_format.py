@@ -67,10 +67,17 @@ def test_a_dtype_that_cannot_be_stored_is_refused():
 
 @pytest.mark.reverb
 @pytest.mark.parametrize(
-    "limiter", [replay.MinSize(7), replay.SampleToInsertRatio(4.0, 3, 100.0), replay.Queue(20)]
+    "limiter",
+    [
+        replay.MinSize(7),
+        replay.SampleToInsertRatio(4.0, 3, 100.0),
+        replay.SampleToInsertRatio(4, 3, 100),
+        replay.Queue(20),
+    ],
 )
 @pytest.mark.parametrize(
-    "selector", [replay.Uniform(), replay.Fifo(), replay.Lifo(), replay.Prioritized(0.6)]
+    "selector",
+    [replay.Uniform(), replay.Fifo(), replay.Lifo(), replay.Prioritized(0.6), replay.Prioritized(1)],
 )
 def test_a_table_is_read_as_it_was_described(serve, table, limiter, selector):
     config = table(
@@ -83,14 +90,15 @@ def test_a_table_is_read_as_it_was_described(serve, table, limiter, selector):
     client = serve(config).client()
     client.check_table(config)
     description = client._connection.table("replay")
-    assert description.sampler == (str(selector) if selector else type(selector).__name__)
+    exponent = f"(exponent={float(selector.exponent)})" if selector else ""
+    assert description.sampler == type(selector).__name__ + exponent
     assert (description.remover, description.max_size, description.max_times_sampled) == ("Lifo", 1000, 3)
     assert description.fields == {
         "a": ((1, 4, 4, 3), np.uint8),
         "b": ((300, 40), np.float32),
         "c": ((2,), np.int64),
     }
-    assert description.min_size == getattr(limiter, "min_size", 1)
+    assert description.limits.min_size == getattr(limiter, "min_size", 1)
 
 
 @pytest.mark.reverb

@@ -1,0 +1,177 @@
+"""Environments in processes of their own, as one vector environment."""
+
+import contextlib
+import multiprocessing
+import pickle
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import cloudpickle
+import dm_env
+
+from minerva_acme import core, specs, types
+from minerva_acme.environments import vector
+
+# Never "fork": a child of a process with threads, such as a replay server's, may hang.
+_START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+GRACE_SECONDS = 5.0
+"""How long a process may take to end by itself."""
+MAKE_ANEW = "All processes have ended; make them anew."
+
+
+class EnvironmentWorkerError(RuntimeError):
+    """An environment in a worker process failed, or its process ended."""
+
+
+class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
+    """dm_env environments, each in a process of its own. LAST and FIRST come in one call.
+
+    A fork server starts the processes, or `spawn` where there is none. Both import the main script once
+    more, so it needs the guard `if __name__ == "__main__":`. The processes ignore Ctrl-C, which this
+    process handles, and end when this process does. An exception, an interrupt too, ends all of them.
+    """
+
+    def __init__(self, environment_factories: Sequence[Callable[[], dm_env.Environment]]) -> None:
+        """Starts the processes.
+
+        Args:
+            environment_factories: one for each process, with its seed already in it.
+
+        Raises:
+            ValueError: there is none, or the specs differ.
+            EnvironmentWorkerError: an environment could not be made.
+        """
+        self._workers: list[_Worker] = []
+        self._infos: list[tuple[dict[str, Any], ...]] = []
+        self._closed = False
+        try:
+            with _blocked_interrupts():
+                for index, make in enumerate(environment_factories):
+                    self._workers.append(_Worker(index, make))
+            environment_specs = [worker.receive()[0] for worker in self._workers]
+            super().__init__(len(self._workers), vector.common_spec(environment_specs))
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self) -> list[dm_env.TimeStep]:
+        timesteps, self._infos = self._call("reset", [()] * self.num_environments)
+        return timesteps
+
+    def step(self, actions: Sequence[types.NestedArray]) -> list[tuple[dm_env.TimeStep, ...]]:
+        self._check_actions(actions)
+        arrived, self._infos = self._call("step", [([action],) for action in actions])
+        return arrived
+
+    def get_infos(self, index: int) -> tuple[dict[str, Any], ...]:
+        return self._infos[index]
+
+    def save(self) -> core.State:
+        """Returns the random states of the environments; None for those without `save`.
+
+        The episodes in progress are not saved.
+        """
+        return self._call("save", [()] * self.num_environments)[0]
+
+    def restore(self, state: core.State) -> None:
+        """Restores the random states and drops the episodes in progress.
+
+        Raises:
+            ValueError: the state is that of another number of environments.
+        """
+        vector.check_states(state, self.num_environments)
+        self._call("restore", [([environment_state],) for environment_state in state])
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            for worker in self._workers:
+                worker.pipe.close()  # which ends the process
+            deadline = time.monotonic() + GRACE_SECONDS
+            for worker in self._workers:
+                worker.process.join(max(0.0, deadline - time.monotonic()))
+                worker.process.kill()  # if it has not ended
+                worker.process.join()
+
+    def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
+        """Calls a method in all processes at once; returns the results of each environment and its infos."""
+        if self._closed:
+            raise EnvironmentWorkerError(f"The vector environment is closed. {MAKE_ANEW}")
+        try:
+            for worker, own_arguments in zip(self._workers, arguments, strict=True):
+                worker.send(method, own_arguments)
+            answers = [worker.receive() for worker in self._workers]
+        except BaseException:  # after an interrupt nobody knows which answers were read
+            self.close()
+            raise
+        return [result and result[0] for result, _ in answers], [infos for _, infos in answers]
+
+
+class _Worker:
+    """The process of one environment."""
+
+    def __init__(self, index: int, make: Callable[[], dm_env.Environment]) -> None:
+        context: Any = multiprocessing.get_context(_START_METHOD)
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_play, args=(theirs, cloudpickle.dumps(make)), daemon=True)
+        self.process.start()
+        theirs.close()
+        self._index = index
+
+    def send(self, method: str, arguments: tuple[Any, ...]) -> None:
+        # A process that has ended may have said why.
+        with contextlib.suppress(ConnectionError):
+            self.pipe.send((method, arguments))
+
+    def receive(self) -> tuple[Any, tuple[dict[str, Any], ...]]:
+        """Returns the result of the call and the infos.
+
+        Raises:
+            EnvironmentWorkerError: the environment failed or the process ended.
+        """
+        try:
+            failure, result, infos = self.pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            self.process.join(GRACE_SECONDS)  # its pipe closes a moment before it has ended
+            raise EnvironmentWorkerError(
+                f"A process ended: that of environment {self._index} with exit code {self.process.exitcode}. "
+                f"What it printed says why. {MAKE_ANEW}"
+            ) from error
+        if failure:
+            raise EnvironmentWorkerError(
+                f"Environment {self._index} failed in its process: {failure}\n{MAKE_ANEW}"
+            )
+        return result, infos
+
+
+def _play(pipe: Any, make: bytes) -> None:
+    """Runs in a worker: answers with the specs, then each call until the other side closes the pipe."""
+    # A fork server that somebody else started has not inherited the mask of `_blocked_interrupts`.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(ConnectionError):  # nobody is there to be answered
+        try:
+            with vector.InProcessVectorEnvironment([pickle.loads(make)()]) as environment:
+                pipe.send(("", specs.make_environment_spec(environment), ()))
+                while True:
+                    method, arguments = pipe.recv()
+                    result = getattr(environment, method)(*arguments)
+                    infos = environment.get_infos(0) if method in ("reset", "step") else ()
+                    pipe.send(("", result, infos))
+        except Exception as error:  # at the end, too: the EOFError of `recv`
+            pipe.send((f"{type(error).__name__}: {error}.\n{traceback.format_exc()}", None, ()))
+
+
+@contextlib.contextmanager
+def _blocked_interrupts() -> Iterator[None]:
+    """Starts processes that a Ctrl-C does not reach: they inherit the mask."""
+    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,285 @@
+"""Reading and writing tables in memory: the client, its writers and its samplers."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from minerva_acme.replay import base, messages
+from minerva_acme.replay.memory.rows import Stream
+from minerva_acme.replay.memory.table import Batch, Table, Tables, store_key
+
+_logger = logging.getLogger(__name__)
+
+_MAX_PENDING_ROWS = 16  # as Reverb's writer
+_CLOSE_SECONDS = 0.4
+_ASK_SECONDS = 2.0  # a shorter wait is not worth a line in the log
+
+
+class MemoryClient(base.ReplayClient):
+    """Reads and writes the tables of a `MemoryServer`."""
+
+    def __init__(self, tables: Tables, save: Callable[[Tables], str], timeout_seconds: float) -> None:
+        """See `MemoryServer.client`."""
+        base.check_timeout(timeout_seconds)
+        self._tables = tables
+        self._save = save
+        self._timeout_seconds = timeout_seconds
+
+    def __reduce__(self) -> Any:
+        raise base.ReplayError(
+            "A store in memory cannot be reached from another process. Use Reverb for that, "
+            "backend='reverb', or a thread."
+        )
+
+    def writer(self, max_window: int) -> "MemoryWriter":
+        with self._tables.lock:
+            self._tables.check_open()
+        return MemoryWriter(self._tables, max_window, self._timeout_seconds)
+
+    def sampler(self, table: str, report_seconds: float = 10.0) -> "MemorySampler":
+        """Returns a sampler of one table.
+
+        Args:
+            table: the table's name.
+            report_seconds: how often the log says what a wait is for.
+        """
+        with self._tables.lock:
+            return MemorySampler(self._tables, self._tables.table(table), report_seconds)
+
+    def check_table(self, config: base.TableConfig) -> None:
+        with self._tables.lock:
+            found = self._tables.table(config.name).description().settings()
+        messages.check_same(messages.IN_MEMORY, found, messages.describe(config))
+
+    def table_info(self, table: str) -> base.TableInfo:
+        with self._tables.lock:
+            return self._tables.table(table).description().info()
+
+    def memory_bytes(self) -> int:
+        with self._tables.lock:
+            return self._tables.nbytes
+
+    def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
+        messages.check_priorities(keys, priorities)
+        with self._tables.lock:
+            self._tables.table(table).update_priorities(keys.ravel(), priorities.ravel())
+
+    def checkpoint(self) -> str:
+        with self._tables.lock:
+            self._tables.check_open()
+            return self._save(self._tables)
+
+    def close(self) -> None:
+        """Does nothing: writers and samplers are closed on their own."""
+
+
+class MemoryWriter(base.Writer):
+    """Appends rows and creates items.
+
+    An item is in its table when `create_item` returns, unless the rate limiter holds it back: a few items may
+    be held back, as many as with Reverb, before the writer itself waits.
+    """
+
+    def __init__(self, tables: Tables, max_window: int, timeout_seconds: float) -> None:
+        """See `MemoryClient.writer`."""
+        if max_window < 1:
+            raise ValueError(f"`max_window` must be >= 1 row, got {max_window}.")
+        self._tables = tables
+        self._max_window = max_window
+        self._timeout_seconds = timeout_seconds
+        self._max_pending = 2 * min(max_window, _MAX_PENDING_ROWS)
+        self._streams: dict[str, Stream] = {}
+        self._is_closed = False
+        self.num_pending = 0
+
+    def append(self, rows: Mapping[str, np.ndarray]) -> None:
+        streams = self._streams
+        with self._tables.lock:
+            if self._is_closed or self._tables.is_closed:
+                self._refuse_use()
+            for name, row in rows.items():
+                stream = streams.get(name)
+                if stream is None or row.dtype is not stream.dtype or row.shape != stream.shape:
+                    self._check_row(name, base.ColumnSpec(row.shape, row.dtype))
+            for name, row in rows.items():
+                streams[name].append(row)
+
+    def create_item(self, table: str, priority: float, fields: Mapping[str, base.Window]) -> None:
+        if not 0.0 <= priority < math.inf:
+            messages.check_priority(table, priority)
+        with self._tables.lock:
+            if self._is_closed or self._tables.is_closed:
+                self._refuse_use()
+            target = self._tables.tables.get(table)
+            if target is None or len(fields) != len(target.fields):
+                self._refuse_item(table, fields)
+            starts, lengths = [], []
+            for field in target.fields:
+                if field.name not in fields:
+                    self._refuse_item(table, fields)
+                column, start, length = fields[field.name]
+                stream = self._streams.get(column)
+                if stream is None or stream.store is not field.store:
+                    self._refuse_item(table, fields)
+                place = stream.find(start, length)
+                if place is None or (length != field.length and not field.variable):
+                    self._refuse_item(table, fields)
+                starts.append(place)
+                lengths.append(length)
+            target.offer(self, starts, lengths, float(priority))
+            self._tables.notify()
+            if self.num_pending > self._max_pending:
+                self._wait_for_pending(self._max_pending)
+
+    def flush(self) -> None:
+        with self._tables.lock:
+            if self._is_closed or self._tables.is_closed:
+                self._refuse_use()
+            self._wait_for_pending(0)
+
+    def end_episode(self) -> None:
+        self.flush()
+        with self._tables.lock:
+            for stream in self._streams.values():
+                stream.begin()
+
+    def close(self) -> None:
+        tables = self._tables
+        with tables.lock:
+            if self._is_closed:
+                return
+            deadline = time.monotonic() + _CLOSE_SECONDS
+            tables.wait(lambda: tables.is_closed or not self.num_pending, deadline)
+            lost = {
+                name: count for name, table in tables.tables.items() if (count := table.drop_pending(self))
+            }
+            self._is_closed = True
+            for stream in self._streams.values():
+                stream.close()
+        if lost:
+            _logger.warning("%s", messages.items_lost(sum(lost.values()), lost))
+
+    def _refuse_use(self) -> NoReturn:
+        self._tables.check_open()
+        raise base.ReplayError(messages.WRITER_CLOSED)
+
+    def _check_row(self, name: str, spec: base.ColumnSpec) -> None:
+        """Refuses a row unlike those before it; the first of a column begins a stream."""
+        stream = self._streams.get(name)
+        if stream is None:
+            store = self._tables.stores.get(store_key(name, spec))
+            self._streams[name] = Stream(store, spec, self._max_window)
+        elif spec != stream.spec:
+            raise base.ReplayError(messages.changed_row(name, stream.spec, spec))
+
+    def _refuse_item(self, table: str, fields: Mapping[str, base.Window]) -> NoReturn:
+        messages.check_windows(fields, self._streams, self._max_window)
+        expected = self._tables.table(table).field_specs
+        raise base.ReplayError(messages.misfit(table, expected, fields, self._streams))
+
+    def _wait_for_pending(self, max_pending: int) -> None:
+        tables = self._tables
+        deadline = time.monotonic() + self._timeout_seconds
+        if not tables.wait(lambda: tables.is_closed or self.num_pending <= max_pending, deadline):
+            held_back = next(
+                table
+                for _, table in sorted(tables.tables.items())
+                if any(item.owner is self for item in table.pending)
+            )
+            raise base.ReplayTimeout(messages.inserting_waits(held_back.description()))
+        tables.check_open()
+
+
+class MemorySampler(base.Sampler):
+    """Takes items from one table, in the caller's thread and no more than asked for."""
+
+    def __init__(self, tables: Tables, table: Table, report_seconds: float) -> None:
+        """See `MemoryClient.sampler`."""
+        self._tables = tables
+        self._table = table
+        self._report_seconds = report_seconds
+        self._is_closed = False
+        self._taken: list[Batch] = []  # what came before a timeout, or is left over from a larger batch
+
+    @property
+    def prefetch(self) -> int:
+        return 0
+
+    def sample_batch(
+        self, batch_size: int, timeout_seconds: float | None = None
+    ) -> tuple[base.SampleInfo, dict[str, Any]]:
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be >= 1 item, got {batch_size}.")
+        with self._tables.lock:
+            self._check_open()
+            self._collect(batch_size, timeout_seconds)
+            batch = self._taken[0] if len(self._taken) == 1 else self._join(self._taken)
+            self._taken.clear()
+            if len(batch.info.key) > batch_size:
+                self._taken.append(_cut(batch, slice(batch_size, None)))
+                batch = _cut(batch, slice(batch_size))
+            return batch.info, batch.fields
+
+    def close(self) -> None:
+        with self._tables.lock:
+            self._is_closed = True
+            self._tables.notify()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise base.ReplayError(messages.sampler_closed(self._table.config.name))
+        self._tables.check_open()
+
+    def _collect(self, batch_size: int, timeout_seconds: float | None) -> None:
+        """Takes what the table gives, and waits, until there is enough for a batch."""
+        start = time.monotonic()
+        deadline = math.inf if timeout_seconds is None else start + timeout_seconds
+        next_report = start + _ASK_SECONDS
+        while (num_taken := sum(len(batch.info.key) for batch in self._taken)) < batch_size:
+            batch = self._table.draw(batch_size - num_taken)
+            if batch is not None:
+                self._taken.append(batch)
+                self._tables.notify()
+                continue
+            has_news = self._tables.wait(self._has_news, min(deadline, next_report))
+            self._check_open()
+            if has_news:
+                continue
+            reason = messages.sampling_waits(self._table.description(), batch_size, num_taken)
+            if time.monotonic() >= deadline:
+                raise base.ReplayTimeout(reason)
+            next_report = time.monotonic() + max(self._report_seconds, _ASK_SECONDS)
+            _logger.info("%s", reason)
+
+    def _has_news(self) -> bool:
+        return self._is_closed or self._tables.is_closed or self._table.samples_allowed() > 0
+
+    def _join(self, batches: list[Batch]) -> Batch:
+        """Makes one batch of several."""
+        info = base.SampleInfo(*map(np.concatenate, zip(*(batch.info for batch in batches), strict=True)))
+        fields, lengths = {}, {}
+        for field in self._table.fields:
+            parts = [batch.fields[field.name] for batch in batches]
+            joined = field.store.batch(len(info.key), max(part.shape[1] for part in parts))
+            start = 0
+            for part in parts:
+                joined[start : start + len(part), : part.shape[1]] = part
+                start += len(part)
+            fields[field.name] = joined
+            if field.variable:
+                lengths[field.name] = np.concatenate([batch.lengths[field.name] for batch in batches])
+        return Batch(info, fields, lengths)
+
+
+def _cut(batch: Batch, part: slice) -> Batch:
+    """Some items of a batch, their fields as long as the longest of them."""
+    lengths = {name: each[part] for name, each in batch.lengths.items()}
+    fields = {
+        name: field[part, : lengths[name].max()] if name in lengths else field[part]
+        for name, field in batch.fields.items()
+    }
+    return Batch(base.SampleInfo(*(array[part] for array in batch.info)), fields, lengths)

@@ -1,0 +1,101 @@
+"""How many files one has to open to follow a transition from the environment to the learner's batch."""
+
+import inspect
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import environments, replay, specs, testing
+from minerva_acme.agents import mpo
+
+MAX_FILES = 10
+
+
+class Trace:
+    """Notes the project's files whose functions run while it is on, in the order of their first call."""
+
+    def __init__(self, files) -> None:
+        self.files = files
+        self.crossed: dict[pathlib.Path, list[str]] = {}
+
+    def start(self) -> None:
+        for caller in inspect.stack(context=0)[1:]:  # They have the transition in their hands already.
+            self.note(caller.filename, caller.function)
+        sys.setprofile(self.profile)
+
+    def stop(self) -> None:
+        sys.setprofile(None)
+
+    def profile(self, frame, event, argument) -> None:
+        if event == "call":
+            self.note(frame.f_code.co_filename, frame.f_code.co_name)
+
+    def note(self, filename: str, function: str) -> None:
+        path = pathlib.Path(filename)
+        if path in self.files:
+            functions = self.crossed.setdefault(path, [])
+            if function not in functions:
+                functions.append(function)
+
+
+@pytest.fixture
+def trace(source_files):
+    # Under coverage or a debugger somebody else's profiler comes back afterwards.
+    before = sys.getprofile()
+    trace = Trace({path.resolve() for path in source_files.values()})
+    yield trace
+    sys.setprofile(before)
+
+
+def test_a_transition_crosses_few_files_between_the_environment_and_the_learners_batch(trace, monkeypatch):
+    """From the return of `environment.step` to that of `observe`, and within `next(dataset)`.
+
+    Between the two the transition lies in the store. The policy chose the action before, and the learner
+    takes the batch after.
+    """
+    config = mpo.MPOConfig(
+        sequence_length=2,
+        batch_size=1,
+        min_replay_size=1,
+        policy_layer_sizes=(4,),
+        critic_layer_sizes=(4,),
+    )
+    builder = mpo.MPOBuilder(config)
+    environment = testing.FakeEnvironment()
+    spec = specs.make_environment_spec(environment)
+    generator = torch.Generator().manual_seed(0)
+    policy = builder.make_policy(builder.make_networks(spec, generator), spec, generator)
+    tables = builder.make_replay_tables(spec)
+    with replay.make_server(tables, "memory", seed=0) as server, server.client() as client:
+        adder = builder.make_adder(client, spec)
+        actor = builder.make_actor(policy, adder=adder)
+        dataset = builder.make_dataset(client, spec, torch.device("cpu"))
+        environment_step, actor_observe = environment.step, actor.observe
+
+        def step(action):
+            timestep = environment_step(action)
+            trace.start()
+            return timestep
+
+        def observe(action, next_timestep):
+            actor_observe(action, next_timestep)
+            trace.stop()
+
+        monkeypatch.setattr(environment, "step", step)
+        monkeypatch.setattr(actor, "observe", observe)
+        loop = environments.EnvironmentLoop(environment=environment, actor=actor)
+        while not adder.num_inserted:
+            loop.step()
+        trace.start()
+        batch = next(dataset)
+        trace.stop()
+
+    newest = environment.timesteps[-1]
+    np.testing.assert_array_equal(batch.data.observation[0, -1], newest.observation)
+    assert batch.data.reward[0, -1] == newest.reward
+    crossed = [f"{path}: {', '.join(functions)}" for path, functions in trace.crossed.items()]
+    assert len(crossed) <= MAX_FILES, f"{len(crossed)} files:\n" + "\n".join(crossed)
+    assert len(crossed) > 5, "The trace must have been on, got only:\n" + "\n".join(crossed)
