@@ -113,17 +113,8 @@ def test_environments_that_cannot_be_batched_are_refused():
         environments.InProcessVectorEnvironment(different[:1] * 2)
 
 
-class Failing(testing.FakeEnvironment):
-    fails = False
-
-    def step(self, action):
-        if self.fails:
-            raise RuntimeError("a joint broke")
-        return super().step(action)
-
-
-def test_after_an_exception_the_next_step_begins_every_episode_anew():
-    inner = make(kind=Failing)
+def test_after_an_exception_the_next_step_begins_every_episode_anew(failing):
+    inner = make(kind=failing)
     environment = environments.InProcessVectorEnvironment(inner)
     environment.reset()
     inner[1].fails = True
@@ -134,19 +125,14 @@ def test_after_an_exception_the_next_step_begins_every_episode_anew():
     assert [timesteps[0].reward for timesteps in environment.step([ACTION] * 3)] == [1, 1, 1]
 
 
-class Telling(testing.FakeEnvironment):
-    def get_info(self):
-        return {"step": self._step_number, "num_timesteps": len(self.timesteps)}
-
-
-def test_the_info_of_last_is_that_before_the_reset():
-    environment = environments.InProcessVectorEnvironment(make([1, 2], kind=Telling))
+def test_the_info_of_last_is_that_before_the_reset(telling):
+    environment = environments.InProcessVectorEnvironment(make([1, 2], kind=telling))
     environment.reset()
-    assert environment.get_infos(1) == ({"step": 0, "num_timesteps": 1},)
+    assert environment.get_infos(1) == ({"num_timesteps": 1},)
     environment.step([ACTION] * 2)
     at_last, at_first = environment.get_infos(0)
     assert (at_last["num_timesteps"], at_first["num_timesteps"]) == (2, 3)
-    assert environment.get_infos(1) == ({"step": 1, "num_timesteps": 2},)
+    assert environment.get_infos(1) == ({"num_timesteps": 2},)
     silent = environments.InProcessVectorEnvironment(make())
     silent.reset()
     assert silent.get_infos(0) == ({},)

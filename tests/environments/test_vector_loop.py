@@ -258,11 +258,6 @@ def test_the_newest_observations_are_acted_on():
     assert seen == [[1, 2], [3, 5], [6, 7], [8, 9]]
 
 
-class Telling(testing.FakeEnvironment):
-    def get_info(self):
-        return {"num_timesteps": len(self.timesteps)}
-
-
 class Looking:
     """Notes what it sees of an environment."""
 
@@ -281,8 +276,8 @@ class Looking:
         return {"seen": self.seen}
 
 
-def test_an_observer_follows_the_episodes_of_each_environment_by_itself():
-    inner = [Telling(episode_length=length) for length in LENGTHS]
+def test_an_observer_follows_the_episodes_of_each_environment_by_itself(telling):
+    inner = [telling(episode_length=length) for length in LENGTHS]
     looking = Looking()
     loop, _ = make_loop(inner, observers=[looking])
     results = [result for _ in range(5) for result in loop.step()]
@@ -295,9 +290,9 @@ def test_an_observer_follows_the_episodes_of_each_environment_by_itself():
     assert looking.seen == []
 
 
-def test_the_projects_observers_can_look_on():
+def test_the_projects_observers_can_look_on(telling):
     loop, _ = make_loop(
-        [Telling(episode_length=2) for _ in range(2)],
+        [telling(episode_length=2) for _ in range(2)],
         observers=[observers.EnvironmentInfo(), observers.ActionNorm()],
     )
     loop.step()
@@ -306,30 +301,21 @@ def test_the_projects_observers_can_look_on():
         assert result["action_norm/max"] > 0
 
 
-def test_an_observer_may_not_step_the_environment():
+def test_an_observer_may_not_step_the_environment(telling):
     class Stepping(Looking):
         def observe(self, environment, timestep, action):
             environment.step(action)
 
-    loop, _ = make_loop([Telling()], observers=[Stepping()])
+    loop, _ = make_loop([telling()], observers=[Stepping()])
     with pytest.raises(
         TypeError, match="`environment` may only be looked at by an observer, got a call of `step`"
     ):
         loop.step()
 
 
-class Failing(testing.FakeEnvironment):
-    fails = False
-
-    def step(self, action):
-        if self.fails:
-            raise RuntimeError("a joint broke")
-        return super().step(action)
-
-
-def test_after_an_exception_the_next_step_begins_new_episodes_once_the_adders_are_reset():
+def test_after_an_exception_the_next_step_begins_new_episodes_once_the_adders_are_reset(failing):
     counter = counting.Counter()
-    inner = [testing.FakeEnvironment(), Failing()]
+    inner = [testing.FakeEnvironment(), failing()]
     loop, adders = make_loop(inner, counter=counter)
     loop.step()
     inner[1].fails = True
