@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import dm_env
+import numpy as np
 import tree
 
-from minerva_acme import core, counting, loggers, types, wrappers
+from minerva_acme import core, counting, loggers, types
 from minerva_acme.observers.base import by_path
+from minerva_acme.wrappers import reward_sum
 
 EpisodeResult: TypeAlias = dict[str, Any]
 """The result of an episode, as a row for a logger; `EnvironmentLoop` says what it holds."""
@@ -16,6 +18,7 @@ EpisodeResult: TypeAlias = dict[str, Any]
 EnvironmentT = TypeVar("EnvironmentT")
 ActorT = TypeVar("ActorT")
 
+_FLOATS = (float, np.floating)
 _PHASES = ("reset", "select_action", "environment_step", "observe", "update")
 
 
@@ -176,25 +179,48 @@ class Clock:
         self._started_at = now
 
 
-class Episode(wrappers.OpenEpisode):
-    """An episode in progress and the seconds spent on its phases."""
+class Episode:
+    """An episode in progress: its return, its length and the seconds spent on its phases."""
 
     timestep: dm_env.TimeStep
 
     def __init__(self, clock: Clock) -> None:
-        """Args: clock: that of the loop, which keeps adding up over all its episodes."""
-        super().__init__()
+        """Begins now. Args: clock: that of the loop, which keeps adding up over all its episodes."""
         self._clock = clock
         self._seconds_before = dict(clock.seconds)
+        self._started_at = time.perf_counter()
+        self._length = 0
+        self._return: types.NestedArray = None
+
+    def add(self, timestep: dm_env.TimeStep) -> None:
+        """Adds a step.
+
+        Raises:
+            ValueError: the timestep has no reward: the episode began anew.
+        """
+        # A long sum in single precision loses digits.
+        if isinstance(timestep.reward, _FLOATS):  # the usual case; `tree` takes ten times as long
+            reward = np.float64(timestep.reward)
+            self._return = reward if self._length == 0 else self._return + reward
+        else:
+            if timestep.reward is None:  # as at FIRST alone
+                raise ValueError(
+                    "`step` of the environment must return MID or LAST in an open episode, with a reward, "
+                    f"got {timestep.step_type.name} without one after {self._length} steps. End the episode "
+                    "with LAST (`dm_env.termination` or `truncation`); the `step` after that begins the next."
+                )
+            reward = tree.map_structure(np.float64, timestep.reward)
+            self._return = reward if self._length == 0 else reward_sum.add(self._return, reward)
+        self._length += 1
 
     def result(self) -> EpisodeResult:
         """Returns the part of an `EnvironmentLoop`'s result that is this episode's own."""
-        statistics = self.statistics()
-        numbers = tree.map_structure(lambda leaf: leaf.tolist(), statistics.episode_return)  # each a leaf
+        seconds = time.perf_counter() - self._started_at
+        numbers = tree.map_structure(lambda leaf: leaf.tolist(), self._return)  # each a leaf
         return {
             **by_path("episode_return", numbers, float),
-            "episode_length": statistics.episode_length,
-            "steps_per_second": statistics.episode_length / statistics.seconds,
+            "episode_length": self._length,
+            "steps_per_second": self._length / seconds,
             **{
                 f"seconds/{phase}": spent - self._seconds_before[phase]
                 for phase, spent in self._clock.seconds.items()

@@ -62,7 +62,9 @@ class ReplayConformance(abc.ABC):
                 f"`sample_batch` must return '{name}' as [B, length, *row], expected {expected.dtype} "
                 f"{expected.shape}, got {found.dtype} {found.shape}."
             )
-            _check(found, expected, f"`sample_batch` must return the rows of '{name}' as they were written")
+            check_equal(
+                found, expected, f"`sample_batch` must return the rows of '{name}' as they were written"
+            )
 
     def test_shorter_items_of_a_variable_field_end_in_rows_of_zero(self) -> None:
         field = replay.FieldSpec("number", _WINDOW, variable=True)
@@ -78,7 +80,7 @@ class ReplayConformance(abc.ABC):
         promise = (
             "`sample_batch` must return items of a variable field with rows of 0 behind the shorter ones"
         )
-        _check(fields["number"], np.stack([rows, 0 - rows], axis=-1), promise)
+        check_equal(fields["number"], np.stack([rows, 0 - rows], axis=-1), promise)
 
     def test_windows_count_from_the_start_of_their_episode(self) -> None:
         with self._open(**_ONCE_IN_ORDER) as client:
@@ -88,7 +90,9 @@ class ReplayConformance(abc.ABC):
                     writer.end_episode()
             found = self._numbers(client, 6)
         expected = [10, 11, 100, 101, 1000, 1001]
-        _check(found, expected, "`end_episode` must let windows count from 0 again, in the items that follow")
+        check_equal(
+            found, expected, "`end_episode` must let windows count from 0 again, in the items that follow"
+        )
 
     def test_flushed_items_can_be_sampled_and_are_counted(self) -> None:
         with self._open(**_ONCE_IN_ORDER) as client, client.writer(_WINDOW) as writer:
@@ -98,7 +102,7 @@ class ReplayConformance(abc.ABC):
             self._sample(client, 2)
             after = client.table_info("table")
         promise = "`table_info` must count the 5 items that were flushed and no sample yet"
-        _check((before.name, before.size, before.inserted, before.sampled), ("table", 5, 5, 0), promise)
+        check_equal((before.name, before.size, before.inserted, before.sampled), ("table", 5, 5, 0), promise)
         assert after.sampled >= 2, f"`table_info` must count the 2 samples taken, got {after.sampled}."
 
     def test_the_order_of_a_table_is_its_samplers(self) -> None:
@@ -106,34 +110,36 @@ class ReplayConformance(abc.ABC):
             with self._open(sampler=sampler, max_times_sampled=1) as client:
                 self._write(client, range(3))
                 found = self._numbers(client, 3)
-            _check(found, expected, f"`sample_batch` of a {type(sampler).__name__} table must keep its order")
+            check_equal(
+                found, expected, f"`sample_batch` of a {type(sampler).__name__} table must keep its order"
+            )
 
     def test_items_are_selected_by_their_priorities(self) -> None:
         with self._open(sampler=replay.Prioritized(1.0)) as client:
             self._write(client, range(3))
             info, fields = self._sample(client, 50)
             keys = dict(zip(fields["count"][:, 0].tolist(), info.key.tolist(), strict=True))
-            _check(sorted(keys), [0, 1, 2], "50 samples must contain each of 3 items of equal priority")
+            check_equal(sorted(keys), [0, 1, 2], "50 samples must contain each of 3 items of equal priority")
             client.update_priorities(
                 "table", np.array([keys[0], keys[2]], np.uint64), np.zeros(2, np.float64)
             )
             found = sorted(set(self._numbers(client, 20)))
-        _check(found, [1], "`update_priorities` must take items of priority 0 out of the draw")
+        check_equal(found, [1], "`update_priorities` must take items of priority 0 out of the draw")
 
     def test_uniform_selection_reaches_every_item_equally(self) -> None:
         with self._open() as client:
             self._write(client, range(10))
             info, fields = self._sample(client, 2000)
-        _check_draws("a Uniform table", info, fields, np.ones(10))
+        check_draws("a Uniform table", info, fields, np.ones(10))
 
     def test_prioritised_selection_follows_priority_to_the_exponent(self) -> None:
         priorities = [1.0, 0.0, 2.0, 3.0]
         with self._open(sampler=replay.Prioritized(2.0)) as client:
             self._write(client, range(4), priorities)
             info, fields = self._sample(client, 3000)
-        _check_draws(f"items of priority {priorities} with exponent 2", info, fields, np.square(priorities))
+        check_draws(f"items of priority {priorities} with exponent 2", info, fields, np.square(priorities))
         expected = np.array(priorities)[fields["count"][:, 0]]
-        _check(info.priority, expected, "`SampleInfo.priority` must be the items' priorities")
+        check_equal(info.priority, expected, "`SampleInfo.priority` must be the items' priorities")
 
     def test_items_of_priority_0_alone_are_selected_alike(self) -> None:
         with self._open(sampler=replay.Prioritized(0.5)) as client:
@@ -159,7 +165,7 @@ class ReplayConformance(abc.ABC):
         promise = (
             "`update_priorities` of items that have left the table must not change those that came later"
         )
-        _check(sorted(found | {1.0}), [1.0], promise)
+        check_equal(sorted(found | {1.0}), [1.0], promise)
 
     def test_priorities_that_are_none_are_refused(self) -> None:
         with self._open() as client:
@@ -171,7 +177,7 @@ class ReplayConformance(abc.ABC):
                 write = functools.partial(self._write, client, range(1), [wrong])
                 self.check_refused(ValueError, f"`priority` must be finite and >= 0, got {wrong}", write)
             size = client.table_info("table").size
-        _check(size, 0, "A table must stay empty when every item is refused")
+        check_equal(size, 0, "A table must stay empty when every item is refused")
 
     def test_a_full_table_drops_what_its_remover_chooses(self) -> None:
         # Written are 0 to 4, of which 2 alone has a priority; 3 places.
@@ -185,7 +191,7 @@ class ReplayConformance(abc.ABC):
                 self._write(client, range(5), [0.0, 0.0, 1.0, 0.0, 0.0])
                 size = client.table_info("table").size
                 found = self._numbers(client, 3)
-            _check(size, 3, f"A table with remover {remover} must keep `max_size` items")
+            check_equal(size, 3, f"A table with remover {remover} must keep `max_size` items")
             assert found == sorted(set(found)) and set(found) <= set(range(5)), (
                 f"A table with remover {remover} must keep 3 of the items 0 to 4 in order, got {found}."
             )
@@ -202,7 +208,7 @@ class ReplayConformance(abc.ABC):
         promise = (
             "`sample_batch` of a Fifo table with `max_times_sampled` 2 must return items, times, sizes, left"
         )
-        _check(found, ([0, 0, 1, 1, 2], [1, 2, 1, 2, 1], [3, 3, 2, 2, 1], 1), promise)
+        check_equal(found, ([0, 0, 1, 1, 2], [1, 2, 1, 2, 1], [3, 3, 2, 2, 1], 1), promise)
 
     def test_items_selected_uniformly_go_out_once_each_where_they_may_once(self) -> None:
         with self._open(max_times_sampled=1) as client:
@@ -218,7 +224,9 @@ class ReplayConformance(abc.ABC):
             self._write(client, range(3))
             found = self._numbers(client, 3)
             left = client.table_info("table").size
-        _check((found, left), ([0, 1, 2], 0), "An item with `max_times_sampled` 1 must go out once and leave")
+        check_equal(
+            (found, left), ([0, 1, 2], 0), "An item with `max_times_sampled` 1 must go out once and leave"
+        )
 
     def test_each_item_of_a_queue_comes_once_and_in_order_while_it_is_written(self) -> None:
         found = []
@@ -230,13 +238,15 @@ class ReplayConformance(abc.ABC):
                         batch = sampler.sample_batch(batch_size, self.timeout_seconds)[1]
                         found += batch["count"][:, 0].tolist()
             left = client.table_info("table").size
-        _check((found, left), (list(range(400)), 0), "A queue must give each of its items once and in order")
+        check_equal(
+            (found, left), (list(range(400)), 0), "A queue must give each of its items once and in order"
+        )
 
     def test_a_batch_larger_than_a_queue_is_collected_while_it_is_written(self) -> None:
         with self._queue(4) as client, self._writing(client, range(30)):
             found = self._numbers(client, 30)
         promise = "A batch of 30 items of a queue with room for 4 must be collected bit by bit"
-        _check(found, list(range(30)), promise)
+        check_equal(found, list(range(30)), promise)
 
     def test_a_full_queue_holds_its_writer_back_and_nothing_is_lost(self) -> None:
         with self._queue(5, 0.3) as client, client.writer(_WINDOW) as writer:
@@ -250,7 +260,7 @@ class ReplayConformance(abc.ABC):
             self._check_time(start, 0.3)
             # What the writer had to wait for is let in as soon as there is room.
             found = [number for _ in range(2) for number in self._numbers(client, 5)]
-        _check(found, list(range(10)), "A queue that was full must lose nothing and keep the order")
+        check_equal(found, list(range(10)), "A queue that was full must lose nothing and keep the order")
 
     def test_a_held_back_writer_resumes_when_another_thread_samples(self) -> None:
         found: list[int] = []
@@ -262,7 +272,7 @@ class ReplayConformance(abc.ABC):
             time.sleep(0.2)
             while len(found) < 100:
                 found += sampler.sample_batch(5, self.timeout_seconds)[1]["count"][:, 0].tolist()
-        _check(found, list(range(100)), "A queue must pass 100 items on in order")
+        check_equal(found, list(range(100)), "A queue must pass 100 items on in order")
 
     def test_too_few_items_hold_a_sampler_back(self) -> None:
         with self._open(rate_limiter=replay.MinSize(10)) as client:
@@ -279,7 +289,9 @@ class ReplayConformance(abc.ABC):
                 timer.start()
                 info, _ = sampler.sample_batch(2, self.timeout_seconds)
                 timer.join()
-        _check(info.table_size, [10, 10], "A sampler must continue once there are 10 items, by their number")
+        check_equal(
+            info.table_size, [10, 10], "A sampler must continue once there are 10 items, by their number"
+        )
 
     def test_the_ratio_holds_samplers_back(self) -> None:
         limiter = replay.SampleToInsertRatio(samples_per_insert=2.0, min_size=2, error_buffer=4.0)
@@ -295,7 +307,7 @@ class ReplayConformance(abc.ABC):
                 )
                 self._write(client, range(3, 6))
                 found = len(sampler.sample_batch(6, self.timeout_seconds)[0].key)
-        _check(found, 6, "A sampler must continue when more was written, by the size of its batch")
+        check_equal(found, 6, "A sampler must continue when more was written, by the size of its batch")
 
     def test_the_ratio_holds_writers_back(self) -> None:
         limiter = replay.SampleToInsertRatio(samples_per_insert=1.0, min_size=2, error_buffer=4.0)
@@ -325,7 +337,7 @@ class ReplayConformance(abc.ABC):
                     found += sampler.sample_batch(1, self.timeout_seconds)[1]["count"][:, 0].tolist()
                     self._write(client, range(number, number + 1))
         promise = "A table with fewer items than `min_size` must take more, whatever the ratio, in order"
-        _check(found, list(range(10)), promise)
+        check_equal(found, list(range(10)), promise)
 
     def test_a_batch_is_writable_and_nobody_elses(self) -> None:
         with self._open() as client:
@@ -338,7 +350,7 @@ class ReplayConformance(abc.ABC):
                     field[:] = 99
                 _, fields = sampler.sample_batch(2, self.timeout_seconds)
         promise = "`sample_batch` must return fresh arrays, whatever was done to an earlier batch"
-        _check(fields["number"], _expected([0, 0])["number"], promise)
+        check_equal(fields["number"], _expected([0, 0])["number"], promise)
 
     def test_sampling_too_early_times_out_with_a_reason_and_loses_no_item(self) -> None:
         with self._open(**_ONCE_IN_ORDER) as client, client.sampler("table") as sampler:
@@ -348,7 +360,7 @@ class ReplayConformance(abc.ABC):
             )
             self._write(client, range(2, 3))
             found = sampler.sample_batch(3, self.timeout_seconds)[1]["count"]
-        _check(found, [[0], [1], [2]], "`sample_batch` must lose no item by a timeout")
+        check_equal(found, [[0], [1], [2]], "`sample_batch` must lose no item by a timeout")
 
     def test_an_unknown_table_is_refused_and_the_known_ones_listed(self) -> None:
         with self._open() as client:
@@ -403,7 +415,7 @@ class ReplayConformance(abc.ABC):
             _write_items(writer, range(7, 8))
             writer.end_episode()
             found = self._numbers(client, 2)
-        _check(found, [0, 7], "A refused item must leave the others")
+        check_equal(found, [0, 7], "A refused item must leave the others")
 
     def test_a_window_behind_the_writers_reach_is_refused(self) -> None:
         with self._open() as client, client.writer(_WINDOW) as writer:
@@ -462,7 +474,7 @@ class ReplayConformance(abc.ABC):
             writer.close()
             self._check_time(start, 0.0)
             found = self._numbers(client, 5)
-        _check(found, list(range(5)), "What was taken before must stay")
+        check_equal(found, list(range(5)), "What was taken before must stay")
 
     def test_rows_are_shared_by_tables_and_each_has_its_own_order(self) -> None:
         samplers = {"old": replay.Fifo(), "new": replay.Lifo()}
@@ -477,7 +489,7 @@ class ReplayConformance(abc.ABC):
                     found[name] = sampler.sample_batch(6, self.timeout_seconds)[1]
         for name, numbers in (("old", range(6)), ("new", range(5, -1, -1))):
             expected = np.array(numbers)[:, None] + np.arange(_WINDOW)
-            _check(
+            check_equal(
                 found[name]["number"][..., 0],
                 expected,
                 f"Table '{name}' must give its items in its own order",
@@ -495,9 +507,9 @@ class ReplayConformance(abc.ABC):
             while (info := client.table_info("table")).inserted < 450 and time.monotonic() < deadline:
                 fields = sampler.sample_batch(16, self.timeout_seconds)[1]
                 promise = "`sample_batch` while others write must return rows that follow each other"
-                _check(fields["number"][..., 0], fields["count"] + np.arange(_WINDOW), promise)
+                check_equal(fields["number"][..., 0], fields["count"] + np.arange(_WINDOW), promise)
         promise = "3 writers must have inserted 450 items of which 50 stay"
-        _check((info.size, info.inserted), (50, 450), promise)
+        check_equal((info.size, info.inserted), (50, 450), promise)
 
     def test_a_checkpoint_brings_everything_back(self, tmp_path: pathlib.Path) -> None:
         config = self._config(sampler=replay.Prioritized(1.0), max_size=8)
@@ -516,13 +528,13 @@ class ReplayConformance(abc.ABC):
             after = self._items(client)
             self._write(client, range(20, 21), [100.0])
             later = self._items(client)
-        _check(restored, counts, "`restore_from` must bring the counts back")
+        check_equal(restored, counts, "`restore_from` must bring the counts back")
         assert len(before) == 8 and after == before, (
             f"`restore_from` must bring every item back, key, priority and rows, expected {sorted(before)}, "
             f"got {sorted(after)}."
         )
         promise = "A restored table must drop its oldest item for a new one: items, and how many of the old"
-        _check((len(later), len(later.keys() & before.keys())), (8, 7), promise)
+        check_equal((len(later), len(later.keys() & before.keys())), (8, 7), promise)
 
     def test_a_checkpoint_that_cannot_be_restored_is_refused(self, tmp_path: pathlib.Path) -> None:
         with (
@@ -670,13 +682,13 @@ class ReplayConformance(abc.ABC):
         return [int(count) for count in counts[:, 0]]
 
 
-def _check(found: Any, expected: Any, promise: str) -> None:
+def check_equal(found: Any, expected: Any, promise: str) -> None:
     """Checks that what was found is what a promise says; arrays are compared as lists."""
     found, expected = (part.tolist() if isinstance(part, np.ndarray) else part for part in (found, expected))
     assert found == expected, f"{promise}, expected {expected}, got {found}."
 
 
-def _check_draws(
+def check_draws(
     what: str, info: replay.SampleInfo, fields: dict[str, np.ndarray], weights: np.ndarray
 ) -> None:
     """Checks that items were drawn in proportion to their weights, and their probabilities."""
