@@ -645,8 +645,8 @@ MPO = [
         ),
         breakage(
             "MPO's samples are all the same",
-            "first.sample(self._noise, self._config.num_samples)",
-            "first.sample(self._noise, 1).expand(self._config.num_samples, -1, -1)",
+            "first.sample(self._generator, self._config.num_samples)",
+            "first.sample(self._generator, 1).expand(self._config.num_samples, -1, -1)",
         ),
         breakage(
             "MPO gives out the target policy",
@@ -1187,7 +1187,6 @@ ADDERS = [
             "self._num_inserted += 1",
             "self._num_inserted = self._num_inserted or 1",
         ),
-        breakage("a negative priority is taken", "not 0.0 <= priority < float", "not priority < float"),
         breakage(
             "an adder that is closed drops what is open",
             "self.reset()\n            self._write_rest",
@@ -1198,6 +1197,11 @@ ADDERS = [
             "for table, priority in priorities.items():",
             "for table, priority in zip(priorities, reversed(priorities.values())):",
         ),
+    ),
+    *of(
+        "minerva_acme/replay/messages.py",
+        ("tests/adders/test_adder_calls.py", "tests/adders/test_priorities.py"),
+        breakage("a negative priority is taken", "not 0.0 <= priority < float", "not priority < float"),
     ),
     *of(
         "adders/sequence.py",
@@ -1220,18 +1224,18 @@ ADDERS = [
             "return [episode.first_start]",
             "return [max(0, episode.first_start - 1)]",
         ),
-        breakage("sequences start side by side", "start + self._period", "start + 1"),
+        breakage("sequences start side by side", "self._next_start += self._period", "self._next_start += 1"),
         breakage(
             "an ended episode's sequences are lost", "self._ending = self._ask_at_end()", "self._ending = []"
         ),
         breakage(
             "an episode goes on in the next",
-            "self._num_rows, self._num_steps, self._next_start = 0, 0, 0",
-            "pass",
+            "self._begin()\n        self._append(writer, rows)",
+            "self._append(writer, rows)",
         ),
     ),
     *of(
-        "adders/continuing.py",
+        "adders/sequence.py",
         ("tests/adders/test_continuing.py",),
         breakage("an item in which nothing happened is written", "is_full and last_step > start", "is_full"),
         breakage(
@@ -1239,6 +1243,10 @@ ADDERS = [
             "self._next_start += self._period",
             "self._next_start += self._length",
         ),
+    ),
+    *of(
+        "adders/continuing.py",
+        ("tests/adders/test_continuing.py",),
         breakage(
             "what waits at the end is lost", "while self._next_start < self._last_step:", "while False:"
         ),
@@ -1253,13 +1261,17 @@ ADDERS = [
         ("tests/adders/test_episode.py",),
         breakage(
             "an episode may be one step too long",
-            "self._num_steps == max_steps",
-            "self._num_steps > max_steps",
+            "self._last_step == self._length",
+            "self._last_step > self._length",
         ),
+    ),
+    *of(
+        "adders/sequence.py",
+        ("tests/adders/test_episode.py",),
         breakage(
             "an episode without a step is written",
-            "if self._num_steps and not self._is_written:",
-            "if not self._is_written:",
+            "if self._last_step == 0:\n            return []",
+            "if self._last_step == 0:\n            return [0]",
         ),
     ),
     *of(
@@ -1272,7 +1284,7 @@ ADDERS = [
         ),
         breakage(
             "a reset loses n-step transitions",
-            "due = self._fold_each(self._started, range(len(self._started)))",
+            "due = self._fold(self._started, len(self._started))",
             "due = []",
         ),
         breakage(
@@ -1287,8 +1299,8 @@ ADDERS = [
         ),
         breakage(
             "a priority sees the next image of one step",
-            "steps[0].observation, steps[-1].step.next_observation",
-            "steps[0].observation, steps[0].step.next_observation",
+            "next_observation = started[-1].step.next_observation",
+            "next_observation = started[0].step.next_observation",
         ),
         breakage("an n-step transition has its last action", "step=steps[0].step", "step=steps[-1].step"),
         breakage(
@@ -1348,7 +1360,9 @@ REPLAY = [
         ),
         breakage("padding forgets the last observation", "padding[name][:size] = rows[name][:size]", "pass"),
         breakage(
-            "padding repeats a whole step", "np.zeros_like(row) for name, row", "row.copy() for name, row"
+            "padding repeats a whole step",
+            "np.zeros(*column) for name, column",
+            "rows[name].copy() for name, column",
         ),
         breakage(
             "unpacked padding forgets the last observation",
@@ -1416,8 +1430,8 @@ REPLAY = [
         ),
         breakage(
             "a rollout's axes are swapped",
-            "self._row.unpack({name: rows.transpose(0, 1)",
-            "self._row.unpack({name: rows",
+            "self._packer.unpack({name: rows.transpose(0, 1)",
+            "self._packer.unpack({name: rows",
         ),
         breakage(
             "a rollout's next observation is the observation",
@@ -1448,29 +1462,29 @@ REPLAY = [
         ),
         breakage(
             "the newest item is never drawn",
-            "numbers = self.generator.integers(self._first, self._end, count)",
-            "numbers = self.generator.integers(self._first, max(self._end - 1, self._first + 1), count)",
+            "numbers = self._generator.integers(self._first, self._end, count)",
+            "numbers = self._generator.integers(self._first, max(self._end - 1, self._first + 1), count)",
         ),
         breakage(
             "the limiter lets one insert too many in",
-            "(self.inserted + 1) * limits.samples_per_insert",
-            "self.inserted * limits.samples_per_insert",
+            "(self.inserted + 1) * per_insert",
+            "self.inserted * per_insert",
         ),
         breakage(
             "sampling starts one item late",
-            "if self.size < limits.min_size:",
-            "if self.size <= limits.min_size:",
+            "if self.size < min_size:",
+            "if self.size <= min_size:",
         ),
         breakage("sampling does not count", "self.sampled += count", "pass"),
         breakage(
             "an item is sampled once too often",
-            "times[-1] == self.config.max_times_sampled",
-            "times[-1] > self.config.max_times_sampled",
+            "times == self.config.max_times_sampled",
+            "times > self.config.max_times_sampled",
         ),
         breakage(
             "priorities lack their exponent",
-            "return priority**exponent if priority else 0.0",
-            "return priority",
+            "priority**selector.exponent if priority else 0.0",
+            "priority",
         ),
         breakage(
             "changed priorities lack their exponent",
@@ -1488,10 +1502,14 @@ REPLAY = [
         breakage("an item's next priority is the last one's", "self._times_cells[place] = 0", "pass"),
         breakage(
             "the table's draws are not restored",
-            'self.generator.bit_generator.state = numbers["generator"]',
+            'self._generator.bit_generator.state = numbers["generator"]',
             "pass",
         ),
-        breakage("removed items keep their rows", "self._release(number % self._capacity)\n", "pass\n"),
+        breakage(
+            "removed items keep their rows",
+            "store.release(start, length)\n        self.size -= 1",
+            "pass\n        self.size -= 1",
+        ),
         breakage("an item of the second draw counts once", "times += _earlier(places)", "pass"),
         breakage("removed items can be drawn", "tree.set(place, 0.0)", "pass"),
     ),
@@ -1510,10 +1528,14 @@ REPLAY = [
         ),
     ),
     *of(
-        "minerva_acme/replay/memory/writer.py",
+        "minerva_acme/replay/memory/rows.py",
         ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
-        breakage("windows reach into the episode before", "self.origin = self.num_rows", "pass"),
-        breakage("windows reach beyond what is kept", "or number < stream.num_rows - self._max_window", ""),
+        breakage("windows reach into the episode before", "self.origin = self.end", "pass"),
+        breakage("windows reach beyond what is kept", "or number < self.end - self._max_window", ""),
+    ),
+    *of(
+        "minerva_acme/replay/memory/client.py",
+        ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
         breakage(
             "a full table never holds the writer back",
             "if self.num_pending > self._max_pending:",
@@ -1523,7 +1545,7 @@ REPLAY = [
     *of(
         "minerva_acme/replay/messages.py",
         ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
-        breakage("the samples per insert count from zero", "start = ratio * min_size", "start = 0.0"),
+        breakage("the samples per insert count from zero", "start = float(ratio * min_size)", "start = 0.0"),
         breakage(
             "a queue holds one item too many",
             "Limits(1.0, 1, 0.0, float(capacity))",
@@ -1540,8 +1562,8 @@ REPLAY = [
         ),
         breakage(
             "Reverb's windows are always the newest rows",
-            "list(references)[start : start + window.length]",
-            "list(references)[-window.length :]",
+            "list(column.references)[start : start + window.length]",
+            "list(column.references)[-window.length :]",
         ),
         breakage(
             "Reverb's rows are the caller's memory",
@@ -1554,8 +1576,8 @@ REPLAY = [
         ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
         breakage(
             "Reverb samples by the remover's rule",
-            "sampler=_make_selector(pybind, config.sampler)",
-            "sampler=_make_selector(pybind, config.remover)",
+            "sampler=make_selector(config.sampler)",
+            "sampler=make_selector(config.remover)",
         ),
         breakage(
             "Reverb forgets how often to sample",
@@ -1609,18 +1631,27 @@ LOOPS = [
         breakage(
             "variables arrive one call late", "self._calls >= self._period", "self._calls > self._period"
         ),
-        breakage("older variables are taken", "version < self._version", "False"),
-        breakage("waiting for variables asks for nothing", "if wait:\n", "if False:\n"),
+        breakage("older variables are taken", "version < self.version", "False"),
+        breakage(
+            "waiting for variables asks for nothing",
+            "if wait or (self._in_flight is None and self._is_due()):",
+            "if self._in_flight is None and self._is_due():",
+        ),
         breakage(
             "failures add up over the run", "self._num_failures_in_a_row = 0\n        version", "version"
         ),
-        breakage("the same variables arrive again", "version != self._version)", "True)"),
+        breakage("the same variables arrive again", "version != self.version)", "True)"),
     ),
     *of(
         "minerva_acme/environments/loop.py",
         ("tests/environments/test_loop.py",),
         breakage("a loop counts no steps but the last", 'self._counter.tick("steps")', "pass"),
         breakage("a loop's actor never updates", "self._actor.update()", "pass"),
+        breakage("the actor sees where the episode began", "episode.timestep = timestep", "pass"),
+    ),
+    *of(
+        "minerva_acme/wrappers/episode_statistics.py",
+        ("tests/environments/test_loop.py",),
         breakage(
             "an episode's return is its last reward",
             "self._return = reward if self._length == 0 else self._return + reward",
@@ -1631,7 +1662,6 @@ LOOPS = [
             "reward = np.float64(timestep.reward)",
             "reward = timestep.reward",
         ),
-        breakage("the actor sees where the episode began", "self.timestep = timestep", "pass"),
     ),
     *of(
         "minerva_acme/environments/vector_loop.py",
@@ -1646,11 +1676,11 @@ LOOPS = [
             "self._observations = [timesteps[-1].observation for timesteps in arrived]",
             "self._observations = [timesteps[0].observation for timesteps in arrived]",
         ),
-        breakage("a reset counts as a step", "if timestep.first():  # the action was not used", "if False:"),
+        breakage("a reset counts as a step", "if timestep.first():  # the action was ignored", "if False:"),
         breakage(
             "an environment gets the first one's action told",
-            "self._actor.observe(index, actions[index], timestep)",
-            "self._actor.observe(index, actions[0], timestep)",
+            "self._observe(index, timestep, actions[index])",
+            "self._observe(index, timestep, actions[0])",
         ),
     ),
     *of(
@@ -1741,12 +1771,14 @@ WRAPPERS = [
         "minerva_acme/environments/gymnasium_vector.py",
         ("tests/environments/test_gymnasium_vector.py",),
         breakage(
-            "a vector's terminals go on", "np.where(terminated, 0.0, 1.0)", "np.where(terminated, 1.0, 1.0)"
+            "a vector's terminals go on",
+            "discounts = 1 - np.asarray(terminated, np.float32)",
+            "discounts = np.ones(self.num_environments, np.float32)",
         ),
         breakage(
             "a vector's time limits are terminals",
-            "discounts = self._discounts(terminated)",
-            "discounts = self._discounts(self._ended)",
+            "discounts = 1 - np.asarray(terminated, np.float32)",
+            "discounts = 1 - np.asarray(self._ended, np.float32)",
         ),
         breakage(
             "a vector's last observation is the next first",
@@ -1816,7 +1848,7 @@ WRAPPERS = [
         ("tests/wrappers/test_single_precision.py",),
         breakage(
             "integers that do not fit wrap around",
-            "dtype == np.int32 and not np.array_equal(narrow, wide)",
+            "dtype == np.int32 and not np.array_equal(cast, wide)",
             "False",
         ),
         breakage(
