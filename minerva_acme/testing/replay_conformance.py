@@ -517,7 +517,15 @@ class ReplayConformance(abc.ABC):
         assert found == [0, 7], f"A refused item must leave the others, expected [0, 7], got {found}."
 
     def test_a_window_behind_the_writers_reach_is_refused(self) -> None:
-        with self._serve() as server, server.client() as client, client.writer(_WINDOW) as writer:
+        # A table that the item fits but for its reach.
+        signature = replay.ItemSignature(
+            columns={"number": _SIGNATURE.columns["number"]}, fields={"number": _SIGNATURE.fields["number"]}
+        )
+        with (
+            self._serve(signature=signature) as server,
+            server.client() as client,
+            client.writer(_WINDOW) as writer,
+        ):
             for number in range(5):
                 writer.append({"number": np.full(2, number, np.float32)})
             self.check_refused(
