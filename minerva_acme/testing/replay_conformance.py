@@ -418,7 +418,11 @@ class ReplayConformance(abc.ABC):
         check_equal(found, [0, 7], "A refused item must leave the others")
 
     def test_a_window_behind_the_writers_reach_is_refused(self) -> None:
-        with self._open() as client, client.writer(_WINDOW) as writer:
+        # A table that the item fits but for its reach.
+        signature = replay.ItemSignature(
+            columns={"number": _SIGNATURE.columns["number"]}, fields={"number": _SIGNATURE.fields["number"]}
+        )
+        with self._open(signature=signature) as client, client.writer(_WINDOW) as writer:
             for number in range(5):
                 writer.append({"number": np.full(2, number, np.float32)})
             self.check_refused(

@@ -101,10 +101,10 @@ class Copy:
     def close(self) -> None:
         """Ends the process."""
         assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.stdout.close()
         self._server.terminate()
         self._server.wait()
+        self._server.stdin.close()
+        self._server.stdout.close()
 
     @contextlib.contextmanager
     def broken_by(self, mutant: Mutant) -> Iterator[None]:

@@ -1650,7 +1650,7 @@ LOOPS = [
         breakage("the actor sees where the episode began", "episode.timestep = timestep", "pass"),
     ),
     *of(
-        "minerva_acme/wrappers/episode_statistics.py",
+        "minerva_acme/environments/loop.py",
         ("tests/environments/test_loop.py",),
         breakage(
             "an episode's return is its last reward",
@@ -1863,7 +1863,7 @@ WRAPPERS = [
         breakage("statistics tell of an open episode", "if timestep.last():", "if True:"),
         breakage(
             "a return goes on in the next episode",
-            "reward if self._length == 0 else reward_sum.add(self._return, reward)",
+            "reward_sum.add(self._return, reward) if self._length else reward",
             "reward if self._return is None else reward_sum.add(self._return, reward)",
         ),
     ),

@@ -437,7 +437,7 @@ def case(suite, part, test, message):
             ReplaySuite,
             WritesAnywhere,
             "a_window_behind_the_writers_reach_is_refused",
-            "Expected the message '`number` must be a window of the rows 2 to 4 of column 'number'",
+            "Expected ReplayError '`number` must be a window of the rows 2 to 4 of column 'number'",
         ),
         case(
             ReplaySuite,

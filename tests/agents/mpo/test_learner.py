@@ -73,9 +73,10 @@ def test_the_critic_fits_each_kind_of_target(spec, name):
     assert rows[-1]["loss/q"] < 0.01 * rows[0]["loss/q"]
 
 
+@pytest.mark.parametrize("signal", [1e6, np.nan])
 @pytest.mark.parametrize("loss_steps", ["first", "all"])
 @pytest.mark.parametrize("name", ["retrace", "n_step", "one_step"])
-def test_what_stands_in_padding_changes_nothing(spec, name, loss_steps):
+def test_what_stands_in_padding_changes_nothing(spec, name, loss_steps, signal):
     target = {
         "retrace": targets.retrace(lambda_=0.95, num_actions=3),
         "n_step": targets.n_step(num_actions=3),
@@ -86,14 +87,14 @@ def test_what_stands_in_padding_changes_nothing(spec, name, loss_steps):
     mask[0, 2:] = 0.0
     mask[1, 4:] = 0.0
 
-    def spoilt(leaf):
+    def spoilt(leaf, value=signal):
         leaf = leaf.clone()
-        leaf[mask == 0] = 1e6
+        leaf[mask == 0] = value
         return leaf
 
     clean = clean._replace(mask=mask)
     dirty = clean._replace(
-        action=spoilt(clean.action),
+        action=spoilt(clean.action, 1e6),  # the critic sees it, whose gradient a nan would reach
         reward=spoilt(clean.reward),
         discount=spoilt(clean.discount),
         extras=tree.map_structure(spoilt, clean.extras),
