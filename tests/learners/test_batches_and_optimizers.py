@@ -44,11 +44,7 @@ def test_optimisers_are_fused_where_the_device_has_the_kernels(kind, device, fus
 def test_groups_have_learning_rates_of_their_own():
     layer = nn.Linear(2, 1)
     optimizer = learners.make_optimizer(([layer.weight], 0.1), ([layer.bias], 0.2))
-<<<<<<< HEAD
     assert [(group["params"], group["lr"]) for group in optimizer.param_groups] == [
         ([layer.weight], 0.1),
         ([layer.bias], 0.2),
     ]
-=======
-    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.2]
->>>>>>> learners
