@@ -784,6 +784,7 @@ def variables_that_there_are_not(s):
         updates=learners.Updates({}, modules=[], max_skipped_batches=0),
         counter=counting.Counter(),
         logger=testing.FakeLogger(),
+        generator=torch.Generator(),
     ).get_variables(["actor"])
 
 

@@ -69,7 +69,6 @@ class MPOLearner(learners.ModuleLearner):
         Raises:
             ValueError: the config asks for bfloat16 and the critic is not a `networks.Critic`.
         """
-        self._noise = generator
         self._acceleration = acceleration.Acceleration(config.acceleration)
         self._online = MPONetworks(
             policy=self._acceleration.network("policy", networks.policy.to(device)),
@@ -129,10 +128,10 @@ class MPOLearner(learners.ModuleLearner):
         """What the target networks say; raises NonFinite where that, or the batch, is not finite."""
         policy = self._target.policy(batch.observation)  # [B, T + 1, D]
         critic_targets = self._critic_target(
-            batch, batch.discount * self._config.discount, policy, self._target_critic, self._noise
+            batch, batch.discount * self._config.discount, policy, self._target_critic, self._generator
         )
         first = distributions.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
-        actions_NBD = first.sample(self._noise, self._config.num_samples)
+        actions_NBD = first.sample(self._generator, self._config.num_samples)
         observation = batch.observation[:, 0]
         q_NB = self._target_critic(observation.expand(len(actions_NBD), *observation.shape), actions_NBD)
         happened = batch.mask > 0  # What stands at masked steps is never used.

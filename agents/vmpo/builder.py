@@ -34,7 +34,6 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
         device: torch.device,
         num_env_steps: int | None = None,
     ) -> core.Learner:
-        del generator  # Nothing is drawn: every step takes the whole rollout.
         config, network = self._config, networks.to(device)
         return learner.VMPOLearner(
             network=network,
@@ -47,4 +46,5 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
             num_updates=self._num_updates(num_env_steps),
             counter=counter,
             logger=logger,
+            generator=generator,
         )

@@ -43,6 +43,7 @@ class VMPOLearner(learners.ModuleLearner):
         num_updates: int | None,
         counter: counting.Counter,
         logger: loggers.Logger,
+        generator: torch.Generator,
     ) -> None:
         """Makes the learner.
 
@@ -57,6 +58,7 @@ class VMPOLearner(learners.ModuleLearner):
                 is; None: it stays.
             counter: counts `steps` and `walltime`.
             logger: receives a row of diagnostics a step.
+            generator: saved with the rest, though nothing is drawn: every step takes the whole rollout.
         """
         self._network = acceleration.Acceleration(config.acceleration).network("network", network)
         self._duals = duals
@@ -88,6 +90,7 @@ class VMPOLearner(learners.ModuleLearner):
             ),
             counter=counter,
             logger=logger,
+            generator=generator,
         )
 
     def step(self) -> None:

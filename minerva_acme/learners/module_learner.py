@@ -26,7 +26,7 @@ class ModuleLearner(core.Learner):
         updates: updates.Updates,
         counter: counting.Counter,
         logger: loggers.Logger,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator,
     ) -> None:
         """Makes the learner.
 
@@ -79,7 +79,7 @@ class ModuleLearner(core.Learner):
             {
                 "modules": {name: module.state_dict() for name, module in self._modules.items()},
                 "updates": self._updates.save(),
-                "generator": None if self._generator is None else self._generator.get_state(),
+                "generator": self._generator.get_state(),
                 "num_steps": self._num_steps,
             }
         )
@@ -88,6 +88,5 @@ class ModuleLearner(core.Learner):
         for name, module in self._modules.items():
             module.load_state_dict(state["modules"][name])
         self._updates.restore(state["updates"])
-        if self._generator is not None:
-            self._generator.set_state(state["generator"].cpu())
+        self._generator.set_state(state["generator"].cpu())
         self._num_steps = state["num_steps"]
