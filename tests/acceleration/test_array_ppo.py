@@ -337,5 +337,7 @@ def test_nothing_reaches_network_or_optimiser_before_the_end_and_nothing_after_a
     with make_step(network, optimizer, settings) as step:
         step(samples)
         assert is_untouched()
+        places = [parameter.data_ptr() for parameter in network.parameters()]
+    assert [parameter.data_ptr() for parameter in network.parameters()] == places  # written in place
     assert len(optimizer.state) == len([*network.parameters()])
     assert not any(torch.equal(value, before[name]) for name, value in network.named_parameters())
