@@ -36,6 +36,8 @@ class Acceleration:
         if mode not in ("auto", "off"):
             raise ValueError(f"`acceleration` must be auto or off, got '{mode}'.")
         self._is_on = mode == "auto"
+        if self._is_on:
+            _keep_freed_memory()
 
     def network(self, name: str, network: Network) -> Network:
         """Gives the layers of a network faster kernels, in place; parameters and hooks stay.
@@ -113,3 +115,12 @@ def _is_small(update: Update) -> bool:
 def _share_parameters(updates: Sequence[Update]) -> bool:
     parameters = [{id(parameter) for parameter in network.parameters()} for _, network, _ in updates]
     return len(set().union(*parameters)) < sum(map(len, parameters))
+
+
+def _keep_freed_memory() -> None:
+    """Makes glibc keep twice 31 MB of freed memory, instead of asking the kernel for it again.
+
+    It learns from the largest block that was freed, up to 32 MB. Otherwise it returns the pages after each
+    part of a step and touches them anew, which costs a sixth of a learner step's CPU time.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
