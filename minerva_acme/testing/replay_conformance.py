@@ -407,13 +407,17 @@ class ReplayConformance(abc.ABC):
 
     def test_a_window_behind_the_writers_reach_is_refused(self) -> None:
         with self._open() as client, client.writer(_WINDOW) as writer:
-            for number in range(5):
-                writer.append({"number": np.full(2, number, np.float32)})
+            _write_items(writer, range(3))  # 5 rows
+            windows = {  # a whole item but for its reach
+                "number": replay.Window("number", 1, _WINDOW),
+                "count": replay.Window("count", 4, 1),
+                "image": replay.Window("image", 2, 1),
+            }
             self.check_refused(
                 replay.ReplayError,
                 "`number` must be a window of the rows 2 to 4 of column 'number', which are kept, got 3 rows "
                 "from 1 on. Ask for a writer with a larger `max_window`, or create items sooner.",
-                lambda: writer.create_item("table", 1.0, {"number": replay.Window("number", 1, _WINDOW)}),
+                lambda: writer.create_item("table", 1.0, windows),
             )
 
     def test_a_row_unlike_those_before_it_is_refused(self) -> None:
