@@ -74,6 +74,26 @@ def test_the_best_evaluation_is_kept_with_its_environment_step(run):
     assert run.actor.num_updates >= 3
 
 
+def test_an_evaluation_begins_with_the_newest_weights(run):
+    tape = []
+
+    class TapedActor(testing.FakeActor):
+        def select_action(self, observation):
+            tape.append("select_action")
+            return super().select_action(observation)
+
+        def update(self, wait=False):
+            if wait:
+                tape.append("newest weights")
+
+    run.actor = TapedActor(np.zeros(2, np.float32))
+    evaluations = evaluator.Evaluator(run)
+    for env_steps in (10, 20):
+        evaluate_at(run, evaluations, env_steps, 1)
+    episodes = ["select_action"] * 2
+    assert tape == ["newest weights", *episodes, "newest weights", *episodes]
+
+
 def test_the_same_environment_step_is_not_evaluated_again(run):
     evaluations = evaluator.Evaluator(run)
     assert evaluate_at(run, evaluations, 10, 2)

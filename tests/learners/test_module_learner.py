@@ -68,6 +68,17 @@ def test_variables_are_copies_in_the_order_of_the_names():
     np.testing.assert_array_equal(first["weight"], before)
 
 
+def test_variables_are_given_to_whoever_has_older_ones_and_to_nobody_else():
+    learner = Square()
+    learner.step()
+    learner.step()
+    versions = []
+    for newer_than in (None, 0, 1, 2):
+        answer = learner.poll_variables(["network"], newer_than)
+        versions.append(None if answer is None else answer.version)
+    assert versions == [2, 2, 2, None]
+
+
 def test_unknown_variables_are_named_beside_the_known_ones():
     with pytest.raises(KeyError, match=r"Unknown variables \['actor', 'unserved'\]; there are \['network'\]"):
         Square().get_variables(["unserved", "network", "actor"])

@@ -14,6 +14,7 @@ VMPO_LEARNER = (
 PPO_LEARNER = (
     "tests/agents/ppo/test_reference_step.py",
     "tests/agents/ppo/test_learner.py",
+    "tests/agents/test_skipping.py",
     "tests/agents/on_policy/test_learners.py",
 )
 ON_POLICY = (
