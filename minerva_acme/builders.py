@@ -162,6 +162,8 @@ def _with_axis(nest: types.NestedArray) -> types.NestedArray:
 def _first_row(nest: types.NestedArray) -> types.NestedArray:
     if isinstance(nest, np.ndarray):
         return nest[0]
+    if not nest:  # `tree` takes 5 microseconds for nothing
+        return nest
     if isinstance(nest, tuple) and hasattr(nest, "_make"):  # the usual nest of extras
         return nest._make([part[0] if type(part) is np.ndarray else _first_row(part) for part in nest])
     return tree.map_structure(lambda leaf: leaf[0], nest)
