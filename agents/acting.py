@@ -71,7 +71,7 @@ class _Acting(builders.AgentPolicy):
         self._record_parameters = record_parameters
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
-        """Takes over weights and statistics.
+        """Sets weights and statistics.
 
         Args:
             values: one state dict of arrays by name.

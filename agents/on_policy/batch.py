@@ -70,7 +70,7 @@ class RolloutPreparer:
         scale_rewards: bool,
         device: torch.device,
     ) -> None:
-        """Takes over the parts.
+        """Makes the preparer.
 
         Args:
             network: gives values; its normaliser is updated.

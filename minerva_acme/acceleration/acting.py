@@ -59,7 +59,7 @@ class ActingPolicy(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, state: Any) -> None:
-        """Takes over a state that `save` returned."""
+        """Restores a state that `save` returned."""
 
 
 def make_acting_policy(

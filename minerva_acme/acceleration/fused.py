@@ -34,10 +34,10 @@ class Fused:
     """
 
     def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        """Takes over the function.
+        """Compiles nothing yet: the first call does.
 
         Args:
-            function: of tensors alone, all contiguous and on a CPU, by operations of torch that hang on
+            function: of tensors alone, all contiguous and on a CPU, by operations of torch that depend on
                 nothing but their shapes.
         """
         self._function = function

@@ -47,7 +47,7 @@ class ActorCritic(nn.Module):
         policy_head: nn.Module,
         value_head: nn.Module,
     ) -> None:
-        """Takes over the parts.
+        """Makes the network of its parts.
 
         Args:
             normalizer: of observations; None leaves them as they are.
