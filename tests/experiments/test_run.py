@@ -92,6 +92,19 @@ def test_evaluation_changes_nothing_in_training(tmp_path):
     assert steps[means.index(max(means[1:]), 1)] == result.best[0]
 
 
+def test_training_explores_and_evaluation_does_not(tmp_path):
+    made = []
+
+    class Builder(mpo.MPOBuilder):
+        def make_policy(self, *args, evaluation=False, **more):
+            made.append(evaluation)
+            return super().make_policy(*args, evaluation=evaluation, **more)
+
+    experiments.run_experiment(make_config(tmp_path, 20, builder=Builder(NEVER_LEARNS)))
+    assert made[0] is False
+    assert len(made) > 1 and all(made[1:])
+
+
 def test_learning_keeps_its_pace_across_a_resume(tmp_path):
     config = make_config(tmp_path, 400)
     assert experiments.run_experiment(config).learner_steps == config.builder.learner_steps_due(400)
@@ -203,6 +216,18 @@ def test_several_environments_are_played_at_once_and_logged_one_by_one(tmp_path)
     assert [int(float(row["actor_steps"])) for row in logged] == [600] * 3 + [1200] * 3
     assert len({row["episode_return"] for row in logged}) == 6
     assert all(0.0 < float(row["action_norm/mean"]) <= 1.0 for row in logged)
+
+
+def test_every_environment_has_a_seed_of_its_own(tmp_path):
+    seeds = []
+
+    def make(seed):
+        seeds.append(seed)
+        return make_pendulum(seed)
+
+    experiments.run_experiment(make_several(tmp_path, 60, environment_factory=make))
+    assert len(seeds) > 3  # three to train in, others to evaluate in
+    assert len(set(seeds[:3])) == 3
 
 
 def test_checkpoints_of_several_environments_are_written_between_episodes(tmp_path):
