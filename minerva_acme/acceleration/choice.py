@@ -36,8 +36,6 @@ class Acceleration:
         if mode not in ("auto", "off"):
             raise ValueError(f"`acceleration` must be auto or off, got '{mode}'.")
         self._is_on = mode == "auto"
-        if self._is_on:
-            _keep_freed_memory()
 
     def network(self, name: str, network: Network) -> Network:
         """Gives the layers of a network faster kernels, in place; parameters and hooks stay.
@@ -63,6 +61,8 @@ class Acceleration:
         self, critic: nn.Module, precision: target_critic.Precision
     ) -> target_critic.TargetCritic:
         """A critic without gradient; see `target_critic.TargetCritic`."""
+        if self._is_on:
+            _keep_freed_memory()
         return target_critic.TargetCritic(critic, precision=precision, accelerated=self._is_on)
 
     def side_by_side(self, *updates: Update) -> list[Any]:

@@ -1,6 +1,6 @@
 """Batches that are not finite must not be learned from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,18 +15,19 @@ def read(tensor: torch.Tensor) -> Any:
     return tensor.tolist()
 
 
-def require_finite(tensors: Mapping[str, torch.Tensor]) -> None:
+def require_finite(tensors: Mapping[str, torch.Tensor] | Sequence[tuple[str, torch.Tensor]]) -> None:
     """Checks tensors, reading from the device once.
 
     Args:
-        tensors: by what they are, in the plural, for the message.
+        tensors: by what they are, in the plural, for the message; or pairs, where names come again.
 
     Raises:
         NonFinite: an element of one is infinite or not a number; the message names the first such.
     """
     if not tensors:
         return
-    finite = torch.stack([torch.isfinite(tensor).all() for tensor in tensors.values()])
-    for name, is_finite in zip(tensors, read(finite), strict=True):
+    pairs = list(tensors.items() if isinstance(tensors, Mapping) else tensors)
+    finite = torch.stack([torch.isfinite(tensor).all() for _, tensor in pairs])
+    for (name, _), is_finite in zip(pairs, read(finite), strict=True):
         if not is_finite:
             raise NonFinite(f"the {name} are not finite")

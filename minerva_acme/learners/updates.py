@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -63,7 +63,7 @@ class Updates(core.Saveable):
         loss.backward()
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-        self._norms.append((name, norm))
+        self._norms.append((f"gradients of the {name}", norm))
         optimizer.step()
         return norm
 
@@ -86,21 +86,13 @@ class Updates(core.Saveable):
         restore = _snapshot(self._modules, [group.optimizer for group in self._groups.values()])
         try:
             yield metrics
-            self._require_finite_gradients()
+            finite.require_finite(self._norms)
             self._num_skipped_in_a_row = 0
         except finite.NonFinite as error:
             restore()
             metrics.clear()
             self._skip(learner_step, error)
         metrics["skipped_batches"] = self._num_skipped
-
-    def _require_finite_gradients(self) -> None:
-        if not self._norms:
-            return
-        are_finite = finite.read(torch.isfinite(torch.stack([norm for _, norm in self._norms])))
-        for (name, _), is_finite in zip(self._norms, are_finite, strict=True):
-            if not is_finite:
-                raise finite.NonFinite(f"the gradients of the {name} are not finite")
 
     def _skip(self, learner_step: int, reason: finite.NonFinite) -> None:
         self._num_skipped += 1
@@ -125,7 +117,9 @@ class Updates(core.Saveable):
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
 
 
-def _snapshot(modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> Any:
+def _snapshot(
+    modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]
+) -> Callable[[], None]:
     """Copies the state of modules and optimisers; returns a function that puts it back."""
     tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
     copies = [tensor.detach().clone() for tensor in tensors]

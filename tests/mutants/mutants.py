@@ -1115,7 +1115,7 @@ ON_POLICY_AGENTS = [
         breakage("a skipped batch leaves its metrics", "metrics.clear()", "pass"),
         breakage(
             "a gradient that is not finite is learned from",
-            "self._require_finite_gradients()\n            self",
+            "finite.require_finite(self._norms)\n            self",
             "self",
         ),
         breakage(
