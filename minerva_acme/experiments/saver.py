@@ -40,12 +40,14 @@ class Saver:
         unsaved = self._run.env_steps - self.saved_at
         return 0 < self._run.config.checkpoint_period <= (unsaved if between_episodes else unsaved // 2)
 
-    def save(self, *, stopping: bool) -> None:
+    def save(self, *, stopping: bool, after_error: bool = False) -> None:
         """Writes a checkpoint.
 
         Args:
             stopping: whether the run ends here. It begins new episodes when it resumes, so the open ones
                 end where they are; their transitions are kept.
+            after_error: whether the environments may have failed; then their random states are saved only
+                if they still tell them.
 
         Raises:
             OSError: it could not be written.
@@ -59,7 +61,10 @@ class Saver:
         run.actor.update(wait=True)
         variables = run.learner.get_variables(run.config.builder.policy_variables)
         state = {
-            **{name: _save(part) for name, part in self._saveables.items()},
+            **{
+                name: _save(part, may_fail=after_error and part is run.environment)
+                for name, part in self._saveables.items()
+            },
             "adders": [_save(adder) for adder in run.adders],
             **self._evaluations.save(),
             **self._pacer.save(),
@@ -97,9 +102,15 @@ class Saver:
         _logger.info("resumed %s at %d environment steps", checkpoint, self.saved_at)
 
 
-def _save(part: Any) -> core.State:
-    # dm_env has no `save`; the environments of `environments.make` do.
-    return part.save() if hasattr(part, "save") else None
+def _save(part: Any, *, may_fail: bool = False) -> core.State:
+    try:
+        # dm_env has no `save`; the environments of `environments.make` do.
+        return part.save() if hasattr(part, "save") else None
+    except Exception as error:
+        if not may_fail:
+            raise
+        _logger.warning("random states of the environments are not saved, they begin anew: %s", error)
+        return None
 
 
 def _restore(part: Any, state: core.State) -> None:
