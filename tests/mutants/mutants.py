@@ -1949,7 +1949,7 @@ EXPERIMENTS = [
     ),
     *of(
         "minerva_acme/experiments/run_logs.py",
-        RUN,
+        ("tests/experiments/test_run_logs.py", *RUN),
         breakage("rows after the checkpoint stay", "self._csv[label].cut(steps_key, step)", "0"),
         breakage("TensorBoard shows steps twice", "self._events[label].purge(step + 1)", "pass"),
         breakage("TensorBoard loses the checkpoint's step", "purge(step + 1)", "purge(step)"),
