@@ -96,12 +96,15 @@ def test_one_process_may_not_run_twice_in_a_folder(tmp_path):
         assert os.listdir(tmp_path) == [".lock"]  # whoever is refused leaves it
 
 
-def test_a_file_that_its_owner_deletes_meanwhile_is_no_lock(tmp_path, monkeypatch):
+@pytest.mark.parametrize("and_another_makes_anew", [False, True])
+def test_a_file_that_its_owner_deletes_meanwhile_is_no_lock(tmp_path, monkeypatch, and_another_makes_anew):
     flock, deleted = fcntl.flock, []
 
     def late(descriptor, operation):
         if not deleted:
             deleted.append(os.remove(tmp_path / ".lock"))  # between the opening and the locking
+            if and_another_makes_anew:
+                (tmp_path / ".lock").touch()
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
@@ -120,7 +123,7 @@ def test_a_forked_process_does_not_free_what_its_parent_holds(tmp_path):
     with run_lock.hold({str(tmp_path)!r}):
         child = os.fork()
         if child:
-            os.waitpid(child, 0)
+            assert os.waitpid(child, 0)[1] == 0
             assert os.listdir({str(tmp_path)!r}) == [".lock"]
     """
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == 0
