@@ -88,7 +88,7 @@ def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, 
     assert f"minerva resume {trained} --num-env-steps 120" in err
 
 
-def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_path, train, call):
+def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_path, train, call, caplog):
     run = tmp_path / "run"
     assert train(run, "--evaluation-period", "20", "--checkpoint-period", "10", "--checkpoint-keep", "9") == 0
     with open(run / "evaluator.csv", newline="") as file:
@@ -102,11 +102,11 @@ def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_pat
         status, _, err = call(command, run, "--checkpoint", "30")
         assert (status, "or the folder of a checkpoint, got '30'" in err) == (2, True), err
 
-    status, out, err = call("resume", run, "--checkpoint", 20, "--num-env-steps", 30)
+    status, out, _ = call("resume", run, "--checkpoint", 20, "--num-env-steps", 30)
     assert status == 0
     assert "Resuming at 20 steps" in out
     assert "after 30 environment" in out
-    assert "the next one removes those of steps 40, 60, except the best" in err
+    assert "the next one removes those of steps 40, 60, except the best" in caplog.text
     assert call("resume", run, "--num-env-steps", 30)[0] == 2  # made
 
 

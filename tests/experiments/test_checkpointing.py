@@ -221,6 +221,9 @@ DAMAGES = {
     ],
     "no replay": lambda folder: (folder / "replay").rename(folder / "elsewhere"),
     "one byte of the manifest": lambda folder: flip(folder / "manifest.json", 1),
+    "another number in the manifest": lambda folder: (folder / "manifest.json").write_text(
+        (folder / "manifest.json").read_text().replace('"evaluation": null', '"evaluation": 1e9')
+    ),
     "half a manifest": lambda folder: os.truncate(folder / "manifest.json", 100),
     "a manifest of many brackets": lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
@@ -442,6 +445,8 @@ def test_a_kill_at_any_operation_leaves_the_last_good_checkpoint(tmp_path, monke
             checkpointer.save(steps, {"value": "new"}, replay)
         killer.is_armed = False
         # Whoever looks at the folder as it is, and whoever starts the run again.
+        for folder in (run / "checkpoints").glob("0*"):
+            assert checkpointing.find(folder, with_replay=True)  # or half of it would be called damaged
         found.append(load(run))
         checkpointer = checkpointing.Checkpointer(run / "checkpoints", **options)
         assert load(run) == found[-1]
