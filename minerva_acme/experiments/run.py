@@ -36,9 +36,9 @@ def run_experiment(
 
     Acting and learning take turns: after each environment step the learner makes the steps that the
     builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns; the same call
-    resumes from the newest checkpoint in the run's directory. So does an error of the environment, or of
-    anything else that leaves a whole state behind, before it surfaces as it is. What was logged after the
-    checkpoint is taken out of the logs, for those steps are made again.
+    resumes from the newest checkpoint in the run's directory, or from `resume_from`. An error of the
+    environment, or of anything else that leaves a whole state behind, saves too before it surfaces as it is.
+    What was logged after the checkpoint is taken out of the logs, for those steps are made again.
 
     Args:
         config: the experiment.
@@ -56,7 +56,7 @@ def run_experiment(
         reporter = progress.Reporter(run, evaluations, on_progress)
         # What an error leaves half done.
         learn = errors.not_in("learning")(pacer.learn)
-        save = errors.not_in("saving")(checkpoints.save)
+        save, save_best = map(errors.not_in("saving"), (checkpoints.save, checkpoints.save_best))
         if run.checkpoint is not None:
             checkpoints.restore(run.checkpoint)
         run.logs.cut(
@@ -70,8 +70,8 @@ def run_experiment(
                 # the newest weights before they make the next step.
                 learn(stop)
                 # Nor may an evaluation that was due have been made.
-                if evaluations.is_due():
-                    _evaluate(evaluations, reporter, stop)
+                if evaluations.is_due() and _evaluate(evaluations, reporter, stop) and checkpoints.is_best():
+                    save(stopping=False)
             while run.env_steps < config.num_env_steps and not stop:
                 episodes = run.play_step()
                 learn(stop)
@@ -81,6 +81,9 @@ def run_experiment(
                 if checkpoints.is_due(between_episodes=len(episodes) == len(run.adders)):
                     reporter.report("save")
                     save(stopping=False)
+                elif checkpoints.is_best():
+                    reporter.report("save")
+                    save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
             if is_new or stop or run.env_steps != checkpoints.saved_at:
                 reporter.report("save")

@@ -198,7 +198,7 @@ def test_an_error_in_saving_does_not_hide_the_one_before(tmp_path, caplog, monke
 def test_a_checkpoint_that_cannot_be_written_is_not_tried_again(tmp_path, monkeypatch):
     tries = []
 
-    def save(*unused):
+    def save(*unused, **named):
         tries.append(1)
         raise OSError("no space left")
 
