@@ -56,7 +56,8 @@ def run_experiment(
         reporter = progress.Reporter(run, evaluations, on_progress)
         # What an error leaves half done.
         learn = errors.not_in("learning")(pacer.learn)
-        save, save_best = map(errors.not_in("saving"), (checkpoints.save, checkpoints.save_best))
+        save = errors.not_in("saving")(checkpoints.save)
+        save_best = errors.not_in("saving")(checkpoints.save_best)
         if run.checkpoint is not None:
             checkpoints.restore(run.checkpoint)
         run.logs.cut(
