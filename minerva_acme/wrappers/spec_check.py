@@ -108,16 +108,15 @@ class SpecCheck:
             if spec.dtype.kind == "f" and np.size(value) and (largest := np.abs(value).max()) > _HUGE:
                 count = self._count(field, "size")
                 if str(count).strip("0") == "1":
+                    is_reward = name == "reward"
                     _LOG.warning(
-                        "%s: `%s` reaches %g, beyond which single precision loses what is of size 1%s. Clip "
-                        "or rescale it in the environment, or with %s.",
+                        "%s: `%s` reaches %g%s. Beside that, single precision loses what is of size 1. Clip "
+                        "or rescale it in a wrapper, such as %s.",
                         self.describe_place(),
                         field,
                         largest,
-                        f" (time {count:,})" if count > 1 else "",
-                        "gymnasium.wrappers.ClipReward"
-                        if name == "reward"
-                        else "ObservationTransformWrapper",
+                        f", the {count:,}th time" if count > 1 else "",
+                        "gymnasium.wrappers.ClipReward" if is_reward else "ObservationTransformWrapper",
                     )
             elif isinstance(spec, specs.BoundedArray):
                 low, high = specs.bounds(spec)
