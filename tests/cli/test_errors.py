@@ -163,7 +163,7 @@ def test_a_value_error_of_an_environment_ends_with_its_traceback_and_its_place(p
     [
         (
             lambda result: (np.zeros(4, np.float32), *result[1:]),
-            "Faulty-v0, step 5 of episode 1: `observation` must be Array(3,) float32, got array([0., 0., 0., ",
+            "Faulty-v0, step 5 of episode 1: `observation` must be Array(3,) float32, got array([0., 0., ",
         ),
         (
             lambda result: (np.float32([0, np.nan, 0]), *result[1:]),
@@ -180,7 +180,8 @@ def test_a_value_error_of_an_environment_ends_with_its_traceback_and_its_place(p
         (
             lambda result: result[1:],
             "must return (observation, reward, terminated, truncated, info), got 4 values. It or a "
-            "wrapper around it was written for an older version. Raised after Faulty-v0, step 4 of episode 1.",
+            "wrapper around it was written for an older version. "
+            "Raised after Faulty-v0, step 4 of episode 1.",
         ),
     ],
     ids=["shape", "nan", "infinite", "none", "four"],
