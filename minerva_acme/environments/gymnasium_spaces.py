@@ -110,14 +110,17 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, name: str = "observatio
                 from_gymnasium(part, value[index], f"{name}[{index}]")
                 for index, part in enumerate(space.spaces)
             )
-    array = np.asarray(value)
+    array, dtype = np.asarray(value), np.dtype(space.dtype)
     if array.dtype.kind not in "biuf":
         raise _misfit(space, value, name)
-    # A copy: some environments write their next observation into the same array.
-    with np.errstate(invalid="ignore"):  # of NaN as an integer, which is told
-        converted = array.astype(space.dtype)
-    if array.dtype != space.dtype and space.dtype.kind != "f" and not (converted == array).all():
-        raise _misfit(space, value, name)
+    if array.dtype == dtype or dtype.kind == "f":
+        # A copy: some environments write their next observation into the same array.
+        converted = array.astype(dtype)
+    else:
+        with np.errstate(invalid="ignore"):  # of NaN as an integer
+            converted = array.astype(dtype)
+        if not (converted == array).all():
+            raise _misfit(space, value, name)
     return np.asarray(converted - space.start) if isinstance(space, spaces.Discrete) else converted
 
 

@@ -35,8 +35,8 @@ class SpecCheck:
     A message names the environment, the step, the episode and the field. Steps count from an episode's
     start, episodes from when the check was made. Environments of one name share their warnings in a process.
 
-    A timestep with nothing to tell costs about 2.5 us where the observation is one array, and 5 us where it
-    is a dict of five, on one core of a server.
+    A timestep with nothing to tell takes about 2 us where the observation is one array, 4 us where that has
+    bounds, and 5 us where it is a dict of five.
     """
 
     def __init__(self, environment_spec: specs.EnvironmentSpec, *, name: str, strict: bool) -> None:
@@ -225,7 +225,7 @@ def _fits(spec: types.NestedSpec, any_number: bool = False) -> Callable[[Any], b
 
 
 class _Branch:
-    def __init__(self, kind: type, parts: Mapping[Any, Callable[[Any], bool]]) -> None:
+    def __init__(self, kind: type[Any], parts: Mapping[Any, Callable[[Any], bool]]) -> None:
         self._kind, self._parts = kind, tuple(parts.items())
 
     def __call__(self, value: Any) -> bool:
@@ -264,7 +264,8 @@ class _Leaf:
 
     def __call__(self, value: Any) -> bool:
         if isinstance(value, self._scalars):
-            return bool(self._low <= value <= self._high)
+            number: Any = value
+            return bool(self._low <= number <= self._high)
         if (
             not self._is_number
             or not isinstance(value, (np.ndarray, np.generic))
@@ -281,7 +282,7 @@ class _Leaf:
         if self._bounds is None:
             return True
         low, high = self._bounds
-        return not ((value < low) | (value > high)).any()
+        return not np.count_nonzero((value < low) | (value > high))  # a third of the time of `any`
 
 
 def _without_bounds(spec: specs.Array) -> specs.Array:
