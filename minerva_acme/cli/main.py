@@ -51,10 +51,6 @@ def _status(error: Exception) -> int | None:
     `raise`: unlike a class of our own, no refusal can forget that. That a file, a package or room is missing
     is found out by the standard library; there it counts who called it.
     """
-    from minerva_acme import specs  # imports numpy, which wrong flags and help do without
-    from minerva_acme.environments import process_vector
-    from minerva_acme.replay import base
-
     is_missing = isinstance(error, (ImportError, OSError))
     is_ours, step = False, error.__traceback__
     while step is not None:
@@ -62,12 +58,17 @@ def _status(error: Exception) -> int | None:
         if not (is_missing and module.partition(".")[0] in sys.stdlib_module_names):
             is_ours = module.startswith("minerva_acme.") and (is_missing or code[step.tb_lasti] == _RAISE)
         step = step.tb_next
-    failures = (FloatingPointError, base.ReplayError, specs.SpecError, process_vector.EnvironmentWorkerError)
     if not is_ours:
         return None
-    if is_missing or isinstance(error, failures):
-        return 1
-    return 2 if isinstance(error, ValueError) else None
+    if type(error) is ValueError:
+        return 2
+    # These import numpy, which wrong flags and help do without.
+    from minerva_acme import specs
+    from minerva_acme.environments import process_vector
+    from minerva_acme.replay import base
+
+    failures = (FloatingPointError, base.ReplayError, specs.SpecError, process_vector.EnvironmentWorkerError)
+    return 1 if is_missing or isinstance(error, failures) else None
 
 
 class _Stderr:
