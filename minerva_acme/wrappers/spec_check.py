@@ -35,8 +35,8 @@ class SpecCheck:
     A message names the environment, the step, the episode and the field. Steps count from an episode's
     start, episodes from when the check was made. Environments of one name share their warnings in a process.
 
-    A timestep with nothing to tell takes about 2 us where the observation is one array, 4 us where that has
-    bounds, and 5 us where it is a dict of five.
+    A timestep with nothing to tell takes 1.6 us of CPU time where the observation is one array, 3.5 us where
+    that has bounds, and 4.6 us where it is a dict of five.
     """
 
     def __init__(self, environment_spec: specs.EnvironmentSpec, *, name: str, strict: bool) -> None:
