@@ -218,7 +218,8 @@ def test_an_error_in_closing_does_not_hide_the_one_before(tmp_path, caplog):
     config = make_config(
         tmp_path, environment_factory=lambda seed: (factories or [test_run.make_pendulum]).pop()(seed)
     )
-    with pytest.raises(ValueError, match="^a joint broke$"):
+    with pytest.raises(ValueError, match="^a joint broke$") as raised:
         experiments.run_experiment(config)
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "step"  # of the environment
     assert "closing the run after the error failed too: OSError('the simulator is gone')" in caplog.text
     assert ".lock" not in os.listdir(tmp_path)
