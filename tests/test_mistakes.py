@@ -29,8 +29,8 @@ from minerva_acme import (
     video,
 )
 from minerva_acme.agents import mpo, ppo, vmpo
-from minerva_acme.cli import main, runs
-from minerva_acme.experiments import checkpointing
+from minerva_acme.cli import main
+from minerva_acme.experiments import checkpointing, run_folder
 from minerva_acme.replay import backends, dataset, layouts
 from minerva_acme.replay.reverb import ports
 from minerva_acme.video import recording
@@ -1026,7 +1026,7 @@ def folders(tmp_path):
     paths = {"<folder>": tmp_path / "empty", "<young>": tmp_path / "young", "<judged>": tmp_path / "judged"}
     paths["<folder>"].mkdir()
     for path in (paths["<young>"], paths["<judged>"]):
-        runs.RunDescription(
+        run_folder.RunDescription(
             agent="ppo",
             environment="CartPole-v1",
             seed=0,

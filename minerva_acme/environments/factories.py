@@ -21,7 +21,7 @@ import numpy as np
 import tree
 
 from minerva_acme import wrappers
-from minerva_acme.environments import process_vector, vector
+from minerva_acme.environments import origin, process_vector, vector
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
@@ -84,7 +84,9 @@ def make_training_environment(
             environment that exists already.
     """
     if isinstance(environment, str):
-        return wrap_for_flat_control(make(environment, seed, **task_kwargs))
+        made = wrap_for_flat_control(make(environment, seed, **task_kwargs))
+        origin.mark(made, origin.Origin(environment, task_kwargs))
+        return made
     if seed is not None or task_kwargs:
         raise ValueError(
             "`seed` and task settings must not be given with an environment that is already made; "

@@ -7,6 +7,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, specs, types
+from minerva_acme.environments import origin
 from minerva_acme.wrappers import random_state
 
 
@@ -87,6 +88,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         if len({id(environment) for environment in environments}) < len(environments):
             raise ValueError("`environments` must be separate objects, got one twice. Make each anew.")
         self._environments = tuple(environments)
+        origin.mark(self, origin.common(map(origin.of, environments)))
         # The info of LAST, for the environments that were reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}
         self._reset_next_step = True

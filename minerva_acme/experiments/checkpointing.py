@@ -94,7 +94,7 @@ def latest(directory: pathlib.Path) -> pathlib.Path | None:
     return next(iter(_finished(directory)[::-1]), None)
 
 
-def find(path: pathlib.Path) -> pathlib.Path:
+def find(path: pathlib.Path, which: str | int = "latest") -> pathlib.Path:
     """The newest checkpoint in a run's folder, or the folder itself if it is a checkpoint.
 
     Raises:
@@ -102,7 +102,8 @@ def find(path: pathlib.Path) -> pathlib.Path:
     """
     if (path / _STATE_FILE).exists():
         return path
-    checkpoint = latest(path / "checkpoints")
+    numbered = (found for found in _finished(path / "checkpoints") if str(which) == str(int(found.name)))
+    checkpoint = latest(path / "checkpoints") if which == "latest" else next(numbered, None)
     if checkpoint is None:
         raise ValueError(f"{path} holds no checkpoint yet. Train it first: minerva train ...")
     return checkpoint

@@ -2,6 +2,8 @@
 
 import contextlib
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 from minerva_acme import loggers
 from minerva_acme.experiments import config as experiment_config
@@ -13,11 +15,18 @@ _STEPS_KEYS = {"actor": "actor_steps", "learner": "learner_steps", "evaluator": 
 class RunLogs:
     """The loggers of a run, in its folder."""
 
-    def __init__(self, config: experiment_config.ExperimentConfig, resources: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        config: experiment_config.ExperimentConfig,
+        description: Mapping[str, Any],
+        resources: contextlib.ExitStack,
+    ) -> None:
         """Opens the logs.
 
         Args:
             config: of the run.
+            description: what the run is, which TensorBoard and Weights & Biases show. All but `options`,
+                which may change when a run is resumed, is in TensorBoard's table of runs.
             resources: closes them.
 
         Raises:
@@ -26,10 +35,10 @@ class RunLogs:
         self._config = config
         self._wandb = self._events = None
         if config.wandb:
-            run = loggers.WandbRun(config.directory, config=dict(config.description))
+            run = loggers.WandbRun(config.directory, config=dict(description))
             self._wandb = resources.enter_context(run)
         if config.tensorboard:
-            self._events = self._open_events()
+            self._events = self._open_events(description)
         self.newest_row = loggers.NewestRow()
         """Holds the learner's newest row."""
         self.actor, self.learner, self.evaluator = (
@@ -45,14 +54,12 @@ class RunLogs:
             steps_key = f"evaluator/{_STEPS_KEYS['evaluator']}"
             self._wandb.write_film(_FILM, gif, steps_key=steps_key, step=step)
 
-    def _open_events(self) -> loggers.TensorBoardLogger:
+    def _open_events(self, description: Mapping[str, Any]) -> loggers.TensorBoardLogger:
         folder = pathlib.Path(self._config.directory) / "tensorboard"
-        description = self._config.description
-        if description:
-            loggers.write_description(folder, description)
+        loggers.write_description(folder, description)
         # What distinguishes this run from others; the options may change when it resumes.
         parameters = {k: v for k, v in description.items() if k not in ("hyperparameters", "options")}
-        parameters |= description.get("hyperparameters", {})
+        parameters |= description["hyperparameters"]
         return loggers.TensorBoardLogger(
             folder, "evaluator", _STEPS_KEYS["evaluator"], group="evaluator", hyperparameters=parameters
         )
