@@ -34,7 +34,7 @@ class AgentPolicy(core.Saveable):
             ValueError: the policy explores, or is none that can be written as a module.
         """
         raise ValueError(
-            f"A policy must have `as_module` to be exported as a program, got a {type(self).__name__}, which has "
+            f"A policy must have `as_module` to be exported as a program, but {type(self).__name__} has "
             "none. Write it, or export the weights alone."
         )
 

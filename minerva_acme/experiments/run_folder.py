@@ -113,10 +113,12 @@ class RunDescription:
 
     def make_builder(self, *, import_code: bool = False) -> builders.AgentBuilder[Any]:
         """Makes the agent's builder. Args and errors as of `make_config`."""
-        config = self.make_config(import_code=import_code)
         if self.agent in registry.AGENTS:
-            return registry.AGENTS[self.agent].builder(config)
-        builder = _import("builder", self.agent, import_code)(config)
+            return registry.AGENTS[self.agent].builder(self.make_config())
+        if reason := self.unknown.get("builder"):
+            raise ValueError(f"This run's agent can be made only from Python: {reason}")
+        make = _import("builder", self.agent, import_code)
+        builder = make(self.make_config(import_code=import_code))
         if not isinstance(builder, builders.AgentBuilder):
             raise ValueError(f"`{self.agent}` must make an `AgentBuilder`, got {type(builder).__name__}.")
         return builder
@@ -167,30 +169,36 @@ class RunDescription:
 
     def _check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
         asked, there = self._identity(), found._identity()
+        names = sorted(asked | there) if asked["agent"] == there["agent"] else ["agent"]
+        if not (self._has_id() and found._has_id()):  # a function may be moved
+            asked["environment"] = there["environment"]
         differences = [
             f"{key} is {there.get(key)!r} there, {asked.get(key)!r} here"
-            for key in sorted(asked | there)
+            for key in names
             if asked.get(key) != there.get(key)
         ]
         if differences:
             raise ValueError(
                 f"{directory} holds another run: {'; '.join(differences)}. "
-                f"Choose another directory, or resume it as it is: minerva resume {directory}"
+                f"Choose another directory, or resume it as it is by `minerva resume {directory}`."
             )
+
+    def _has_id(self) -> bool:
+        return not self.environment_factory and "environment" not in self.unknown
 
     def _identity(self) -> dict[str, Any]:
         """Returns what may not change, hyperparameters and all else, as JSON gives it back."""
-        content = json.loads(json.dumps(dataclasses.asdict(self)))
-        for name in ("options", "environment_specs", "unknown"):
-            del content[name]
-        defaults = {}
-        if self.agent in registry.AGENTS:  # a run of an older version lacks the newer hyperparameters
-            defaults = {
-                field.name: _plain(field.default)
-                for field in dataclasses.fields(registry.AGENTS[self.agent].config)
+        defaults, agent = {}, self.title  # a class may be moved
+        if self.agent in registry.AGENTS:
+            agent = self.agent
+            defaults = {  # a run of an older version lacks the newer hyperparameters
+                field.name: field.default
+                for field in dataclasses.fields(registry.AGENTS[agent].config)
                 if field.default is not dataclasses.MISSING
             }
-        return {**defaults, **content.pop("hyperparameters"), **content}
+        own = {name: getattr(self, name) for name in ("environment", "environment_settings", "seed")}
+        identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own, "agent": agent})
+        return identity
 
 
 def describe(
@@ -253,8 +261,8 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
         version = content.pop("version", "another version")
         if not (isinstance(found, int) and found <= FORMAT):
             raise _TooNewError(
-                f"{path} is of format {found}, written by minerva-acme {version}; this version, "
-                f"{_version.__version__}, reads formats up to {FORMAT}. Use that version or a newer one: pip install -U minerva-acme"
+                f"{path} must be of format {FORMAT} or older, got {found}, by minerva-acme {version}. "
+                f"This is {_version.__version__}. Use that one or a newer: pip install -U minerva-acme"
             )
         description = RunDescription(**content)
         for name, hint in typing.get_type_hints(RunDescription).items():
@@ -368,8 +376,8 @@ def _import(what: str, path: str, import_code: bool) -> Any:
 
 def _refusal(what: str, path: str) -> ValueError:
     return ValueError(
-        f"This run's {what} is `{path}`, which is no part of minerva-acme. Importing it runs its code: if "
-        "you trust this run, allow it by --import-code (in Python: import_code=True)."
+        f"This run's {what} is `{path}`, code that its run.json names. Importing that runs it: if you trust "
+        "this run, allow it by --import-code (in Python: import_code=True)."
     )
 
 
