@@ -26,8 +26,9 @@ def train(command: commands.Train) -> int:
         options=dataclasses.asdict(options),
     )
     by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{command.agent}-seed{options.seed}")
+    directory = command.directory or by_default
     # What is typed may be imported.
-    return _run(description, command.directory or by_default, import_code=True)
+    return _run(description, directory, checkpointing.find_to_resume(directory), import_code=True)
 
 
 def resume(command: commands.Resume) -> int:
@@ -54,8 +55,8 @@ def resume(command: commands.Resume) -> int:
         )
     known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
-    checkpoint = checkpointing.latest(directory / "checkpoints")
-    made = int(checkpoint.name) if checkpoint else 0
+    checkpoint = checkpointing.find_to_resume(directory, command.checkpoint)
+    made = checkpointing.env_steps(checkpoint) if checkpoint else 0
     if made >= options.num_env_steps:
         raise ValueError(
             f"`num_env_steps` must be above the {made:,} steps that {directory} has made, got "
@@ -63,10 +64,16 @@ def resume(command: commands.Resume) -> int:
             f"--num-env-steps {2 * made}"
         )
     description = dataclasses.replace(description, options=dataclasses.asdict(options))
-    return _run(description, directory, import_code=command.import_code)
+    return _run(description, directory, checkpoint, import_code=command.import_code)
 
 
-def _run(description: run_folder.RunDescription, directory: pathlib.Path, *, import_code: bool) -> int:
+def _run(
+    description: run_folder.RunDescription,
+    directory: pathlib.Path,
+    checkpoint: pathlib.Path | None,
+    *,
+    import_code: bool,
+) -> int:
     console = Console(highlight=False, soft_wrap=True)
     environment_id, options = description.environment, description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
@@ -74,12 +81,14 @@ def _run(description: run_folder.RunDescription, directory: pathlib.Path, *, imp
     film_episode = _make_filmer(description, make_environment) if options["evaluation_video"] else None
     agent, num_env_steps = description.agent, options["num_env_steps"]
     console.print(f"{agent} on {environment_id}, {num_env_steps:,} steps, in {directory}")
-    if checkpoint := checkpointing.latest(directory / "checkpoints"):
-        console.print(f"Resuming at {int(checkpoint.name):,} steps; remove the folder to begin anew.")
+    if checkpoint:
+        made = checkpointing.env_steps(checkpoint)
+        console.print(f"Resuming at {made:,} steps; remove the folder to begin anew.")
     config = experiments.ExperimentConfig(
         builder=description.make_builder(import_code=import_code),
         environment_factory=make_environment,
         directory=directory,
+        resume_from=checkpoint or "latest",
         film_episode=film_episode,
         **options,
     )
@@ -115,3 +124,5 @@ def _show(console: Console, result: experiments.ExperimentResult) -> None:
     if result.interrupted_by:
         console.print(f"Stopped by {result.interrupted_by} and saved. To resume: minerva resume {files}")
     console.print(f"Play it again: minerva eval {files}")
+    if result.best is not None and result.best[0] != result.env_steps:
+        console.print(f"Play the best: minerva eval {files} --checkpoint best")

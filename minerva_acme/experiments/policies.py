@@ -23,7 +23,7 @@ def load_policy(
     builder: builders.AgentBuilder[Any] | None = None,
     environment: dm_env.Environment | specs.EnvironmentSpec | None = None,
     *,
-    checkpoint: str | int = "latest",
+    checkpoint: str | int | os.PathLike[str] = "latest",
     seed: int = 0,
     explore: bool = False,
     import_code: bool = False,
@@ -34,7 +34,7 @@ def load_policy(
         path: the folder of a run or of a checkpoint, or a file in safetensors that `export_policy` wrote.
         builder: of the trained agent, with its config; None: what is written beside the weights says it.
         environment: wrapped as in training, or its spec; None: likewise.
-        checkpoint: which one of a run: "latest", "best" or its number of environment steps.
+        checkpoint: which one of a run: "latest", "best", its number of environment steps or its folder.
         seed: of the policy's randomness, if any.
         explore: whether to explore as in training.
         import_code: whether a builder that is not this library's may be imported from where the run says it
@@ -78,7 +78,7 @@ def export_policy(
     file: str | os.PathLike[str],
     *,
     format: Literal["safetensors", "pt2"] = "safetensors",
-    checkpoint: str | int = "latest",
+    checkpoint: str | int | os.PathLike[str] = "latest",
     import_code: bool = False,
 ) -> None:
     """Writes the policy that a run has learned to one file.
@@ -89,7 +89,7 @@ def export_policy(
         format: `safetensors`: the weights that actors pull, with what run.json says, for `load_policy`.
             Reading them runs no code. `pt2`: a program of `torch.export` that maps observations [B, ...], of
             any B >= 1, to the actions without exploration; torch alone loads and runs it.
-        checkpoint: which one of a run: "latest", "best" or its number of environment steps.
+        checkpoint: which one of a run: "latest", "best", its number of environment steps or its folder.
         import_code: as for `load_policy`.
 
     Raises:
@@ -102,7 +102,7 @@ def export_policy(
     described = _description(path, found)
     if format == "pt2":
         program = _export_program(
-            load_policy(found, checkpoint="latest", import_code=import_code),
+            load_policy(path, checkpoint=found, import_code=import_code),
             described.make_specs(import_code=import_code),
         )
         _write_whole(file, lambda new: torch.export.save(program, new))
