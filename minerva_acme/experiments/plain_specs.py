@@ -54,6 +54,8 @@ def unpack(values: Any) -> types.NestedSpec:
             return tuple(parts) if kind == "tuple" else parts
         if not 0 <= math.prod(content.get("shape", [])) <= _MAX_ELEMENTS:
             raise ValueError(f"a shape of at most {_MAX_ELEMENTS:,} numbers must be given")
+        if np.dtype(content.get("dtype", bool)).kind not in "biuf":
+            raise ValueError("the dtype must be that of numbers")
         make = {
             "array": specs.Array,
             "bounded": specs.BoundedArray,

@@ -53,6 +53,8 @@ def test_what_is_no_spec_is_refused():
         {"array": {"shape": [2], "dtype": "float32"}, "list": []},
         {"picture": {"shape": [2]}},
         {"array": {"shape": [2], "dtype": "no such"}},
+        {"array": {"shape": [2], "dtype": []}},
+        {"array": {"shape": [2], "dtype": "object"}},
         {"array": {"shape": "wide", "dtype": "float32"}},
         {"array": {"shape": [-1], "dtype": "float32"}},
         {"array": {"shape": [1_000_000, 1_000_000], "dtype": "float32"}},
