@@ -3,6 +3,7 @@
 from minerva_acme.losses.critic import critic_loss
 from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
 from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
+from minerva_acme.losses.importance import importance_weights
 from minerva_acme.losses.mpo import (
     DecoupledKLs,
     EStep,
@@ -62,6 +63,7 @@ __all__ = [
     "e_step",
     "explained_variance",
     "gae",
+    "importance_weights",
     "kl_penalty",
     "lambda_returns",
     "n_step_targets",
