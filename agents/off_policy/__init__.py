@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
 
 __all__ = [
-    "TABLE",
     "Choose",
     "ModulePolicy",
     "Objective",
@@ -40,6 +39,7 @@ __all__ = [
     "Schedule",
     "SequenceBuilder",
     "SequenceConfig",
+    "TABLE",
     "TransitionBuilder",
     "TransitionConfig",
     "argmax",

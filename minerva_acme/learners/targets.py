@@ -29,5 +29,5 @@ def update_target(
             slow.copy_(fast)
         else:
             slow.lerp_(fast, rate)
-    for slow, fast in zip(target.buffers(), online.buffers(), strict=True):
-        slow.copy_(fast)
+    for old, new in zip(target.buffers(), online.buffers(), strict=True):
+        old.copy_(new)
