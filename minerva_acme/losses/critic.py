@@ -30,7 +30,7 @@ def critic_loss(q_t: torch.Tensor, target_t: torch.Tensor, mask_t: torch.Tensor)
     return mean_over_steps(error_t.square(), mask_t)
 
 
-def mean_over_steps(loss_t: torch.Tensor, mask_t: torch.Tensor) -> torch.Tensor:
+def mean_over_steps(loss_t: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Mean of a finite loss over the steps that happened, 0 where every step is masked: [...] -> []."""
-    happened_t = mask_t > 0
+    happened_t = mask > 0
     return torch.where(happened_t, loss_t, 0.0).sum() / happened_t.sum().clamp(min=1)

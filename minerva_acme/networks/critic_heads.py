@@ -402,8 +402,8 @@ class Ensemble(nn.Module):
         categorical = [head for head in self.modules() if isinstance(head, CategoricalCriticHead)]
         if any(not torch.equal(head.atoms, categorical[0].atoms) for head in categorical):
             raise ValueError(
-                "`members` must have the same bins, since their probabilities are averaged. Give all heads one "
-                "vmin, vmax, num_bins, projection and symlog."
+                "`members` must have the same bins, since their probabilities are averaged. Give all heads "
+                "one vmin, vmax, num_bins, projection and symlog."
             )
         self._rule = rule
 

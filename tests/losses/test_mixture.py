@@ -1,4 +1,4 @@
-"""The loss of mixtures of Gaussians: values by hand and of a published implementation, a problem it solves."""
+"""The loss of mixtures of Gaussians: values by hand and of published code, and a problem it solves."""
 
 import math
 
