@@ -21,7 +21,7 @@ import numpy as np
 import tree
 
 from minerva_acme import wrappers
-from minerva_acme.environments import process_vector, vector
+from minerva_acme.environments import origin, process_vector, vector
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
@@ -79,18 +79,25 @@ def make_training_environment(
 ) -> dm_env.Environment:
     """Makes an environment by id, or takes one that exists, and wraps it for flat control.
 
+    Whatever comes out of it is checked against its specs, as `wrappers.SpecCheck` says.
+
     Raises:
         ValueError: as `make` and `wrap_for_flat_control`; or a seed or task settings came with an
             environment that exists already.
     """
+    name = None
     if isinstance(environment, str):
-        return wrap_for_flat_control(make(environment, seed, **task_kwargs))
-    if seed is not None or task_kwargs:
+        name, environment = environment, make(environment, seed, **task_kwargs)
+    elif seed is not None or task_kwargs:
         raise ValueError(
             "`seed` and task settings must not be given with an environment that is already made; "
             "make it with them."
         )
-    return wrap_for_flat_control(environment)
+    # Innermost, where fields have the names that the environment gave them.
+    made = wrap_for_flat_control(wrappers.SpecCheckWrapper(environment, name=name, strict=False))
+    if name is not None:
+        origin.mark(made, origin.Origin(name, task_kwargs))
+    return made
 
 
 def make_vector(
