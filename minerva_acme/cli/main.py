@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _explains_itself(error):
             raise
         status, message = 1, str(error)
-    except KeyboardInterrupt:
-        status, message = 130, "stopped without saving"
+    except KeyboardInterrupt as error:
+        status, message = 130, str(error) or "stopped without saving"
     print(f"minerva: {message}", file=sys.stderr)
     return status
 

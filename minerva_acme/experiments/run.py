@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import evaluation, evaluator, pacing, parts, progress, saver, signals
+from minerva_acme.replay import base as replay
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,8 +36,8 @@ def run_experiment(
     """Trains an agent in this process, with its replay server, and evaluates it.
 
     Acting and learning take turns: after each environment step the learner makes the steps that the
-    builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns; the same call
-    resumes from the newest checkpoint in the run's directory.
+    builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns, once the environment's
+    step has returned; the same call resumes from the newest checkpoint in the run's directory.
 
     Args:
         config: the experiment.
@@ -44,6 +45,8 @@ def run_experiment(
 
     Raises:
         ValueError: the agent cannot handle the environment.
+        ReplayError: replay cannot go on, as where the learner would wait for what nobody writes.
+        KeyboardInterrupt: a second signal came before the run was saved; it names the newest checkpoint.
     """
     with contextlib.ExitStack() as resources:
         run = parts.Parts(config, resources)
@@ -53,7 +56,7 @@ def run_experiment(
         reporter = progress.Reporter(run, evaluations, on_progress)
         if run.checkpoint is not None:
             checkpoints.restore(run.checkpoint)
-        with signals.stop_request_on_signals() as stop:
+        with signals.stop_request_on_signals(checkpoints.newest) as stop:
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if run.env_steps < config.num_env_steps:
@@ -62,7 +65,10 @@ def run_experiment(
                 pacer.learn(stop)
             while run.env_steps < config.num_env_steps and not stop:
                 before = run.env_steps
-                episodes = run.play_step()
+                try:
+                    episodes = run.play_step()
+                except replay.ReplayStopped:  # while it waited for a table to take an item
+                    break
                 pacer.learn(stop)
                 reporter.report("train", episodes)
                 if evaluations.is_due(since=before):

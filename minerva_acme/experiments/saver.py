@@ -9,6 +9,7 @@ import tree
 
 from minerva_acme import core
 from minerva_acme.experiments import checkpointing, evaluator, pacing, parts
+from minerva_acme.replay import waiting
 
 _logger = logging.getLogger(__name__)
 
@@ -31,6 +32,10 @@ class Saver:
             "environment": run.environment,
         }
 
+    def newest(self) -> str:
+        """Says what the run can be resumed from."""
+        return f"step {self.saved_at:,} in {self._run.config.directory}" if self.saved_at else "none yet"
+
     def is_due(self, *, between_episodes: bool) -> bool:
         """Whether to save while training.
 
@@ -40,6 +45,7 @@ class Saver:
         unsaved = self._run.env_steps - self.saved_at
         return 0 < self._run.config.checkpoint_period <= (unsaved if between_episodes else unsaved // 2)
 
+    @waiting.alone()  # not ended by a request to stop, which is a request to save
     def save(self, *, stopping: bool) -> None:
         """Writes a checkpoint.
 
