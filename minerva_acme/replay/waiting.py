@@ -15,10 +15,9 @@ T = TypeVar("T")
 
 SLICE_SECONDS = 0.5
 """How long Ctrl-C or another thread may have to wait, where what waits does not hear of it."""
-REPORT_SECONDS = 10.0
-"""After which a wait says what it is for."""
 
-_MAX_REPORT_SECONDS = 600.0  # from one report of a wait to the next
+_REPORT_SECONDS = 10.0  # after which a wait says what it is for; then at ever longer intervals
+_MAX_REPORT_SECONDS = 600.0  # of these
 # How long nothing may happen where a rate limiter makes the only thread wait: items that another thread has
 # taken ahead may still be on their way.
 _STILL_SECONDS = 2.0
@@ -53,16 +52,11 @@ def alone(should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
 class Wait:
     """A wait in slices: `while not is_done(seconds=wait.slice()): wait.go_on(reason)`."""
 
-    def __init__(self, timeout_seconds: float | None = None, report_seconds: float = REPORT_SECONDS) -> None:
-        """Begins now.
-
-        Args:
-            timeout_seconds: how long it may take; None for as long as it takes.
-            report_seconds: after which the log says what it is for; then at ever longer intervals.
-        """
+    def __init__(self, timeout_seconds: float | None = None) -> None:
+        """Begins now. Args: timeout_seconds: how long it may take; None for as long as it takes."""
         self._start = time.monotonic()
         self._deadline = math.inf if timeout_seconds is None else self._start + timeout_seconds
-        self._next_report = self._start + report_seconds
+        self._next_report = self._start + _REPORT_SECONDS
         self._reason = ""
         self._still_since = self._start
 

@@ -38,15 +38,9 @@ class MemoryClient(base.ReplayClient):
             self._tables.check_open()
         return MemoryWriter(self._tables, max_window, self._timeout_seconds)
 
-    def sampler(self, table: str, report_seconds: float = waiting.REPORT_SECONDS) -> "MemorySampler":
-        """Returns a sampler of one table.
-
-        Args:
-            table: the table's name.
-            report_seconds: after which the log says what a wait is for.
-        """
+    def sampler(self, table: str) -> "MemorySampler":
         with self._tables.lock:
-            return MemorySampler(self._tables, self._tables.table(table), report_seconds)
+            return MemorySampler(self._tables, self._tables.table(table))
 
     def check_table(self, config: base.TableConfig) -> None:
         with self._tables.lock:
@@ -194,11 +188,10 @@ class MemoryWriter(base.Writer):
 class MemorySampler(base.Sampler):
     """Takes items from one table, in the caller's thread and no more than asked for."""
 
-    def __init__(self, tables: Tables, table: Table, report_seconds: float) -> None:
+    def __init__(self, tables: Tables, table: Table) -> None:
         """See `MemoryClient.sampler`."""
         self._tables = tables
         self._table = table
-        self._report_seconds = report_seconds
         self._is_closed = False
         self._taken: list[Batch] = []  # what came before a timeout, or is left over from a larger batch
 
@@ -233,7 +226,7 @@ class MemorySampler(base.Sampler):
 
     def _collect(self, batch_size: int, timeout_seconds: float | None) -> None:
         """Takes what the table gives, and waits, until there is enough for a batch."""
-        wait = waiting.Wait(timeout_seconds, self._report_seconds)
+        wait = waiting.Wait(timeout_seconds)
         while (num_taken := sum(len(batch.info.key) for batch in self._taken)) < batch_size:
             batch = self._table.draw(batch_size - num_taken)
             if batch is not None:

@@ -32,13 +32,7 @@ class ReverbSampler(base.Sampler):
     always be interrupted and a closed sampler can be left behind.
     """
 
-    def __init__(
-        self,
-        connection: ReverbConnection,
-        table: str,
-        exact: bool | None = None,
-        report_seconds: float = waiting.REPORT_SECONDS,
-    ) -> None:
+    def __init__(self, connection: ReverbConnection, table: str, exact: bool | None = None) -> None:
         """See `ReverbClient.sampler`. Raises: ReplayError: there is no such table."""
         description = connection.table(table)
         if exact is None:
@@ -50,7 +44,6 @@ class ReverbSampler(base.Sampler):
             for name, spec in description.fields.items()
         }
         self._exact = exact
-        self._report_seconds = report_seconds
 
         # Shared with the thread.
         self._changed = threading.Condition()
@@ -90,7 +83,7 @@ class ReverbSampler(base.Sampler):
 
     def _take(self, batch_size: int, timeout_seconds: float | None) -> list[Any]:
         """Returns the next items; those that came before an interrupt are kept for the next call."""
-        wait = waiting.Wait(timeout_seconds, self._report_seconds)
+        wait = waiting.Wait(timeout_seconds)
         while True:
             with self._changed:
                 self._request(batch_size)

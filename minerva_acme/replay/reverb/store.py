@@ -138,9 +138,7 @@ class ReverbClient(base.ReplayClient):
     def writer(self, max_window: int) -> ReverbWriter:
         return ReverbWriter(self._connection, max_window, self._timeout_seconds)
 
-    def sampler(
-        self, table: str, exact: bool | None = None, report_seconds: float = waiting.REPORT_SECONDS
-    ) -> ReverbSampler:
+    def sampler(self, table: str, exact: bool | None = None) -> ReverbSampler:
         """Returns a sampler of one table.
 
         Args:
@@ -148,9 +146,8 @@ class ReverbClient(base.ReplayClient):
             exact: whether to take no more items from the server than were asked for; otherwise some
                 are fetched ahead, which is faster. None: exact where it matters, that is where the
                 order is fixed or an item can be sampled a limited number of times only.
-            report_seconds: after which the log says what a wait is for.
         """
-        return ReverbSampler(self._connection, table, exact, report_seconds)
+        return ReverbSampler(self._connection, table, exact)
 
     def check_table(self, config: base.TableConfig) -> None:
         found = self._connection.table(config.name).settings()
