@@ -5,7 +5,8 @@ from minerva_acme.experiments import parts, signals
 from minerva_acme.replay import base as replay
 
 _WAY_OUT = (
-    "Remove this checkpoint to resume from the one before, or its folder replay/ to fill an empty replay."
+    "Resume from another checkpoint, with `resume_from` or --checkpoint; 'best' has no replay and fills a new "
+    "one."
 )
 
 
@@ -56,11 +57,11 @@ class Pacer(core.Saveable):
             ReplayError: items of its replay are missing.
         """
         for info in self._table_infos():
-            size = state.get("replay_sizes", {}).get(info.name, 0)  # unknown in old checkpoints
+            size = state["replay_sizes"][info.name]
             if info.size < size:
                 raise replay.ReplayError(
                     f"Table '{info.name}' came back with {info.size} items, but held {size} when the "
-                    f"checkpoint was written: files of its replay are lost or damaged. {_WAY_OUT}"
+                    f"checkpoint was written. {_WAY_OUT}"
                 )
         self._inserted_before, self._learned = state["inserted"], state["learned"]
 
@@ -75,7 +76,7 @@ class Pacer(core.Saveable):
             f"{error} The run has made {self._learned} of {due} learner steps that are due, with "
             f"{self._num_inserted()} items written, {self._inserted_before} of them before it was resumed. "
             + (
-                f"If items were lost with files of the checkpoint: {_WAY_OUT}"
+                f"If items of the checkpoint's replay were lost: {_WAY_OUT}"
                 if self._inserted_before
                 else "`learner_steps_due` of the builder must ask for a step only where the table's rate "
                 "limiter lets its samples go."

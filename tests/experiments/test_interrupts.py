@@ -16,6 +16,7 @@ import pytest
 from minerva_acme import experiments
 from minerva_acme.agents import mpo
 from minerva_acme.experiments import checkpointing
+from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
 from tests.experiments.test_run import SMALL, make_config
 
@@ -37,14 +38,18 @@ def test_a_learner_that_waits_for_what_nobody_writes_is_an_error_at_once(tmp_pat
     assert time.monotonic() - start < 20.0
 
 
-@pytest.mark.reverb
-@pytest.mark.parametrize("lost", ["chunks", "items"])
-def test_a_run_whose_replay_comes_back_empty_says_so_and_does_not_wait(tmp_path, lost):
-    experiments.run_experiment(make_config(tmp_path, 100, replay="reverb"))
-    checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
-    (next(checkpoint.glob("replay/*")) / f"{lost}.tfrecord").unlink()
-    with pytest.raises(replay.ReplayError, match="came back with 0 items, but held 100 when .* replay/"):
-        experiments.run_experiment(make_config(tmp_path, 200, replay="reverb"))
+@pytest.mark.parametrize("store", STORES)
+def test_a_run_whose_replay_comes_back_empty_says_so_and_does_not_wait(tmp_path, store, monkeypatch):
+    experiments.run_experiment(make_config(tmp_path, 100, replay=store))
+    # As Reverb does, without a word, where files of a checkpoint are missing.
+    make = backends.make_server
+    monkeypatch.setattr(
+        backends,
+        "make_server",
+        lambda *arguments, **options: make(*arguments, **{**options, "restore_from": None}),
+    )
+    with pytest.raises(replay.ReplayError, match="came back with 0 items, but held 100 when the checkpoint"):
+        experiments.run_experiment(make_config(tmp_path, 200, replay=store))
 
 
 class Process:
@@ -191,7 +196,7 @@ def test_a_signal_within_a_step_is_said_at_once_and_the_run_saved_after_the_step
     process.wait_for("HANGING")
     process.signal()
     line = process.wait_for("stopping after this step, then saving", seconds=1.5)
-    assert f"Last checkpoint: step 200 in {tmp_path}." in line
+    assert f"Last checkpoint: step 200 in {tmp_path / 'checkpoints'}." in line
     process.wait_for("SIGINT 250")
     assert process.wait(20.0) == 0
 
