@@ -5,8 +5,8 @@ from minerva_acme.experiments import parts, signals
 from minerva_acme.replay import base as replay
 
 _WAY_OUT = (
-    "Resume from another checkpoint, with `resume_from` or --checkpoint; 'best' has no replay and fills a new "
-    "one."
+    "Resume from another checkpoint, with `resume_from` or --checkpoint; 'best' mostly has no replay and "
+    "fills a new one."
 )
 
 
