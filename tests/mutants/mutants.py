@@ -1694,6 +1694,28 @@ LOOPS = [
         ),
     ),
     *of(
+        "minerva_acme/wrappers/spec_check.py",
+        ("tests/wrappers/test_spec_check.py",),
+        breakage("what is huge passes", "<= _HUGE * _HUGE:", "<= np.inf:"),
+        breakage("episodes are not counted", "self._episode += 1", "pass"),
+        breakage("bounds are warned of at every step", 'self._count(field, "bounds") == 1', "True"),
+        breakage("what left its bounds is looked at forever", "self._forget_bounds(name, path)", "pass"),
+        breakage("a reward of None passes", "if getattr(timestep, name) is None:", "if False:"),
+    ),
+    *of(
+        "minerva_acme/environments/gymnasium_adapter.py",
+        ("tests/environments/test_gymnasium_adapter.py",),
+        breakage("a reward of None becomes NaN", "if reward is not None:", "if True:"),
+    ),
+    *of(
+        "minerva_acme/cli/main.py",
+        ("tests/cli/test_errors.py",),
+        breakage("a fault of ours looks like misuse", " or code[step.tb_lasti] == _RAISE", " or True"),
+        breakage(
+            "an environment's error looks like a refusal", 'module.startswith("minerva_acme.") and ', ""
+        ),
+    ),
+    *of(
         "minerva_acme/environments/vector.py",
         ("tests/environments/test_vector.py",),
         breakage(
