@@ -1624,6 +1624,15 @@ REPLAY = [
         ),
     ),
     *of(
+        "minerva_acme/replay/waiting.py",
+        ("tests/replay/test_waiting.py",),
+        breakage("nobody asks a wait to stop", "if _this_thread.should_stop():", "if False:"),
+        breakage(
+            "a wait that cannot end goes on", "elif now - self._still_since >= _STILL_SECONDS:", "elif False:"
+        ),
+        breakage("a wait says nothing", "if now >= self._next_report:", "if False:"),
+    ),
+    *of(
         "minerva_acme/replay/dataset.py",
         ("tests/replay/test_dataset.py",),
         breakage("the dataset never tells an error", "if isinstance(sample, BaseException):", "if False:"),
@@ -2093,6 +2102,17 @@ EXPERIMENTS = [
         ("tests/experiments/test_evaluator.py", *RUN),
         breakage("evaluation explores", "self.spec, generator, evaluation=True)", "self.spec, generator)"),
         breakage("all environments have one seed", 'number("environment", index)', 'number("environment")'),
+    ),
+    *of(
+        "minerva_acme/experiments/signals.py",
+        ("tests/experiments/test_signals.py",),
+        breakage(
+            "the second signal is only another request",
+            "raise KeyboardInterrupt(_stopped(last_checkpoint))",
+            "return",
+        ),
+        breakage("long calls of an earlier run are reported", "call.started_at >= self._began_at", "True"),
+        breakage("a wait outlasts a signal", "waiting.alone(lambda: bool(request))", "waiting.alone()"),
     ),
     *of(
         "minerva_acme/experiments/pacing.py",
