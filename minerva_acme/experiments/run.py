@@ -60,20 +60,22 @@ def run_experiment(
                 # A run that was stopped may not have learned from all that it wrote. On-policy agents need
                 # the newest weights before they make the next step.
                 pacer.learn(stop)
+                if evaluations.is_due():  # a stop cut it short
+                    _evaluate(evaluations, reporter, stop)
             while run.env_steps < config.num_env_steps and not stop:
-                before = run.env_steps
                 episodes = run.play_step()
                 pacer.learn(stop)
                 reporter.report("train", episodes)
-                if evaluations.is_due(since=before):
+                if evaluations.is_due():
                     _evaluate(evaluations, reporter, stop)
                 if checkpoints.is_due(between_episodes=len(episodes) == len(run.adders)):
                     reporter.report("save")
-                    checkpoints.save(stopping=False)
+                    checkpoints.save()
+                    pacer.learn(stop)  # from the ends of episodes, as a run that resumes here
             is_new = not stop and _evaluate(evaluations, reporter, stop)
             if is_new or stop or run.env_steps != checkpoints.saved_at:
                 reporter.report("save")
-                checkpoints.save(stopping=True)
+                checkpoints.save()
     return ExperimentResult(
         directory=pathlib.Path(config.directory),
         env_steps=run.env_steps,

@@ -12,6 +12,8 @@ from minerva_acme.experiments import checkpointing, evaluator, pacing, parts
 
 _logger = logging.getLogger(__name__)
 
+_EPISODES_EACH = 10
+
 
 class Saver:
     """Saves and restores a run."""
@@ -20,6 +22,7 @@ class Saver:
         """Saves nothing yet. Args: run, evaluations, pacer: what to save."""
         self.saved_at = 0
         """The environment step of the newest checkpoint."""
+        self._episodes_at = 0  # how many had ended there
         self._run = run
         self._evaluations = evaluations
         self._pacer = pacer
@@ -32,28 +35,32 @@ class Saver:
         }
 
     def is_due(self, *, between_episodes: bool) -> bool:
-        """Whether to save while training.
+        """Whether to save while training: after a period, but not amid episodes if that can be.
 
-        Saved while no episode is open, a run resumes as if it had not been interrupted. But a checkpoint
-        waits for that no longer than another whole period.
+        For `save` ends those that are open. So it waits for another whole period, and with several
+        environments, which seldom are between episodes together, until few of all episodes are cut:
+        until ten have ended for each environment, or each alone has made the steps of two periods.
         """
-        unsaved = self._run.env_steps - self.saved_at
-        return 0 < self._run.config.checkpoint_period <= (unsaved if between_episodes else unsaved // 2)
+        run = self._run
+        unsaved = run.env_steps - self.saved_at
+        if not between_episodes:
+            num_environments = len(run.adders)
+            few_are_cut = self._num_episodes() - self._episodes_at >= _EPISODES_EACH * num_environments
+            unsaved //= 2 if few_are_cut else 2 * num_environments
+        return 0 < run.config.checkpoint_period <= unsaved
 
-    def save(self, *, stopping: bool) -> None:
-        """Writes a checkpoint.
+    def save(self) -> None:
+        """Ends open episodes and writes a checkpoint.
 
-        Args:
-            stopping: whether the run ends here. It begins new episodes when it resumes, so the open ones
-                end where they are; their transitions are kept.
+        A run that resumes has new environments and begins new episodes. So does this one: both go on
+        alike. The transitions of the episodes that end are kept.
 
         Raises:
             OSError: it could not be written.
         """
         run = self._run
+        run.end_episodes()
         for adder in run.adders:
-            if stopping:
-                adder.reset()
             adder.flush()
         # A resumed run starts with the newest weights, so this one continues with them.
         run.actor.update(wait=True)
@@ -68,7 +75,7 @@ class Saver:
         }
         replay_files = run.client.checkpoint() if run.config.checkpoint_replay else None
         run.checkpointer.save(run.env_steps, state, replay_files)
-        self.saved_at = run.env_steps
+        self._saved()
 
     def restore(self, checkpoint: pathlib.Path) -> None:
         """Restores the run from a checkpoint, whose replay, if it has one, is already restored.
@@ -88,13 +95,19 @@ class Saver:
                 _restore(part, state[name])
             for adder, adder_state in zip(run.adders, state["adders"], strict=True):
                 _restore(adder, adder_state)
-                adder.reset()  # the environment begins a new episode
             self._evaluations.restore(state)
             if checkpointing.replay_folder(checkpoint) is not None:
                 self._pacer.restore(state)
         run.actor.update(wait=True)
-        self.saved_at = run.env_steps
+        self._saved()
         _logger.info("resumed %s at %d environment steps", checkpoint, self.saved_at)
+
+    def _saved(self) -> None:
+        self.saved_at = self._run.env_steps
+        self._episodes_at = self._num_episodes()
+
+    def _num_episodes(self) -> int:
+        return self._run.count("actor_episodes")
 
 
 def _save(part: Any) -> core.State:

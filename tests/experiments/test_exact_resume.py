@@ -1,0 +1,212 @@
+"""A run that was killed or stopped, and resumed, is the run that was not: every leaf of its checkpoints and logs."""
+
+import csv
+import itertools
+import multiprocessing.forkserver
+import shutil
+
+import dm_env
+import numpy as np
+import pytest
+import torch
+import tree
+
+from minerva_acme import environments, experiments, observers, specs
+from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.experiments import checkpointing, saver
+from minerva_acme.replay import memory
+from minerva_acme.wrappers import random_state
+
+NUM_STEPS = 360
+
+SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
+MPO = mpo.MPOBuilder(
+    mpo.MPOConfig(
+        policy_layer_sizes=(8,),
+        critic_layer_sizes=(8,),
+        batch_size=4,
+        min_replay_size=20,
+        samples_per_insert=1.0,
+        num_samples=2,
+        retrace_mc_actions=2,
+        variable_update_period=7,
+    )
+)
+
+
+def make_ppo(num_environments):
+    return ppo.PPOBuilder(
+        ppo.PPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, minibatch_size=14)
+    )
+
+
+def make_vmpo(num_environments):
+    return vmpo.VMPOBuilder(
+        vmpo.VMPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, m_steps=2)
+    )
+
+
+class Wanderer(specs.SpecMethods, dm_env.Environment):
+    """Wanders at random, faster by some actions; ends where it leaves the unit ball or time is up.
+
+    The time limit depends on the seed, so that episodes of several environments do not end together.
+    """
+
+    def __init__(self, seed, discrete=False, limit=None):
+        self._random = np.random.default_rng(seed)
+        self._limit = seed % 13 + 8 if limit is None else limit
+        self._discrete = discrete
+        action = (
+            specs.DiscreteArray(3, name="action")
+            if discrete
+            else specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action")
+        )
+        self._specs = specs.EnvironmentSpec(
+            specs.Array((2,), np.float32, name="observation"),
+            action,
+            specs.Array((), np.float32, name="reward"),
+            specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+        )
+
+    def reset(self):
+        self._length = 0
+        self._place = self._random.uniform(-0.5, 0.5, 2).astype(np.float32)
+        return dm_env.restart(self._place.copy())
+
+    def step(self, action):
+        self._length += 1
+        push = np.float32(int(action) - 1) if self._discrete else np.asarray(action)
+        noise = self._random.normal(0.0, 0.1, 2).astype(np.float32)
+        self._place = self._place + np.float32(0.05) * push + noise
+        reward = np.float32(-np.abs(self._place).sum())
+        if np.linalg.norm(self._place) > 1:
+            return dm_env.termination(reward, self._place.copy())._replace(discount=np.float32(0))
+        if self._length == self._limit:
+            return dm_env.truncation(reward, self._place.copy(), discount=np.float32(1))
+        return dm_env.transition(reward, self._place.copy(), discount=np.float32(1))
+
+    def save(self):
+        return random_state.to_plain(self._random.bit_generator.state)
+
+    def restore(self, state):
+        self._random.bit_generator.state = random_state.to_numpy(state)
+
+
+def make_discrete(seed):
+    return Wanderer(seed, discrete=True)
+
+
+def make_long(seed):
+    return Wanderer(seed, limit=10_000)
+
+
+class Kills:
+    """Copies the folder of a run at several moments, as `kill -9` would leave it behind."""
+
+    def __init__(self, run, copies, *, lags=(0, 1, 9)):
+        self._run, self._copies, self._lags = run, copies, lags
+        self._played = None  # reports of playing since the last save
+        self.folders = []
+
+    def __call__(self, progress):
+        if progress.phase == "save":
+            self._played = 0
+        if progress.phase == "train" and self._played is not None:
+            self._played += 1
+            if self._played - 1 in self._lags:
+                self.folders.append(self._copies / f"at_{progress.env_steps:06d}")
+                shutil.copytree(self._run, self.folders[-1])
+
+
+def make_config(directory, builder, **overrides):
+    return experiments.ExperimentConfig(
+        **{
+            "builder": builder,
+            "environment_factory": Wanderer,
+            "directory": directory,
+            "num_env_steps": NUM_STEPS,
+            "replay": "memory",
+            "evaluation_period": 50,
+            "evaluation_episodes": 2,
+            "checkpoint_period": 40,
+            "log_period_seconds": 0.0,
+            "tensorboard": False,
+            "observers": [observers.ActionNorm()],
+            **overrides,
+        }
+    )
+
+
+def leaves(run, builder, factory):
+    """Every leaf of the newest checkpoint but the times, and what its replay holds and draws next."""
+    checkpoint = checkpointing.Checkpointer(run / "checkpoints").latest()
+    assert int(checkpoint.name) >= NUM_STEPS
+    state = checkpointing.load_state(checkpoint)
+    found = {"/".join(map(str, path)): leaf for path, leaf in tree.flatten_with_path(state)}
+    tables = builder.make_replay_tables(specs.make_environment_spec(factory(0)))
+    folder = checkpointing.replay_folder(checkpoint)
+    with memory.MemoryServer(tables, seed=0, restore_from=folder) as server, server.client() as client:
+        for table in tables:
+            info = client.table_info(table.name)
+            found |= {f"{table.name}/{name}": value for name, value in info._asdict().items()}
+            # Rows lie elsewhere in a store that was loaded, so it is asked for items.
+            if info.size:
+                batch = client.sampler(table.name).sample_batch(info.size)
+                drawn = tree.flatten_with_path(batch)
+                found |= {"/".join(map(str, (table.name, *path))): leaf for path, leaf in drawn}
+    return {name: leaf for name, leaf in found.items() if "walltime" not in name}
+
+
+def as_bits(leaf):
+    if isinstance(leaf, torch.Tensor | np.ndarray):
+        array = np.asarray(leaf)
+        return array.dtype.str, array.shape, array.tobytes()
+    return repr(leaf)
+
+
+def rows(run, label):
+    """A log without its columns of time; of rows that were made again, the newest."""
+    with open(run / f"{label}.csv", newline="") as file:
+        read = list(csv.DictReader(file))
+    plain = [{name: value for name, value in row.items() if "second" not in name and "walltime" not in name} for row in read]
+    return {tuple(row.get(key) for key in ("actor_steps", "learner_steps", "environment")): row for row in plain}
+
+
+def assert_equal(run, straight, builder, factory):
+    one, other = leaves(run, builder, factory), leaves(straight, builder, factory)
+    assert len(one) > 50
+    assert one.keys() == other.keys()
+    assert [name for name in one if as_bits(one[name]) != as_bits(other[name])] == []
+    for label in ("actor", "learner", "evaluator"):
+        assert rows(run, label) == rows(straight, label)
+
+
+CASES = {
+    "mpo": (MPO, Wanderer),
+    "mpo, amid episodes": (MPO, make_long),
+    "ppo, 1 environment": (make_ppo(1), Wanderer),
+    "ppo, 4 environments": (make_ppo(4), Wanderer),
+    "ppo, 4 discrete environments": (make_ppo(4), make_discrete),
+    "ppo, 2 environments amid episodes": (make_ppo(2), make_long),
+    "v-mpo, 1 environment": (make_vmpo(1), Wanderer),
+    "v-mpo, 1 discrete environment": (make_vmpo(1), make_discrete),
+    "v-mpo, 4 environments": (make_vmpo(4), Wanderer),
+    "v-mpo, 4 discrete environments": (make_vmpo(4), make_discrete),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_is_killed_anywhere_becomes_the_run_that_was_not(tmp_path, case):
+    builder, factory = CASES[case]
+    straight = tmp_path / "straight"
+    kills = Kills(straight, tmp_path)
+    result = experiments.run_experiment(
+        make_config(straight, builder, environment_factory=factory), kills
+    )
+    assert result.learner_steps > 5
+    assert result.best is not None
+    assert len(kills.folders) >= 2
+    for folder in kills.folders[:: max(len(kills.folders) // 4, 1)]:
+        resumed = experiments.run_experiment(make_config(folder, builder, environment_factory=factory))
+        assert resumed.best == result.best
+        assert_equal(folder, straight, builder, factory)
