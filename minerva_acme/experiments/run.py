@@ -57,11 +57,11 @@ def run_experiment(
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if run.env_steps < config.num_env_steps:
+                if evaluations.is_due():  # a stop cut it short
+                    _evaluate(evaluations, reporter, stop)
                 # A run that was stopped may not have learned from all that it wrote. On-policy agents need
                 # the newest weights before they make the next step.
                 pacer.learn(stop)
-                if evaluations.is_due():  # a stop cut it short
-                    _evaluate(evaluations, reporter, stop)
             while run.env_steps < config.num_env_steps and not stop:
                 episodes = run.play_step()
                 pacer.learn(stop)

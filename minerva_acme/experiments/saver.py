@@ -93,6 +93,12 @@ class Saver:
         with checkpointing.explain_misfit(checkpoint):
             for name, part in self._saveables.items():
                 _restore(part, state[name])
+            environment = state["environment"]
+            if environment is None or (isinstance(environment, list) and None in environment):
+                _logger.warning(
+                    "The environment has no `save`: it begins with the episodes of its seed again, so the "
+                    "resumed run differs from one that was not interrupted."
+                )
             for adder, adder_state in zip(run.adders, state["adders"], strict=True):
                 _restore(adder, adder_state)
             self._evaluations.restore(state)

@@ -26,7 +26,7 @@ class FakeRun:
             evaluation_video=False,
         )
 
-    def make_evaluation_actor(self, purpose):
+    def make_evaluation_actor(self):
         return self.actor
 
     def make_environment(self, seed):
@@ -115,11 +115,22 @@ def test_an_evaluation_is_due_once_in_each_period(run):
     evaluations = evaluator.Evaluator(run)
     due = []
     for run.env_steps in range(3, 33, 3):  # three environments
-        if evaluations.is_due(since=run.env_steps - 3):
+        if evaluations.is_due():
             due.append(run.env_steps)
+            evaluate_at(run, evaluations, run.env_steps, 1)
     assert due == [12, 21, 30]
+    run.env_steps = 100
     run.config.evaluation_period = 0
-    assert not evaluations.is_due(since=0)
+    assert not evaluations.is_due()
+
+
+def test_an_evaluation_that_was_stopped_stays_due(run, stop):
+    stop.signal_name = "SIGINT"
+    evaluations, resumed = evaluator.Evaluator(run), evaluator.Evaluator(run)
+    run.env_steps, run.lengths = 12, [1]
+    assert not evaluations.evaluate(stop)
+    resumed.restore(evaluations.save())
+    assert resumed.is_due()
 
 
 def test_restored_evaluations_are_those_that_were_saved(run, stop):

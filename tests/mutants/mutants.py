@@ -1927,10 +1927,24 @@ EXPERIMENTS = [
         ),
     ),
     *of(
+        "minerva_acme/experiments/run.py",
+        ("tests/experiments/test_exact_resume.py",),
+        breakage(
+            "what a checkpoint wrote is learned from a step later",
+            "checkpoints.save()\n                    pacer.learn(stop)",
+            "checkpoints.save()\n                    pass",
+        ),
+    ),
+    *of(
         "minerva_acme/experiments/parts.py",
-        ("tests/experiments/test_evaluator.py", *RUN),
+        ("tests/experiments/test_evaluator.py", "tests/experiments/test_exact_resume.py", *RUN),
         breakage("evaluation explores", "self.spec, generator, evaluation=True)", "self.spec, generator)"),
         breakage("all environments have one seed", 'number("environment", index)', 'number("environment")'),
+        breakage(
+            "a policy that is evaluated draws what was not saved",
+            'generator("evaluation", index=self.env_steps)',
+            'generator("evaluation", index=id(self))',
+        ),
     ),
     *of(
         "minerva_acme/experiments/pacing.py",
@@ -1955,7 +1969,7 @@ EXPERIMENTS = [
     ),
     *of(
         "minerva_acme/experiments/saver.py",
-        ("tests/experiments/test_saver.py", *RUN),
+        ("tests/experiments/test_saver.py", "tests/experiments/test_exact_resume.py", *RUN),
         breakage("counts are not saved", '            "counter": run.counter,\n', ""),
         breakage("the learner is not saved", '            "learner": run.learner,\n', ""),
         breakage("the policy's noise is not saved", '            "policy": run.policy,\n', ""),
@@ -1968,25 +1982,14 @@ EXPERIMENTS = [
             "if checkpointing.replay_folder(checkpoint) is not None:",
             "if True:",
         ),
-        breakage(
-            "the open episode is lost at the end",
-            "if stopping:\n                adder.reset()",
-            "if False:\n                adder.reset()",
-        ),
-        breakage(
-            "a checkpoint waits for the end of an episode for ever",
-            "(unsaved if between_episodes else unsaved // 2)",
-            "(unsaved if between_episodes else 0)",
-        ),
-        breakage(
-            "a checkpoint is written amid an episode",
-            "(unsaved if between_episodes else unsaved // 2)",
-            "unsaved",
-        ),
+        breakage("a run that saves goes on with its open episodes", "run.end_episodes()", "pass"),
+        breakage("a checkpoint waits for the end of an episode for ever", "unsaved //= 2 if", "unsaved *= 0 if"),
+        breakage("a checkpoint is written amid an episode", "if not between_episodes:", "if False:"),
+        breakage("checkpoints of several environments cut most episodes", "2 if few_are_cut else", "2 if True else"),
         breakage(
             "a resumed run acts by the first weights",
-            "run.actor.update(wait=True)\n        self.saved_at",
-            "self.saved_at",
+            "run.actor.update(wait=True)\n        self._saved()",
+            "self._saved()",
         ),
     ),
 ]
