@@ -39,6 +39,10 @@ class RunOptions:
     ends open episodes, so it waits until that cuts few of them."""
     checkpoint_replay: bool = True
     """Whether checkpoints hold the replay; without it a resumed run fills a new one first."""
+    checkpoint_keep: constraints.Count = 2
+    """How many of the newest checkpoints are kept."""
+    checkpoint_best: bool = True
+    """Whether the weights with the best evaluation are kept too, for `minerva eval RUN --checkpoint best`."""
     log_period_seconds: constraints.NonNegative = 5.0
     """Seconds between rows of the learner's log, whose last row is always written."""
     tensorboard: bool = True
