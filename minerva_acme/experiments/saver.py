@@ -78,7 +78,7 @@ class Saver:
         run.checkpointer.save(
             run.env_steps, self._state(after_error), replay_files, evaluation=self._evaluation()
         )
-        self.saved_at = run.env_steps
+        self._saved()
 
     def save_best(self) -> None:
         """Writes a light checkpoint of the policy that was just evaluated, which changes nothing in the run.

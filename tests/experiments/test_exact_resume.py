@@ -216,7 +216,6 @@ def assert_equal(run, straight, builder, factory):
 CASES = {
     "mpo": (MPO, Wanderer),
     "mpo, amid episodes": (MPO, make_long),
-    "mpo, reacher": (MPO, make_reacher),
     "ppo, 1 environment": (make_ppo(1), Wanderer),
     "ppo, 4 environments": (make_ppo(4), Wanderer),
     "ppo, 4 discrete environments": (make_ppo(4), make_discrete),

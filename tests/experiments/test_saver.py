@@ -147,6 +147,7 @@ def test_the_best_is_saved_without_a_change_to_the_run(run, tmp_path):
 
 
 def test_resuming_from_an_older_or_a_light_checkpoint_says_what_that_means(run, tmp_path, caplog):
+    run.environment = SavingAdder([])
     run.counter.increment(actor_steps=20)
     for run.env_steps in (20, 30, 40):
         make_saver(run).save()
