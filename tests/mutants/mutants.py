@@ -2061,11 +2061,16 @@ EXPERIMENTS = [
     ),
     *of(
         "minerva_acme/experiments/run.py",
-        RUN,
+        ("tests/experiments/test_exact_resume.py", *RUN),
+        breakage(
+            "what a checkpoint wrote is learned from a step later",
+            "save()\n                    learn(stop)",
+            "save()\n                    pass",
+        ),
         breakage(
             "an evaluation that was cut short is left out",
-            "# Nor may an evaluation that was due have been made.\n                if evaluations.is_due()",
-            "if False",
+            "an evaluation that was due.\n                if evaluations.is_due()",
+            "an evaluation that was due.\n                if False",
         ),
         breakage(
             "an evaluation after the checkpoint stays in the logs",
@@ -2099,9 +2104,14 @@ EXPERIMENTS = [
     ),
     *of(
         "minerva_acme/experiments/parts.py",
-        ("tests/experiments/test_evaluator.py", *RUN),
+        ("tests/experiments/test_evaluator.py", "tests/experiments/test_exact_resume.py", *RUN),
         breakage("evaluation explores", "self.spec, generator, evaluation=True)", "self.spec, generator)"),
         breakage("all environments have one seed", 'number("environment", index)', 'number("environment")'),
+        breakage(
+            "a policy that is evaluated draws what was not saved",
+            'generator("evaluation", index=self.env_steps)',
+            'generator("evaluation", index=id(self))',
+        ),
     ),
     *of(
         "minerva_acme/experiments/signals.py",
@@ -2137,7 +2147,7 @@ EXPERIMENTS = [
     ),
     *of(
         "minerva_acme/experiments/saver.py",
-        ("tests/experiments/test_saver.py", *RUN),
+        ("tests/experiments/test_saver.py", "tests/experiments/test_exact_resume.py", *RUN),
         breakage("every evaluation is the best", "mean > best)", "True)"),
         breakage("an old evaluation is that of this step", "latest[0] != self._run.env_steps", "False"),
         breakage("counts are not saved", '            "counter": run.counter,\n', ""),
@@ -2152,25 +2162,18 @@ EXPERIMENTS = [
             "if checkpointing.replay_folder(checkpoint) is not None:",
             "if True:",
         ),
+        breakage("a run that saves goes on with its open episodes", "run.end_episodes()", "pass"),
         breakage(
-            "the open episode is lost at the end",
-            "if stopping:\n                adder.reset()",
-            "if False:\n                adder.reset()",
+            "a checkpoint waits for the end of an episode for ever", "unsaved //= 2 if", "unsaved *= 0 if"
         ),
+        breakage("a checkpoint is written amid an episode", "if not between_episodes:", "if False:"),
         breakage(
-            "a checkpoint waits for the end of an episode for ever",
-            "(unsaved if between_episodes else unsaved // 2)",
-            "(unsaved if between_episodes else 0)",
-        ),
-        breakage(
-            "a checkpoint is written amid an episode",
-            "(unsaved if between_episodes else unsaved // 2)",
-            "unsaved",
+            "checkpoints of several environments cut most episodes", "2 if few_are_cut else", "2 if True else"
         ),
         breakage(
             "a resumed run acts by the first weights",
-            "run.actor.update(wait=True)\n        self.saved_at",
-            "self.saved_at",
+            "run.actor.update(wait=True)\n        self._saved()\n        if",
+            "self._saved()\n        if",
         ),
     ),
 ]
