@@ -7,7 +7,7 @@ import numpy as np
 import tree
 from dm_env import specs
 
-from minerva_acme import types
+from minerva_acme import constraints, types
 
 Array = specs.Array
 BoundedArray = specs.BoundedArray
@@ -76,7 +76,7 @@ def describe(spec: Any) -> str:
 
 
 def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) -> None:
-    """Checks a nest of arrays or numbers against its spec; floats must also be finite.
+    """Checks a nest of arrays or numbers against its spec; floats must also be `is_moderate`.
 
     Raises:
         ValueError: it does not conform; the message names the leaf and both sides.
@@ -101,10 +101,19 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
             raise ValueError(
                 f"`{leaf_name(name, path)}` must be {describe(leaf_spec)}, got {leaf!r}: {error}"
             ) from error
-        if np.issubdtype(leaf_spec.dtype, np.floating) and not np.isfinite(leaf).all():
+        if np.issubdtype(leaf_spec.dtype, np.floating) and not is_moderate(leaf).all():
+            what = "finite" if not np.isfinite(leaf).all() else f"within +-{constraints.LARGEST:g}"
             raise ValueError(
-                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}."
+                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)} and {what}, got {leaf!r}."
             )
+
+
+def is_moderate(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which numbers of a floating-point array are finite and, in float32, within `constraints.LARGEST`."""
+    array = np.asarray(value)
+    if array.dtype == np.float64:
+        return np.isfinite(array)
+    return np.abs(array) <= np.float32(constraints.LARGEST)
 
 
 def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec) -> None:
