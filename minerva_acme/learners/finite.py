@@ -8,13 +8,16 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import constraints, types
+from minerva_acme import types
 
+# The largest magnitude of what a learner computes: Adam squares gradients, and float32 holds no square of a
+# number above 1.8e19. Data of up to `constraints.LARGEST` have room below it to be summed and multiplied.
+LARGEST = 1e18
 WAY_OUT = "Clip extreme rewards and observations with np.clip, in a wrapper of the environment."
 
 
 class NonFinite(Exception):
-    """Something that a learner step needs is infinite, not a number or beyond `constraints.LARGEST`."""
+    """Something that a learner step needs is infinite, not a number or beyond `finite.LARGEST`."""
 
 
 def read(tensor: torch.Tensor) -> Any:
@@ -29,17 +32,17 @@ def require_finite(tensors: Mapping[str, torch.Tensor] | Sequence[tuple[str, tor
         tensors: by what they are, in the plural, for the message; or pairs, where names come again.
 
     Raises:
-        NonFinite: an element of one is infinite, not a number or beyond `constraints.LARGEST`; the message
-            names the first such tensor.
+        NonFinite: an element of one is infinite, not a number or beyond `LARGEST`; the message names the
+            first such tensor.
     """
     if not tensors:
         return
     pairs = list(tensors.items() if isinstance(tensors, Mapping) else tensors)
     largest = torch.stack([_largest(tensor) for _, tensor in pairs])
     for (name, _), size in zip(pairs, read(largest), strict=True):
-        if not size <= constraints.LARGEST:
+        if not size <= LARGEST:
             is_finite = math.isfinite(size)
-            what = f"as large as {size:g}, beyond {constraints.LARGEST:g}" if is_finite else "not finite"
+            what = f"as large as {size:g}, beyond {LARGEST:g}" if is_finite else "not finite"
             raise NonFinite(f"the {name} are {what}")
 
 
@@ -62,7 +65,7 @@ def describe_largest(batch: types.NestedTensor) -> str:
             break
     if not name:
         return ""
-    if abs(largest) <= constraints.LARGEST:
+    if abs(largest) <= LARGEST:
         return f" (the largest number of the batch is {largest:g}, {name})"
     return f" ({name} of the batch is {largest:g})"
 

@@ -31,7 +31,7 @@ class Updates(core.Saveable):
             metrics["norm"] = updates.minimise("critic", loss)
 
     If something in the block raises `NonFinite`, or the norm of a gradient in it was not finite or beyond
-    `constraints.LARGEST`, all modules and optimisers are as they were before the block, and the batch is
+    `finite.LARGEST`, all modules and optimisers are as they were before the block, and the batch is
     counted as skipped. For that they are copied first: a memory copy of the parameters and their optimiser's
     state once a step.
     """

@@ -115,7 +115,7 @@ POISON = {
         for name, fields in POISON.items()
         for field, message in fields.items()
         # What was recorded of the policy may be infinite and right.
-        for value in ([NAN] if field.startswith("extras.") else [NAN, INF, -INF, 1e30, -1e19, 1.1e15])
+        for value in ([NAN] if field.startswith("extras.") else [NAN, INF, -INF, 1e30, -1e22])
     ],
     indirect=["learner_scene"],
 )
@@ -305,7 +305,7 @@ def test_too_many_in_a_row_are_an_error_and_a_good_one_in_between_is_none(learne
     with pytest.raises(
         FloatingPointError,
         match=r"the rewards are not finite \(`reward\[[02], [02]\]` of the batch is nan\), 3 learner steps "
-        r"in a row .*Training has diverged: .* Clip extreme rewards and observations with np.clip, in a wrapper",
+        r"in a row .*Training has diverged: .* Clip extreme rewards and observations with np.clip",
     ):
         learner.step()
     testing.assert_nests_equal(state_of(learner), before, "The last batch must leave no trace either.")

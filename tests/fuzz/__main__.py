@@ -10,6 +10,8 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 
+import torch
+
 _MOST_FAILURES = 20  # of a part, shown before it is given up
 
 
@@ -22,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
     chosen = parser.parse_args(arguments)
     logging.disable(logging.WARNING)  # of batches that are skipped
+    torch.set_num_threads(1)  # Everything here is tiny.
     num_failures = 0
     for name in chosen.parts or names():
         part = importlib.import_module(f"{__package__}.{name}")

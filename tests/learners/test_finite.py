@@ -11,7 +11,7 @@ from minerva_acme.learners import finite
 
 
 def test_finite_tensors_pass_and_others_are_named():
-    learners.require_finite({"rewards": torch.tensor([1.0, -1e15]), "values": torch.zeros(0)})
+    learners.require_finite({"rewards": torch.tensor([1.0, -1e18]), "values": torch.zeros(0)})
     learners.require_finite({})
     for value in (float("nan"), float("inf"), -float("inf")):
         with pytest.raises(learners.NonFinite, match="^the values are not finite$"):
@@ -23,8 +23,8 @@ def test_finite_tensors_pass_and_others_are_named():
                 }
             )
 
-    with pytest.raises(learners.NonFinite, match=r"^the values are as large as 1.1e\+15, beyond 1e\+15$"):
-        learners.require_finite({"values": torch.tensor([0.0, -1.1e15]), "rewards": torch.tensor([math.nan])})
+    with pytest.raises(learners.NonFinite, match=r"^the values are as large as 1.1e\+18, beyond 1e\+18$"):
+        learners.require_finite({"values": torch.tensor([0.0, -1.1e18]), "rewards": torch.tensor([math.nan])})
 
 
 class Nest(NamedTuple):
@@ -38,8 +38,8 @@ class Nest(NamedTuple):
     [
         (-2.0, 1.0, " (the largest number of the batch is -2, `reward[1, 2]`)"),
         (2.0, -3e12, " (the largest number of the batch is -3e+12, `extras.log_prob[0]`)"),
-        (3e15, -4e15, " (`extras.log_prob[0]` of the batch is -4e+15)"),
-        (3e15, -math.inf, " (`extras.log_prob[0]` of the batch is -inf)"),
+        (3e18, -4e18, " (`extras.log_prob[0]` of the batch is -4e+18)"),
+        (3e18, -math.inf, " (`extras.log_prob[0]` of the batch is -inf)"),
         (math.nan, -math.inf, " (`reward[1, 2]` of the batch is nan)"),
     ],
 )
