@@ -8,7 +8,7 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import core, counting, loggers, types
+from minerva_acme import core, counting, loggers, specs, types
 from minerva_acme.observers.base import by_path
 from minerva_acme.wrappers import reward_sum
 
@@ -196,7 +196,7 @@ class Episode:
         """Adds a step.
 
         Raises:
-            ValueError: the timestep has no reward: the episode began anew.
+            SpecError: the timestep has no reward: the episode began anew.
         """
         # A long sum in single precision loses digits.
         if isinstance(timestep.reward, _FLOATS):  # the usual case; `tree` takes ten times as long
@@ -204,7 +204,7 @@ class Episode:
             self._return = reward if self._length == 0 else self._return + reward
         else:
             if timestep.reward is None:  # as at FIRST alone
-                raise ValueError(
+                raise specs.SpecError(
                     "`step` of the environment must return MID or LAST in an open episode, with a reward, "
                     f"got {timestep.step_type.name} without one after {self._length} steps. End the episode "
                     "with LAST (`dm_env.termination` or `truncation`); the `step` after that begins the next."

@@ -40,8 +40,12 @@ class Parts:
         self.spec = specs.make_environment_spec(self.environment)
         builder.check_spec(self.spec)
 
-        self.checkpointer = checkpointing.Checkpointer(pathlib.Path(config.directory) / "checkpoints")
-        self.checkpoint = self.checkpointer.latest()  # to resume from
+        self.checkpoint = checkpointing.find_to_resume(config.directory, config.resume_from)
+        self.checkpointer = checkpointing.Checkpointer(
+            pathlib.Path(config.directory, "checkpoints"),
+            config.checkpoint_keep,
+            keep_best=config.checkpoint_best,
+        )
         self.tables = builder.make_replay_tables(self.spec)
         self.client = self._open_replay(resources)
 
@@ -99,8 +103,8 @@ class Parts:
 
     def _open_replay(self, resources: contextlib.ExitStack) -> replay.ReplayClient:
         """Starts the replay server with what the checkpoint holds, and returns a client."""
-        # Where the server writes its part of a checkpoint, which is then moved into it.
-        scratch = pathlib.Path(self.config.directory) / ".replay"
+        # Where the server writes its part of a checkpoint, which is then moved into it: on the same disk.
+        scratch = self.checkpointer.directory / ".replay"
         shutil.rmtree(scratch, ignore_errors=True)
         resources.callback(shutil.rmtree, scratch, ignore_errors=True)
         files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None

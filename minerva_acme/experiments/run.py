@@ -36,7 +36,7 @@ def run_experiment(
 
     Acting and learning take turns: after each environment step the learner makes the steps that the
     builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns; the same call
-    resumes from the newest checkpoint in the run's directory.
+    resumes from the newest checkpoint in the run's directory, or from `resume_from`.
 
     Args:
         config: the experiment.
@@ -70,6 +70,9 @@ def run_experiment(
                 if checkpoints.is_due(between_episodes=len(episodes) == len(run.adders)):
                     reporter.report("save")
                     checkpoints.save(stopping=False)
+                elif checkpoints.is_best():
+                    reporter.report("save")
+                    checkpoints.save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
             if is_new or stop or run.env_steps != checkpoints.saved_at:
                 reporter.report("save")

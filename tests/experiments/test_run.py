@@ -2,9 +2,12 @@ import csv
 import dataclasses
 import multiprocessing.forkserver
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import pytest
@@ -167,6 +170,60 @@ def test_checkpoints_are_written_on_the_way(tmp_path):
     assert seen == [200, 400, 600, 700]
 
 
+def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, monkeypatch):
+    means = iter([0.0, 0.0, 1.0, 9.0, 3.0, 2.0, 1.0, 5.0, 12.0])
+
+    def evaluate(environment, actor, num_episodes, should_stop):
+        mean = next(means)
+        return experiments.Evaluation(returns=(mean,), lengths=(1,))
+
+    monkeypatch.setattr("minerva_acme.experiments.evaluator.evaluation.evaluate", evaluate)
+    options = {"evaluation_period": 100, "checkpoint_period": 150, "checkpoint_keep": 1, "replay": "memory"}
+    result = experiments.run_experiment(make_config(tmp_path, 500, **options))
+    assert result.best[0] == 200 and result.best[1].mean == 9.0
+    steps = {
+        which: checkpointing.env_steps(checkpointing.find(tmp_path, which)) for which in ("latest", "best")
+    }
+    assert steps == {"latest": 500, "best": 200}
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000200", "000000500"}
+    state = checkpointing.load_state(checkpointing.find(tmp_path, "best"))
+    assert state["best"][0] == state["latest"][0] == 200
+
+    resumed = experiments.run_experiment(make_config(tmp_path, 350, resume_from="best", **options))
+    assert (resumed.env_steps, resumed.best[0]) == (350, 350)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000350"}
+
+
+def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before_it(tmp_path, caplog):
+    options = {"checkpoint_period": 200, "replay": "memory"}
+    experiments.run_experiment(make_config(tmp_path / "damaged", 600, NEVER_LEARNS, **options))
+    path = checkpointing.find(tmp_path / "damaged", 600) / "state.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+    experiments.run_experiment(make_config(tmp_path / "damaged", 800, NEVER_LEARNS, **options))
+    assert "state.pt is damaged" in caplog.text and "200 environment steps are lost" in caplog.text
+    experiments.run_experiment(make_config(tmp_path / "straight", 800, NEVER_LEARNS, **options))
+    assert returns(tmp_path / "damaged")[-2:] == returns(tmp_path / "straight")[-2:]
+
+
+@pytest.mark.parametrize("replay", ["memory", "reverb"])
+def test_a_missing_replay_is_not_passed_over(tmp_path, replay):
+    experiments.run_experiment(make_config(tmp_path, 100, replay=replay))
+    shutil.rmtree(checkpointing.find(tmp_path) / "replay")
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="replay/.* cannot be read: No such file"):
+        experiments.run_experiment(make_config(tmp_path, 200, replay=replay))
+
+
+def test_checkpoints_may_lie_on_another_disk(tmp_path):
+    other = pathlib.Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other disk here")
+    with tempfile.TemporaryDirectory(dir=other) as folder:
+        (tmp_path / "checkpoints").symlink_to(folder)
+        for env_steps in (100, 200):
+            experiments.run_experiment(make_config(tmp_path, env_steps))
+        assert checkpointing.env_steps(checkpointing.find(tmp_path, with_replay=True)) == 200
+
+
 def test_a_trained_policy_is_evaluated_from_its_checkpoint(tmp_path):
     result = experiments.run_experiment(make_config(tmp_path, 100))
     checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
@@ -307,7 +364,7 @@ def test_a_signal_saves_and_ends_with_success(tmp_path, number):
     assert name == number.name
     # The transitions of the episode that was cut are kept, each as the start of one sequence.
     checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
-    assert int(checkpoint.name) == int(env_steps) >= 300
+    assert checkpointing.env_steps(checkpoint) == int(env_steps) >= 300
     assert checkpointing.load_state(checkpoint)["inserted"] == int(env_steps)
 
     result = experiments.run_experiment(make_config(tmp_path, int(env_steps) + 100))

@@ -1692,6 +1692,28 @@ LOOPS = [
         ),
     ),
     *of(
+        "minerva_acme/wrappers/spec_check.py",
+        ("tests/wrappers/test_spec_check.py",),
+        breakage("what is huge passes", "<= _HUGE * _HUGE:", "<= np.inf:"),
+        breakage("episodes are not counted", "self._episode += 1", "pass"),
+        breakage("bounds are warned of at every step", 'self._count(field, "bounds") == 1', "True"),
+        breakage("what left its bounds is looked at forever", "self._forget_bounds(name, path)", "pass"),
+        breakage("a reward of None passes", "if getattr(timestep, name) is None:", "if False:"),
+    ),
+    *of(
+        "minerva_acme/environments/gymnasium_adapter.py",
+        ("tests/environments/test_gymnasium_adapter.py",),
+        breakage("a reward of None becomes NaN", "if reward is not None:", "if True:"),
+    ),
+    *of(
+        "minerva_acme/cli/main.py",
+        ("tests/cli/test_errors.py",),
+        breakage("a fault of ours looks like misuse", " or code[step.tb_lasti] == _RAISE", " or True"),
+        breakage(
+            "an environment's error looks like a refusal", 'module.startswith("minerva_acme.") and ', ""
+        ),
+    ),
+    *of(
         "minerva_acme/environments/vector.py",
         ("tests/environments/test_vector.py",),
         breakage(
@@ -1890,16 +1912,33 @@ EXPERIMENTS = [
     *of(
         "minerva_acme/experiments/checkpointing.py",
         ("tests/experiments/test_checkpointing.py",),
-        breakage("the oldest checkpoint is the latest", "_finished(directory)[::-1]", "_finished(directory)"),
+        breakage("the oldest checkpoint is the latest", "_scan(directory)[::-1]", "_scan(directory)"),
+        breakage("the oldest good checkpoint is used", "in reversed(entries):", "in entries:"),
         breakage(
             "the newest checkpoints are dropped",
-            "_finished(self._directory)[: -self._keep]",
-            "_finished(self._directory)[self._keep :]",
+            "list(newest.values())[-self._keep :]",
+            "list(newest.values())[: self._keep]",
         ),
         breakage("an unfinished checkpoint stays", "shutil.rmtree(unfinished, ignore_errors=True)", "pass"),
         breakage(
-            "a checkpoint loses its replay", "source.rename(folder / _REPLAY_FOLDER / source.name)", "pass"
+            "a checkpoint loses its replay", "shutil.move(replay_files, unfinished / _REPLAY_FOLDER)", "pass"
         ),
+        breakage("a checkpoint counts while it is written", 'f".unfinished-{final.name}"', "final.name"),
+        breakage(
+            "half of a removed checkpoint counts", "entry.folder.rename(hidden)", "hidden = entry.folder"
+        ),
+        breakage("files are not on the disk", "os.fsync(file.fileno())\n            files", "files"),
+        breakage("the replay is not checked", "and not with_replay", ""),
+        breakage("another content of the same size is good", "== digest", "!= ''"),
+        breakage(
+            "a manifest can be changed",
+            'content.pop("sha256") != _digest(content)',
+            'not content.pop("sha256")',
+        ),
+        breakage("every format is read", "found == _FORMAT", "True"),
+        breakage("the best is the worst", "(e.evaluation, -", "(-e.evaluation, -"),
+        breakage("the best is removed", "_best(entries) if self._keep_best else None", "None"),
+        breakage("light checkpoints remove whole ones", "(light and entry.is_full)", "False"),
     ),
     *of(
         "minerva_acme/experiments/evaluator.py",
@@ -1963,6 +2002,8 @@ EXPERIMENTS = [
     *of(
         "minerva_acme/experiments/saver.py",
         ("tests/experiments/test_saver.py", *RUN),
+        breakage("every evaluation is the best", "mean > best)", "True)"),
+        breakage("an old evaluation is that of this step", "latest[0] != self._run.env_steps", "False"),
         breakage("counts are not saved", '            "counter": run.counter,\n', ""),
         breakage("the learner is not saved", '            "learner": run.learner,\n', ""),
         breakage("the policy's noise is not saved", '            "policy": run.policy,\n', ""),
