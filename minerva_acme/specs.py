@@ -114,11 +114,8 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
 
 
 def is_moderate(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which numbers of a floating-point array are finite and, in float32, within `constraints.LARGEST`."""
-    array = np.asarray(value)
-    if array.dtype == np.float64:
-        return np.isfinite(array)
-    return np.abs(array) <= np.float32(constraints.LARGEST)
+    """Which numbers of a floating-point array are finite and within `constraints.LARGEST`."""
+    return np.asarray(np.abs(value) <= np.float64(constraints.LARGEST))
 
 
 def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec) -> None:

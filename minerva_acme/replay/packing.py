@@ -70,8 +70,8 @@ class RowPacker:
 
         Raises:
             ValueError: a field is missing, extra, not an array, of another dtype or shape, out of bounds
-                or, as it is stored, not finite or beyond `constraints.LARGEST`; the message names it and says
-                what was expected.
+                or, as it is stored, not finite or beyond `constraints.LARGEST` in float32; the message names
+                it and says what was expected.
         """
         leaves: list[Any] = []
         _collect(self._plan, nest, leaves)
@@ -99,7 +99,7 @@ class RowPacker:
         for key in self._floating:
             row = rows[key].ravel()
             # The square tells of a nan and of a large number too. That takes a fourth of the time.
-            if not row.dot(row) <= constraints.LARGEST and not specs.is_moderate(row).all():
+            if not row.dot(row) <= constraints.LARGEST and not _is_storable(row).all():
                 raise ValueError(_describe_immoderate(self._leaves, leaves))
         return rows
 
@@ -272,13 +272,18 @@ def _describe_value(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
+def _is_storable(array: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which numbers are taken: in double precision all that are finite, for they are no learner's yet."""
+    return np.isfinite(array) if array.dtype == np.float64 else specs.is_moderate(array)
+
+
 def _describe_immoderate(leaves: Sequence[_Leaf], values: Sequence[Any]) -> str:
     for leaf, value in zip(leaves, values, strict=True):
         with np.errstate(over="ignore"):
             stored = value.astype(np.float32) if leaf.overflows else value
-        if stored.dtype.kind == "f" and not specs.is_moderate(stored).all():
+        if stored.dtype.kind == "f" and not _is_storable(stored).all():
             break
-    found = _describe_first(value, ~specs.is_moderate(stored))
+    found = _describe_first(value, ~_is_storable(stored))
     if np.isfinite(value).all():
         what, way_out = (
             f"within +-{constraints.LARGEST:g}",
