@@ -114,6 +114,11 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
         episode.add(timestep)
         episode.timestep = timestep
         self._actor.observe(action, next_timestep=timestep)
+        # At once: whatever fails from here on, what is counted is what was observed.
+        if timestep.last():
+            counts = self._counter.increment(steps=1, episodes=1)
+        else:
+            self._counter.tick("steps")
         for observer in self._observers:
             observer.observe(self._environment, timestep, action)
         clock.lap("observe")
@@ -121,9 +126,7 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
             self._actor.update()
             clock.lap("update")
         if timestep.last():
-            result = episode.result() | self._counter.increment(steps=1, episodes=1)
-            return self._finish(result, self._observers)
-        self._counter.tick("steps")
+            return self._finish(episode.result() | counts, self._observers)
         self._episode = episode
         return None
 
