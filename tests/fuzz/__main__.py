@@ -20,16 +20,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "parts", nargs="*", choices=[[], *names()], help="which; all by default", metavar="part"
     )
-    parser.add_argument("--count", type=int, help="cases of each part; by default its own number")
-    parser.add_argument("--seed", type=int, default=0, help="of the first case")
+    parser.add_argument(
+        "--count", type=int, help="cases of each part; by default its own number, or 1 of a seed"
+    )
+    parser.add_argument("--seed", type=int, help="of the first case; 0 by default")
     chosen = parser.parse_args(arguments)
     logging.disable(logging.WARNING)  # of batches that are skipped
     torch.set_num_threads(1)  # Everything here is tiny.
     num_failures = 0
     for name in chosen.parts or names():
         part = importlib.import_module(f"{__package__}.{name}")
-        count = part.COUNT if chosen.count is None else chosen.count
-        num_failures += try_all(name, part.check, range(chosen.seed, chosen.seed + count))
+        first, count = chosen.seed or 0, part.COUNT if chosen.seed is None else 1
+        seeds = range(first, first + (chosen.count or count))
+        num_failures += try_all(name, part.check, seeds)
     return int(num_failures > 0)
 
 
@@ -50,7 +53,7 @@ def try_all(name: str, check: Callable[[int], str], seeds: Sequence[int]) -> int
         except Exception:
             num_failures += 1
             traceback.print_exc()
-            print(f"{name}: seed {seed} failed; python -m tests.fuzz {name} --seed {seed} --count 1")
+            print(f"{name}: seed {seed} failed; python -m tests.fuzz {name} --seed {seed}")
             if num_failures >= _MOST_FAILURES:
                 break
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
