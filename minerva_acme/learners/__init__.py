@@ -1,7 +1,7 @@
 """What learners have in common."""
 
 from minerva_acme.learners.batches import next_batch
-from minerva_acme.learners.finite import NonFinite, read, require_finite
+from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite
 from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLearner
 from minerva_acme.learners.module_learner import ModuleLearner
 from minerva_acme.learners.optimizers import OptimizerFactory, ParameterGroups, make_optimizer
@@ -22,6 +22,7 @@ __all__ = [
     "ParameterGroups",
     "Priorities",
     "Updates",
+    "WAY_OUT",
     "make_optimizer",
     "next_batch",
     "read",
