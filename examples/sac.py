@@ -112,7 +112,7 @@ def temperature_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.
     """The temperature holds the policy's entropy at -1 nat per action dimension."""
     with torch.no_grad():
         _, log_prob = nets.policy(batch.data.observation).sample_and_log_prob(generator)
-    error = -log_prob.mean() + batch.data.action.shape[-1]  # entropy above its target
+        error = -log_prob.mean() + batch.data.action.shape[-1]  # entropy above its target
     return learners.Loss(nets.temperature.log * error, {"temperature": nets.temperature().detach()})
 
 

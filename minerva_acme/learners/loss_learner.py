@@ -100,7 +100,7 @@ class LossLearner(module_learner.ModuleLearner):
         if self._priorities is not None:
             weights = self._priorities.weights(sample.info, self._num_steps).to(self._generator.device)
         batch = Batch(sample.data, weights)
-        with self._updates.whole_or_nothing(self._num_steps) as metrics:
+        with self._updates.whole_or_nothing(self._num_steps, sample.data) as metrics:
             new_priorities = None
             for name, compute in self._losses.items():
                 loss = compute(self._networks, batch, self._generator)
