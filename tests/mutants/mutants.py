@@ -929,7 +929,11 @@ ON_POLICY_AGENTS = [
     ),
     *of(
         "agents/on_policy/annealing.py",
-        ("tests/agents/on_policy/test_learners.py", "tests/agents/ppo/test_reference_step.py"),
+        (
+            "tests/agents/on_policy/test_learners.py",
+            "tests/agents/ppo/test_reference_step.py",
+            "tests/agents/test_optimizers.py",
+        ),
         breakage("the learning rate rises", "1.0 - num_steps / num_updates", "num_steps / num_updates"),
         breakage(
             "the learning rate falls unasked", "config.anneal_learning_rate and num_updates", "num_updates"
