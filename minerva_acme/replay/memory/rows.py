@@ -109,10 +109,35 @@ class RowStore:
         return {"rows": self.to_numpy(), "next": self._next}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Restores what `save` returned; the items' windows must be held next."""
-        self._resize(len(state["next"]))
+        """Restores what `save` returned; the items' windows must be held next.
+
+        Raises:
+            ValueError: the arrays are not those of such a store.
+        """
+        pages = len(state["next"])
+        check_array("next", state["next"], np.dtype(np.int32), (pages,))
+        check_array("rows", state["rows"], self.spec.dtype, (pages * self.page_rows, *self.spec.shape))
+        self._resize(pages)
         self.rows[:] = state["rows"]
         self._next = state["next"].copy()
+
+    def check_windows(self, starts: np.ndarray, lengths: np.ndarray) -> None:
+        """Checks that windows [N] lie in the rows that are there.
+
+        Raises:
+            ValueError: one does not.
+        """
+        starts, lengths = starts.astype(np.int64), lengths.astype(np.int64)
+        pages = len(self._next)
+        wrong = (starts < 0) | (lengths < 1) | (np.maximum(starts, lengths) > pages << self.shift)
+        page = starts >> self.shift
+        hops = ((starts & self._mask) + lengths - 1) >> self.shift
+        while not np.any(wrong | (page < 0) | (page >= pages)):
+            page, hops = page[hops > 0], hops[hops > 0]
+            if not page.size:
+                return
+            page, hops, wrong = self._next[page], hops - 1, np.zeros(len(page), bool)
+        raise ValueError(f"an item has rows outside of the {pages << self.shift} of its column")
 
     def free_unheld(self) -> None:
         """Frees the pages that nobody holds."""
@@ -179,6 +204,16 @@ class RowStore:
         following[: len(self._holds)] = self._next
         self._next = following
         self._holds.extend([0] * (pages - len(self._holds)))
+
+
+def check_array(name: str, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Checks an array of a checkpoint.
+
+    Raises:
+        ValueError: it is of another dtype or shape.
+    """
+    if array.dtype != dtype or array.shape != shape:
+        raise ValueError(f"`{name}` must be {dtype} of shape {shape}, got {array.dtype} of {array.shape}")
 
 
 class Stream:
