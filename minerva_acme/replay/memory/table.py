@@ -284,9 +284,8 @@ class Table:
             fits &= size <= end - first and end <= capacity
         common = numbers["_common_priority"]
         if not fits or not (common is None or 0.0 <= float(common) < float("inf")):
-            raise ValueError(
-                f"its items cannot lie as it says: {dict(zip(_COUNTS, map(numbers.get, _COUNTS)))}"
-            )
+            counts = {name: numbers[name] for name in _NUMBERS}
+            raise ValueError(f"its items cannot lie as it says: {counts}")
         expected = {name: array.dtype for name, array in self._arrays.items()}
         if "priorities" in arrays:
             expected["priorities"] = np.dtype(np.float64)

@@ -1,5 +1,6 @@
 """Replay on Reverb: the server that holds the tables and the client that reaches them."""
 
+import contextlib
 import logging
 import pathlib
 import time
@@ -24,8 +25,8 @@ _START_SECONDS = 40.0
 class ReverbServer(base.ReplayServer):
     """Holds tables in this process.
 
-    Reverb listens on every network interface, without authentication. Unless `public` is set, the
-    socket is bound to the loopback device right after the start, so that only this machine reaches it.
+    Reverb listens on every network interface, without authentication. Unless `public` is set, only this
+    machine reaches it, see `ports.kept_to_this_machine`.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class ReverbServer(base.ReplayServer):
         # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
         # one, and Reverb makes it when it writes the first checkpoint.
         folder = checkpoint_directory or (checkpoint and checkpoint.parent)
-        with log.quiet():
+        reach = contextlib.nullcontext() if public else ports.kept_to_this_machine(port)
+        with log.quiet(), reach:
             checkpointer = folder and pybind.create_default_checkpointer(
                 str(pathlib.Path(folder).resolve() / f"server-{time.time_ns()}"),
                 "",
@@ -77,10 +79,6 @@ class ReverbServer(base.ReplayServer):
             self._server: Any = pybind.Server(reverb_tables, port, checkpointer)
         self._port = port
         try:
-            if not public and not ports.keep_to_this_machine(port):
-                _logger.warning(
-                    "other machines can reach port %d, without authentication; close it with a firewall", port
-                )
             with ReverbClient(self.address, answer_seconds=_START_SECONDS) as client:
                 for table in tables:
                     info = client.table_info(table.name)
