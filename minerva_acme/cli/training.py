@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from minerva_acme import environments, experiments, specs, video
 from minerva_acme.cli import commands, progress, runs
 from minerva_acme.experiments import checkpointing
+from minerva_acme.replay import backends
 
 
 def train(command: commands.Train) -> int:
@@ -70,10 +71,13 @@ def _run(description: runs.RunDescription, directory: pathlib.Path) -> int:
     builder = description.make_builder()
     make_environment = environments.make_training_environment
     with contextlib.closing(make_environment(environment_id, seed=0)) as environment:
-        builder.check_spec(specs.make_environment_spec(environment))
+        spec = specs.make_environment_spec(environment)
+    builder.check_spec(spec)
+    replay_size = backends.describe_size(builder.make_replay_tables(spec), options["replay"])
     description.write(directory)
     agent, num_env_steps = description.agent, options["num_env_steps"]
     console.print(f"{agent} on {environment_id}, {num_env_steps:,} steps, in {directory}")
+    console.print(f"{replay_size}.")
     if checkpoint := checkpointing.latest(directory / "checkpoints"):
         console.print(f"Resuming at {int(checkpoint.name):,} steps; remove the folder to begin anew.")
     config = experiments.ExperimentConfig(

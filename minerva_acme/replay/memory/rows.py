@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from minerva_acme import machine_memory
 from minerva_acme.replay import base
 
 _MAX_PAGE_BYTES = 1 << 20
 _MIN_PAGE_ROWS, _MAX_PAGE_ROWS = 16, 256  # powers of 2
 _MAX_ROWS = np.iinfo(np.int32).max  # items keep the number of their first row as an int32
+_CHECKED_BYTES = 1 << 26  # less than this is not asked for
 _SLACK = 1.02  # more pages than the items seen so far would need
 
 
@@ -47,8 +49,8 @@ class RowStore:
         self.page_rows = 1 << self.shift
         self._mask = self.page_rows - 1
         self._fill = fill
-        self.rows: Any = self.zeros((0, *self.spec.shape))
         self._holds: list[int] = []  # of each page: items and writers that need it
+        self.rows: Any = self.zeros((0, *self.spec.shape))
         self._next = np.empty(0, np.int32)  # of each page: the one its writer took after it
         self._free: collections.deque[int] = collections.deque()
 
@@ -146,7 +148,20 @@ class RowStore:
     # What rows and batches are: numpy arrays here, tensors in `TensorRowStore`.
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
-        """Makes room for rows: `room[place] = row` writes one, `room[:n] = other[:n]` copies several."""
+        """Makes room for rows: `room[place] = row` writes one, `room[:n] = other[:n]` copies several.
+
+        Raises:
+            ReplayError: there is too little memory to copy the rows to there. The system would end the
+                process otherwise, without a word.
+        """
+        if self.nbytes > _CHECKED_BYTES and self.nbytes > (free := machine_memory.free_bytes()):
+            sizes = (self.nbytes, free, machine_memory.total_bytes())
+            has, left, total = map(machine_memory.describe, sizes)
+            raise base.ReplayError(
+                f"Replay in memory has {has} of rows, and to grow it needs as much again for a moment, but "
+                f"{left} of this machine's {total} are free. Free some and resume, or begin anew with a "
+                "lower `max_size` (an agent's `max_replay_size`)."
+            )
         return np.zeros(shape, self.spec.dtype)  # takes no memory before it is written
 
     def batch(self, batch_size: int, length: int) -> Any:

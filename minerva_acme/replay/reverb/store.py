@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base, messages
+from minerva_acme.replay import base, messages, sizes
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
 from minerva_acme.replay.reverb.connection import ReverbConnection
 from minerva_acme.replay.reverb.sampler import ReverbSampler
@@ -20,6 +20,7 @@ _logger = logging.getLogger(__name__)
 
 # Longer than gRPC waits before it tries an address again where an earlier server was.
 _START_SECONDS = 40.0
+ITEM_BYTES = 1000  # about, without rows; measured: 870 for items of 20 rows, 1,600 for items of one
 
 
 class ReverbServer(base.ReplayServer):
@@ -53,6 +54,7 @@ class ReverbServer(base.ReplayServer):
             ReplayError: the port is in use, or the checkpoint is missing, unfinished or of other tables.
         """
         messages.check_names(tables)
+        sizes.report(tables, ITEM_BYTES)
         if port is None:
             port = ports.free_port()
         else:
