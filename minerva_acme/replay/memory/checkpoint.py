@@ -1,6 +1,5 @@
 """Replay in memory on disk: one file of numpy arrays, and what its numbers mean as JSON."""
 
-import contextlib
 import json
 import math
 import os
@@ -8,7 +7,7 @@ import pathlib
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,7 @@ def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.Ta
     """
     folder = pathlib.Path(path).resolve()
     messages.check_finished(folder, "memory")
-    with _damage(folder):
+    with messages.explain_damage(folder):
         arrays = _read(folder / messages.MEMORY_FILE)
         described = json.loads(str(arrays.pop("described")))
         version = int(described["format"])
@@ -75,7 +74,7 @@ def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.Ta
             f"The checkpoint '{folder}' must have format {_FORMAT}, got {version}: {age} version of this "
             "library wrote it. Restore it with that version."
         )
-    with _damage(folder):
+    with messages.explain_damage(folder):
         found = {name: dict(table["settings"]) for name, table in described["tables"].items()}
         numbers = {name: dict(table["numbers"]) for name, table in described["tables"].items()}
         stores = sorted(described["stores"])
@@ -89,7 +88,7 @@ def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.Ta
     def part(prefix: str) -> dict[str, np.ndarray]:
         return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
-    with _damage(folder):
+    with messages.explain_damage(folder):
         for key, store in tables.stores.items():
             store.restore(part(f"rows/{key}/"))
         for name, table in tables.tables.items():
@@ -124,19 +123,6 @@ def _read_array(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> n
     with archive.open(info) as member:
         array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
         return array
-
-
-@contextlib.contextmanager
-def _damage(folder: pathlib.Path) -> Iterator[None]:
-    """Says that a checkpoint is damaged, in place of whatever reading it raises."""
-    try:
-        yield
-    except Exception as error:  # zipfile, numpy and JSON raise a dozen kinds
-        missing = isinstance(error, KeyError) and len(error.args) == 1
-        reason = f"{error} is missing" if missing else str(error) or type(error).__name__
-        raise base.ReplayError(
-            f"The checkpoint '{folder}' is damaged: {' '.join(reason.split())}. Restore an older one."
-        ) from error
 
 
 def _dump(tables: Tables) -> dict[str, np.ndarray]:

@@ -66,13 +66,15 @@ class ReverbServer(base.ReplayServer):
             # Reverb would begin empty, or with the checkpoint's own settings, without a warning.
             checkpoint = pathlib.Path(restore_from).resolve()
             messages.check_finished(checkpoint, "reverb")
-            found = {table.name: table.settings() for table in wire_format.read_checkpoint(checkpoint)}
+            with messages.explain_damage(checkpoint):
+                found = {table.name: table.settings() for table in wire_format.read_checkpoint(checkpoint)}
             messages.check_checkpoint(checkpoint, found, map(messages.describe, tables))
         # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
         # one, and Reverb makes it when it writes the first checkpoint.
         folder = checkpoint_directory or (checkpoint and checkpoint.parent)
         reach = contextlib.nullcontext() if public else ports.kept_to_this_machine(port)
-        with log.quiet(), reach:
+        damage = messages.explain_damage(checkpoint) if checkpoint else contextlib.nullcontext()
+        with log.quiet(), reach, damage:
             checkpointer = folder and pybind.create_default_checkpointer(
                 str(pathlib.Path(folder).resolve() / f"server-{time.time_ns()}"),
                 "",

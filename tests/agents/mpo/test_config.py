@@ -13,8 +13,8 @@ from minerva_acme.agents.mpo import PRESETS, MPOConfig
         ({"critic_layer_sizes": (256, 1e3)}, "`critic_layer_sizes` must be one or more sizes >= 1"),
         (
             {"policy_layer_sizes": (256, 1_000_000_000)},
-            r"`policy_layer_sizes` must be sizes that can be trained with this machine's [\d.]+ GB of memory, "
-            r"at 16 bytes a weight, got \(256, 1000000000\).",
+            r"`policy_layer_sizes` must be sizes that can be trained with this machine's [\d.]+ GB of "
+            r"memory, at 16 bytes a weight, got \(256, 1000000000\).",
         ),
         ({"sequence_length": 2.5}, "`sequence_length` must be a whole number, got 2.5."),
         ({"sequence_length": "5"}, "`sequence_length` must be >= 1, got '5'."),
