@@ -10,6 +10,7 @@ Python and torch are loaded once, by a process that forks the others: it alone h
 import atexit
 import contextlib
 import functools
+import gc
 import hashlib
 import io
 import json
@@ -41,15 +42,15 @@ _TINY = """
     --policy-layer-sizes 4
 """
 _MPO = f"""
-    mpo --env Pendulum-v1 {_TINY} --critic-layer-sizes 4 --batch-size 4 --min-replay-size 20 --samples-per-insert 0.2
-    --num-samples 2 --retrace-mc-actions 2 --max-replay-size 500
+    mpo --env Pendulum-v1 {_TINY} --critic-layer-sizes 4 --batch-size 4 --min-replay-size 20
+    --samples-per-insert 0.2 --num-samples 2 --retrace-mc-actions 2 --max-replay-size 500
 """
 _RUNS = {
     "mpo-memory": f"{_MPO} --replay memory",
     "mpo-reverb": f"{_MPO} --replay reverb --log csv",
     "ppo-memory": f"""
-        ppo --env CartPole-v1 {_TINY} --value-layer-sizes 4 --replay memory --log csv --rollout-steps 32 --minibatch-size 16
-        --num-environments 1
+        ppo --env CartPole-v1 {_TINY} --value-layer-sizes 4 --replay memory --log csv
+        --rollout-steps 32 --minibatch-size 16 --num-environments 1
     """,
 }
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -66,8 +67,14 @@ class Server:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fuzz-files-")
         command = [sys.executable, "-m", "tests.fuzz.files", self._folder.name]
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
-            command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=_ROOT,
+            env=os.environ | threads,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def check(self, seed: int) -> str:
@@ -94,9 +101,18 @@ def _server() -> Server:
 
 def serve(folder: pathlib.Path) -> None:
     """Reads seeds and writes what became of them, both by lines."""
-    from minerva_acme.cli import evaluate, plotting, training  # noqa: F401 -- once, before any fork
+    # Once, before any fork; torch and others import much only when they are first used.
+    import gymnasium.envs.classic_control
+    import torch._dynamo
+
+    from minerva_acme.cli import evaluate, plotting, training
+    from minerva_acme.loggers import tensorboard
+    from minerva_acme.plotting import figure
     from minerva_acme.replay import backends
 
+    del gymnasium, torch, evaluate, plotting, training, tensorboard, figure
+    assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the locks that other threads hold"
+    gc.freeze()
     answers = os.dup(1)  # commands print, too
     os.dup2(2, 1)
     names = [name for name in _RUNS if "reverb" not in name or backends.is_reverb_installed()]
@@ -118,9 +134,9 @@ def _check(folder: pathlib.Path, names: list[str], chance: random.Random) -> tup
     shutil.rmtree(case, ignore_errors=True)
     shutil.copytree(folder / chance.choice(names), case)
     files = sorted(path for path in case.rglob("*") if path.is_file())
-    # Of the small files there are many, so each kind is as likely as the next.
-    suffix = chance.choice(sorted({path.suffix or path.name[:6] for path in files}))
-    file = chance.choice([path for path in files if (path.suffix or path.name[:6]) == suffix])
+    logs = [path for path in files if path.suffix == ".csv" or "tensorboard" in path.parts]
+    of_run = [path for path in files if path not in logs]
+    file = chance.choice(chance.choice([logs, of_run, of_run, of_run]))
     change = chance.choice(_changes(file))
     change(file, chance, files, executed)
     is_forged = chance.random() < 0.5 and file.suffix != ".json" and _correct_manifest(file)
