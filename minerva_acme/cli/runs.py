@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from minerva_acme import _version, builders
+from minerva_acme import _version, builders, constraints
 from minerva_acme.agents import registry
 
 _FILE = "run.json"
@@ -24,6 +24,9 @@ class RunDescription:
     hyperparameters: dict[str, Any]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The `RunOptions` it was last started with; empty in the folder of an older version."""
+
+    def __post_init__(self) -> None:
+        constraints.check_fields(self)
 
     def write(self, directory: pathlib.Path) -> None:
         """Writes it, if what lies there is the same run or nothing.
