@@ -52,6 +52,8 @@ class Resume:
     function: ClassVar = "training:resume"
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder."""
+    checkpoint: str = "latest"
+    """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
     num_env_steps: int | None = None
     """Environment steps of training in all, to train for longer than first asked."""
     device: str | None = None
@@ -62,11 +64,13 @@ class Resume:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Eval:
-    """Play episodes with a trained run's newest checkpoint and report the returns."""
+    """Play episodes with a trained run's checkpoint and report the returns."""
 
     function: ClassVar = "evaluate:run"
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder."""
+    checkpoint: str = "latest"
+    """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
     episodes: int = 10
     """Episodes to play."""
     seed: int = 0
@@ -77,11 +81,13 @@ class Eval:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Video:
-    """Film the best of several episodes of a trained run's newest checkpoint."""
+    """Film the best of several episodes of a trained run's checkpoint."""
 
     function: ClassVar = "video:run"
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder."""
+    checkpoint: str = "latest"
+    """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
     episodes: int = 5
     """Episodes to choose the best from."""
     out: pathlib.Path | None = None

@@ -10,12 +10,12 @@ from minerva_acme.experiments import checkpointing
 
 
 def run(command: commands.Eval) -> int:
-    """Plays episodes with the newest checkpoint; returns the exit status."""
+    """Plays episodes with a checkpoint; returns the exit status."""
     console = Console(highlight=False, soft_wrap=True)
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
     description = runs.read(command.directory)
-    checkpoint = checkpointing.find(command.directory)
+    checkpoint = checkpointing.find(command.directory, command.checkpoint)
     builder, seed = description.make_builder(), command.seed
     environment = environments.make_training_environment(description.environment, seed=seed)
     with contextlib.closing(environment):
@@ -24,8 +24,9 @@ def run(command: commands.Eval) -> int:
         )
     for index, (episode_return, length) in enumerate(zip(result.returns, result.lengths, strict=True)):
         console.print(f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}")
+    env_steps = checkpointing.env_steps(checkpoint)
     console.print(
-        f"{description.agent} on {description.environment}, {int(checkpoint.name):,} environment steps: "
+        f"{description.agent} on {description.environment}, {env_steps:,} environment steps: "
         f"return {result.mean:.2f} +- {result.std:.2f} over {command.episodes} episodes"
     )
     return 0

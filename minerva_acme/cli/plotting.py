@@ -178,9 +178,9 @@ def _published(
 
 def _random_return(members: Sequence[_Run]) -> float | None:
     """What random actions reached before training; the checkpoints know."""
-    newest = filter(None, (checkpointing.latest(run.directory / "checkpoints") for run in members))
-    states = filter(None, (checkpointing.load_state(checkpoint).get("random") for checkpoint in newest))
-    means = [np.mean(returns) for returns, *_ in states]
+    saved = (run.directory for run in members if checkpointing.latest(run.directory / "checkpoints"))
+    states = (checkpointing.load_state(checkpointing.find(directory)).get("random") for directory in saved)
+    means = [np.mean(returns) for returns, *_ in filter(None, states)]
     return float(np.mean(means)) if means else None
 
 

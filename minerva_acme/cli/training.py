@@ -26,7 +26,8 @@ def train(command: commands.Train) -> int:
         options=dataclasses.asdict(options),
     )
     by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{command.agent}-seed{options.seed}")
-    return _run(description, command.directory or by_default)
+    directory = command.directory or by_default
+    return _run(description, directory, checkpointing.find_to_resume(directory))
 
 
 def resume(command: commands.Resume) -> int:
@@ -51,18 +52,19 @@ def resume(command: commands.Resume) -> int:
         )
     known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
-    checkpoint = checkpointing.latest(directory / "checkpoints")
-    made = int(checkpoint.name) if checkpoint else 0
+    checkpoint = checkpointing.find_to_resume(directory, command.checkpoint)
+    made = checkpointing.env_steps(checkpoint) if checkpoint else 0
     if made >= options.num_env_steps:
         raise ValueError(
             f"`num_env_steps` must be above the {made:,} steps that {directory} has made, got "
             f"{options.num_env_steps:,}. To train for longer: minerva resume {directory} "
             f"--num-env-steps {2 * made}"
         )
-    return _run(dataclasses.replace(description, options=dataclasses.asdict(options)), directory)
+    description = dataclasses.replace(description, options=dataclasses.asdict(options))
+    return _run(description, directory, checkpoint)
 
 
-def _run(description: runs.RunDescription, directory: pathlib.Path) -> int:
+def _run(description: runs.RunDescription, directory: pathlib.Path, checkpoint: pathlib.Path | None) -> int:
     console = Console(highlight=False, soft_wrap=True)
     environment_id, options = description.environment, description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
@@ -78,12 +80,14 @@ def _run(description: runs.RunDescription, directory: pathlib.Path) -> int:
     agent, num_env_steps = description.agent, options["num_env_steps"]
     console.print(f"{agent} on {environment_id}, {num_env_steps:,} steps, in {directory}")
     console.print(f"{replay_size}.")
-    if checkpoint := checkpointing.latest(directory / "checkpoints"):
-        console.print(f"Resuming at {int(checkpoint.name):,} steps; remove the folder to begin anew.")
+    if checkpoint:
+        made = checkpointing.env_steps(checkpoint)
+        console.print(f"Resuming at {made:,} steps; remove the folder to begin anew.")
     config = experiments.ExperimentConfig(
         builder=builder,
         environment_factory=lambda seed: make_environment(environment_id, seed=seed),
         directory=directory,
+        resume_from=checkpoint or "latest",
         description=dataclasses.asdict(description),
         film_episode=film_episode,
         **options,
@@ -112,3 +116,5 @@ def _show(console: Console, result: experiments.ExperimentResult) -> None:
     if result.interrupted_by:
         console.print(f"Stopped by {result.interrupted_by} and saved. To resume: minerva resume {files}")
     console.print(f"Play it again: minerva eval {files}")
+    if result.best is not None and result.best[0] != result.env_steps:
+        console.print(f"Play the best: minerva eval {files} --checkpoint best")

@@ -19,7 +19,7 @@ _FORMATS = ("mp4", "gif")
 
 
 def run(command: commands.Video) -> int:
-    """Films the best of several episodes of a run's newest checkpoint; returns the exit status.
+    """Films the best of several episodes of a checkpoint; returns the exit status.
 
     Raises:
         ValueError: there is no such run, a package is missing, or the environment cannot be drawn so.
@@ -29,7 +29,7 @@ def run(command: commands.Video) -> int:
     console = Console(highlight=False, soft_wrap=True)
     description = runs.read(command.directory)
     environment_id = description.environment
-    checkpoint = checkpointing.find(command.directory)
+    checkpoint = checkpointing.find(command.directory, command.checkpoint)
     files = _files(command, command.directory / "videos" / checkpoint.name)
     recording.choose_renderer()
     builder = description.make_builder()
@@ -82,8 +82,9 @@ def run(command: commands.Video) -> int:
             f"Played again from the same seed, the episode's return was {drawn.episode_return:.2f}: the "
             "environment has randomness that its seed does not determine. The film shows that episode."
         )
+    env_steps = checkpointing.env_steps(checkpoint)
     console.print(
-        f"{description.agent} on {environment_id}, {int(checkpoint.name):,} environment steps: "
+        f"{description.agent} on {environment_id}, {env_steps:,} environment steps: "
         f"return {drawn.episode_return:.2f}, the best of {num_episodes}, "
         f"in {', '.join(map(str, files.values()))}"
     )

@@ -1,16 +1,34 @@
-"""Checkpoints: folders that are complete or do not exist.
+"""Checkpoints: folders that are whole or do not count.
 
-<directory>/000020000/state.pt     everything but the replay
-<directory>/000020000/replay/      the files of the replay store, if replay was saved
+<directory>/000020000/manifest.json     written last; says what the other files must be
+<directory>/000020000/state.pt          everything but the replay: tensors, numbers and strings
+<directory>/000020000/replay/           the files of the replay store, if replay was saved
+<directory>/000020000-1/                the same step, saved again: it counts, and the first is removed
+<directory>/.unfinished-*, .removed-*   being written and being removed: removed when the run starts again
+
+manifest.json is an object with these members:
+
+    format      1. Another one is refused.
+    env_steps   The environment steps that the run had made.
+    evaluation  The mean return of the evaluation at that step, or null. Where it is highest is the "best".
+    light       Whether it was saved for being the best: without replay, amid an episode.
+    files       {"state.pt": {"bytes": ..., "sha256": ...}, "replay/...": ...}
+    sha256      Of the other members, as JSON with sorted keys. Every format has it.
+
+Checking a checkpoint reads it once more. Hashing takes about 1 second for each GiB on one core, when it is
+saved and when it is resumed; who wants the policy alone checks state.pt alone.
 """
 
 import contextlib
+import hashlib
+import json
 import logging
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,47 +36,78 @@ from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)
 
+_FORMAT = 1
+_MANIFEST = "manifest.json"
 _STATE_FILE = "state.pt"
 _REPLAY_FOLDER = "replay"
+_NAME = re.compile("([0-9]+)(?:-([0-9]+))?")  # environment step, how often it was saved again
+
+
+class DamagedCheckpoint(OSError):
+    """A file of a checkpoint is missing, or not what was written."""
 
 
 class Checkpointer:
-    """Writes and finds the checkpoints of one run."""
+    """Writes the checkpoints of one run, whose folder no other process writes to."""
 
-    def __init__(self, directory: str | os.PathLike[str], keep: int = 2) -> None:
-        """Args: directory: of the checkpoints; made if needed. keep: how many of the newest to keep, >= 1."""
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 2, *, keep_best: bool = True) -> None:
+        """Args: directory: of the checkpoints; made if needed. keep: how many of the newest to keep, >= 1.
+        keep_best: whether the one with the best evaluation is kept too."""
         if keep < 1:
             raise ValueError(f"`keep` must be >= 1 checkpoint, got {keep}.")
-        self._directory = pathlib.Path(directory)
+        self.directory = pathlib.Path(directory)
+        """Where they are."""
         self._keep = keep
+        self._keep_best = keep_best
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            for unfinished in self._directory.glob(".unfinished-*"):
-                shutil.rmtree(unfinished)
+            self.directory.mkdir(parents=True, exist_ok=True)
+            _sync(self.directory.parent)
+            for pattern in (".unfinished-*", ".removed-*"):
+                for left_over in self.directory.glob(pattern):
+                    shutil.rmtree(left_over)
         except OSError as error:
             raise OSError(
-                f"Checkpoints need a folder that can be written to, but {self._directory} is none: "
+                f"Checkpoints need a folder that can be written to, but {self.directory} is none: "
                 f"{error.strerror}. Choose another directory for the run, or check the permissions there."
             ) from error
 
-    def save(self, env_steps: int, state: Any, replay_files: str | os.PathLike[str] | None = None) -> None:
-        """Writes a checkpoint and deletes all but the newest ones.
+    def save(
+        self,
+        env_steps: int,
+        state: Any,
+        replay_files: str | os.PathLike[str] | None = None,
+        *,
+        evaluation: float | None = None,
+        light: bool = False,
+    ) -> None:
+        """Writes a checkpoint, then removes those that are no longer to be kept.
+
+        Kept are the newest ones, of each step the last that was saved, and the best. Those of later steps
+        than this one belong to steps that are made again, and go too; the best of all evaluations stays.
 
         Args:
-            env_steps: names the checkpoint; a checkpoint of the same number is replaced.
+            env_steps: names the checkpoint; it takes the place of another with this number.
             state: what `torch.load(weights_only=True)` can read, see `core.Saveable`.
-            replay_files: a folder on the same disk that is moved into the checkpoint.
+            replay_files: a folder that is moved into the checkpoint; copied, if it is on another disk.
+            evaluation: the mean return of the policy's evaluation at this step, if there was one.
+            light: whether it is there for its evaluation alone: the others stay, except another light one.
 
         Raises:
             OSError: it could not be written. The older checkpoints stay.
         """
-        final = self._directory / f"{env_steps:09d}"
-        unfinished = self._directory / f".unfinished-{env_steps:09d}"
+        names = map(_NAME.fullmatch, os.listdir(self.directory))
+        taken = [int(name[2] or 0) for name in names if name and int(name[1]) == env_steps]
+        final = self.directory / (f"{env_steps:09d}" + (f"-{max(taken) + 1}" if taken else ""))
+        unfinished = self.directory / f".unfinished-{final.name}"
         try:
-            _write(unfinished, state, replay_files)
-            if final.exists():
-                shutil.rmtree(final)
+            unfinished.mkdir()
+            with open(unfinished / _STATE_FILE, "wb") as file:
+                torch.save(state, file)
+            if replay_files is not None:
+                shutil.move(replay_files, unfinished / _REPLAY_FOLDER)
+            _seal(unfinished, {"env_steps": env_steps, "evaluation": evaluation, "light": light})
             unfinished.rename(final)
+            _sync(self.directory)
         except (OSError, RuntimeError) as error:  # torch wraps the first in the second
             shutil.rmtree(unfinished, ignore_errors=True)
             cause = error.__context__ if isinstance(error.__context__, OSError) else error
@@ -67,45 +116,205 @@ class Checkpointer:
             raise OSError(
                 f"The checkpoint {final} could not be written: {reason}. Free some "
                 "space or check the permissions there, then start the run again: it resumes from "
-                f"{'its beginning' if newest is None else f'step {int(newest.name)}'}."
+                f"{'its beginning' if newest is None else f'step {_Entry.of(newest).env_steps}'}."
             ) from error
-        for old in _finished(self._directory)[: -self._keep]:
-            shutil.rmtree(old)
+        self._remove_old(env_steps, light)
 
     def latest(self) -> pathlib.Path | None:
         """The newest checkpoint, or None."""
-        return latest(self._directory)
+        return latest(self.directory)
+
+    def best_evaluation(self) -> float | None:
+        """The mean return of the best checkpoint, or None."""
+        best = _best(_scan(self.directory))
+        return best and best.evaluation
+
+    def steps(self) -> list[int]:
+        """The environment steps of those that hold all of a run."""
+        return sorted({entry.env_steps for entry in _scan(self.directory) if entry.is_full})
+
+    def _remove_old(self, env_steps: int, light: bool) -> None:
+        entries = _scan(self.directory)
+        newest = {
+            entry.env_steps: entry for entry in entries if entry.is_full and entry.env_steps <= env_steps
+        }
+        kept = [*list(newest.values())[-self._keep :], _best(entries) if self._keep_best else None]
+        for entry in entries:
+            if entry in kept or (light and entry.is_full):
+                continue
+            hidden = entry.folder.with_name(f".removed-{entry.folder.name}")
+            try:
+                if hidden.exists():
+                    shutil.rmtree(hidden)
+                entry.folder.rename(hidden)  # half of it must not count
+                shutil.rmtree(hidden)
+            except OSError as error:
+                _logger.warning("the old checkpoint %s cannot be removed: %s", entry.folder, error.strerror)
 
 
-def _write(folder: pathlib.Path, state: Any, replay_files: str | os.PathLike[str] | None) -> None:
-    folder.mkdir()
-    with open(folder / _STATE_FILE, "wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    if replay_files is not None:
-        (folder / _REPLAY_FOLDER).mkdir()
-        source = pathlib.Path(replay_files)
-        source.rename(folder / _REPLAY_FOLDER / source.name)
+class _Manifest(NamedTuple):
+    env_steps: int
+    evaluation: float | None
+    light: bool
+    files: dict[str, tuple[int, str]]  # bytes and SHA-256 of each
+
+
+class _Entry(NamedTuple):
+    """A folder that is a checkpoint by its name; in order, those that are resumed from first come last."""
+
+    is_full: bool
+    env_steps: int
+    revision: int
+    folder: pathlib.Path
+    evaluation: float | None
+
+    @classmethod
+    def of(cls, folder: pathlib.Path) -> "_Entry":
+        name = _NAME.fullmatch(folder.name)
+        assert name
+        try:
+            manifest = _read_manifest(folder)
+        except (DamagedCheckpoint, ValueError):  # said where it is opened
+            manifest = _Manifest(int(name[1]), None, False, {})
+        return cls(not manifest.light, manifest.env_steps, int(name[2] or 0), folder, manifest.evaluation)
+
+
+def _is_checkpoint(folder: pathlib.Path) -> bool:
+    # One of these alone is a damaged checkpoint. Without both it is a folder of somebody else's.
+    return (folder / _MANIFEST).exists() or (folder / _STATE_FILE).exists()
+
+
+def _scan(directory: pathlib.Path) -> list[_Entry]:
+    folders = (folder for folder in directory.glob("*") if _NAME.fullmatch(folder.name))
+    return sorted(_Entry.of(folder) for folder in folders if _is_checkpoint(folder))
+
+
+def _best(entries: list[_Entry]) -> _Entry | None:
+    """Returns the one with the best evaluation, of equal ones that of the earliest step."""
+    evaluated = [entry for entry in entries if entry.evaluation is not None]
+    return max(evaluated, key=lambda e: (e.evaluation, -e.env_steps, e.revision), default=None)
 
 
 def latest(directory: pathlib.Path) -> pathlib.Path | None:
-    """The newest checkpoint in a folder that another process may be writing to, or None."""
-    return next(iter(_finished(directory)[::-1]), None)
+    """The newest checkpoint in a folder that another process may be writing to, or None; unchecked."""
+    return next((entry.folder for entry in _scan(directory)[::-1]), None)
 
 
-def find(path: pathlib.Path) -> pathlib.Path:
-    """The newest checkpoint in a run's folder, or the folder itself if it is a checkpoint.
+def find(
+    path: str | os.PathLike[str],
+    which: str | int | os.PathLike[str] = "latest",
+    *,
+    with_replay: bool = False,
+) -> pathlib.Path:
+    """Returns a checkpoint of a run, whose files are what was written.
+
+    Args:
+        path: the folder of a run, or of a checkpoint, which is returned.
+        which: "latest": the newest that can be resumed with its replay or, if there is none, the best; if it
+            is damaged the one before it, with a warning. "best": the one with the best evaluation. A
+            number: that of an environment step. Otherwise the folder of a checkpoint.
+        with_replay: whether the files of the replay are checked, too.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: there is no such checkpoint, or it has another format.
+        DamagedCheckpoint: there is no good one, or the chosen one is damaged.
     """
-    if (path / _STATE_FILE).exists():
+    path, which = pathlib.Path(path), str(which)
+    if _is_checkpoint(path) and which == "latest":
+        _check(path, with_replay)
         return path
-    checkpoint = latest(path / "checkpoints")
-    if checkpoint is None:
-        raise ValueError(f"{path} holds no checkpoint yet. Train it first: minerva train ...")
-    return checkpoint
+    directory = path / "checkpoints"
+    entries = _scan(directory)
+    if which == "latest":
+        if not entries:
+            raise ValueError(f"{path} holds no checkpoint yet. Train it first: minerva train ...")
+        return _newest_good(path, entries, with_replay)
+    best = _best(entries)
+    which = str(int(which)) if which.isdecimal() else which
+    folders = {str(entry.env_steps): entry.folder for entry in sorted(entries)}
+    folders |= {"best": best.folder} if best else {}
+    chosen = folders.get(which, pathlib.Path(which))
+    if not _is_checkpoint(chosen):
+        raise ValueError(
+            f"`checkpoint` must be {', '.join(['latest', *folders])} or the folder of a checkpoint, got "
+            f"'{which}'. {directory} holds no other."
+        )
+    _check(chosen, with_replay)
+    return chosen
+
+
+def find_to_resume(
+    path: str | os.PathLike[str], which: str | os.PathLike[str] = "latest"
+) -> pathlib.Path | None:
+    """Returns what `find` does, its replay checked; None if the latest is asked for and there is none yet."""
+    if which == "latest" and latest(pathlib.Path(path, "checkpoints")) is None:
+        return None
+    return find(path, which, with_replay=True)
+
+
+def _newest_good(path: pathlib.Path, entries: list[_Entry], with_replay: bool) -> pathlib.Path:
+    found = []
+    for entry in reversed(entries):
+        try:
+            _check(entry.folder, with_replay)
+        except DamagedCheckpoint as error:
+            if not entry.folder.exists():  # by now, since the run has saved a newer one
+                return find(path, with_replay=with_replay)
+            found.append(str(error))
+            continue
+        if found:
+            _logger.warning(
+                "%s The checkpoint of step %d is used instead: %d environment steps are lost.",
+                " ".join(found),
+                entry.env_steps,
+                max(0, entries[-1].env_steps - entry.env_steps),
+            )
+        return entry.folder
+    raise DamagedCheckpoint(
+        f"{' '.join(found)} No other checkpoint is left in {path}: copy one there if you have it, or train "
+        "again in another folder."
+    )
+
+
+def env_steps(checkpoint: pathlib.Path) -> int:
+    """The environment steps that the run of a checkpoint had made."""
+    return _read_manifest(checkpoint).env_steps
+
+
+def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
+    """Loads the state of a checkpoint. No code stored in it is executed.
+
+    Raises:
+        DamagedCheckpoint: it cannot be read, or is something else.
+    """
+    path = checkpoint / _STATE_FILE
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        # What torch says is left out: it advises to execute the code.
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise DamagedCheckpoint(
+            f"{path} must hold a dict of tensors, numbers and strings, but cannot be read so: {reason}. "
+            "No code in it was executed. Use another checkpoint, or a copy of this one."
+        ) from None
+    if not isinstance(state, dict):
+        raise DamagedCheckpoint(
+            f"{path} must hold a dict, got {type(state).__name__}. Use another checkpoint."
+        )
+    return state
+
+
+def replay_folder(checkpoint: pathlib.Path) -> pathlib.Path | None:
+    """The folder of a checkpoint's replay, or None if it was saved without replay."""
+    has_replay = any(name.startswith(f"{_REPLAY_FOLDER}/") for name in _read_manifest(checkpoint).files)
+    return checkpoint / _REPLAY_FOLDER if has_replay else None
+
+
+def is_light(checkpoint: pathlib.Path) -> bool:
+    """Whether a checkpoint was saved for its evaluation alone, see `Checkpointer.save`."""
+    return _read_manifest(checkpoint).light
 
 
 @contextlib.contextmanager
@@ -130,16 +339,82 @@ def explain_misfit(checkpoint: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def _finished(directory: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(path for path in directory.glob("*") if path.name.isdigit())
+def _seal(folder: pathlib.Path, said: dict[str, Any]) -> None:
+    """Writes the manifest, and all that it names, to the disk."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            _sync(path)
+            continue
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+            files[path.relative_to(folder).as_posix()] = {"bytes": file.tell(), "sha256": digest}
+    content = {"format": _FORMAT, **said, "files": files}
+    with open(folder / _MANIFEST, "w", encoding="utf-8") as file:
+        json.dump({**content, "sha256": _digest(content)}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(folder)
 
 
-def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> Any:
-    """Loads the state of a checkpoint. No code stored in it is executed."""
-    return torch.load(checkpoint / _STATE_FILE, map_location=device, weights_only=True)
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def replay_folder(checkpoint: pathlib.Path) -> pathlib.Path | None:
-    """The folder of a checkpoint's replay, or None if it was saved without replay."""
-    folder = checkpoint / _REPLAY_FOLDER
-    return next(iter(folder.iterdir()), None) if folder.exists() else None
+def _sync(folder: pathlib.Path) -> None:
+    """Waits until the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_manifest(folder: pathlib.Path) -> _Manifest:
+    """Raises DamagedCheckpoint, or ValueError if it is whole but of another format."""
+    path = folder / _MANIFEST
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("sha256") != _digest(content):
+            raise ValueError
+        found = content.pop("format")
+        if found == _FORMAT:
+            evaluation = content["evaluation"]
+            return _Manifest(
+                int(content["env_steps"]),
+                None if evaluation is None else float(evaluation),
+                bool(content["light"]),
+                {name: (int(file["bytes"]), file["sha256"]) for name, file in content["files"].items()},
+            )
+    except OSError as error:
+        raise DamagedCheckpoint(
+            f"{path} cannot be read: {error.strerror}. (Checkpoints of earlier versions had none.)"
+        ) from error
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(f"{path} is damaged: it is not what was written.") from error
+    raise ValueError(
+        f"The checkpoint {folder} must have format {_FORMAT}, got {found}. Use the version of minerva-acme "
+        "that wrote it, or a newer one."
+    )
+
+
+def _check(folder: pathlib.Path, with_replay: bool) -> None:
+    """Raises as `_read_manifest`, and DamagedCheckpoint if a file is not what the manifest says."""
+    for name, (expected_bytes, digest) in _read_manifest(folder).files.items():
+        if name != _STATE_FILE and not with_replay:
+            continue
+        path = folder / name
+        try:
+            with open(path, "rb") as file:
+                num_bytes = os.fstat(file.fileno()).st_size
+                is_same = num_bytes == expected_bytes and (
+                    hashlib.file_digest(file, "sha256").hexdigest() == digest
+                )
+        except OSError as error:
+            raise DamagedCheckpoint(f"{path} cannot be read: {error.strerror}.") from error
+        if not is_same:
+            raise DamagedCheckpoint(
+                f"{path} is damaged: its {num_bytes:,} bytes are not the {expected_bytes:,} that were "
+                "written."
+            )

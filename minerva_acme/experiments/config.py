@@ -28,6 +28,8 @@ class ExperimentConfig(options.RunOptions):
     """Makes environments; training and each evaluation have one of their own."""
     directory: str | os.PathLike[str]
     """The run's own folder: logs and checkpoints. A run found there is resumed."""
+    resume_from: str | os.PathLike[str] = "latest"
+    """Which checkpoint such a run is resumed from: `latest`, `best`, an environment step or a folder."""
     observers: Sequence[environments.Observer] = ()
     """Look on in training and add their metrics to each episode's row; see `minerva_acme.observers`."""
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -38,6 +38,10 @@ class RunOptions:
     """Environment steps between checkpoints; 0: only at the end and when interrupted."""
     checkpoint_replay: bool = True
     """Whether checkpoints hold the replay; without it a resumed run fills a new one first."""
+    checkpoint_keep: constraints.Count = 2
+    """How many of the newest checkpoints are kept."""
+    checkpoint_best: bool = True
+    """Whether the weights with the best evaluation are kept too, for `minerva eval RUN --checkpoint best`."""
     log_period_seconds: constraints.NonNegative = 5.0
     """Seconds between rows of the learner's log, whose last row is always written."""
     tensorboard: bool = True

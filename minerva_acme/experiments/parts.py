@@ -9,7 +9,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, counting, environments, specs
-from minerva_acme.experiments import checkpointing, run_logs, seeds
+from minerva_acme.experiments import checkpointing, run_lock, run_logs, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
@@ -26,7 +26,7 @@ class Parts:
             resources: closes them.
 
         Raises:
-            ValueError: the agent cannot handle the environment.
+            ValueError: the agent cannot handle the environment, or another run is going on in the directory.
         """
         builder, device = config.builder, config.torch_device
         self.config = config
@@ -40,8 +40,14 @@ class Parts:
         self.spec = specs.make_environment_spec(self.environment)
         builder.check_spec(self.spec)
 
-        self.checkpointer = checkpointing.Checkpointer(pathlib.Path(config.directory) / "checkpoints")
-        self.checkpoint = self.checkpointer.latest()  # to resume from
+        # Before anything is written, and until all that writes is closed.
+        resources.enter_context(run_lock.hold(config.directory))
+        self.checkpoint = checkpointing.find_to_resume(config.directory, config.resume_from)
+        self.checkpointer = checkpointing.Checkpointer(
+            pathlib.Path(config.directory, "checkpoints"),
+            config.checkpoint_keep,
+            keep_best=config.checkpoint_best,
+        )
         self.tables = builder.make_replay_tables(self.spec)
         self.client = self._open_replay(resources)
 
@@ -99,8 +105,8 @@ class Parts:
 
     def _open_replay(self, resources: contextlib.ExitStack) -> replay.ReplayClient:
         """Starts the replay server with what the checkpoint holds, and returns a client."""
-        # Where the server writes its part of a checkpoint, which is then moved into it.
-        scratch = pathlib.Path(self.config.directory) / ".replay"
+        # Where the server writes its part of a checkpoint, which is then moved into it: on the same disk.
+        scratch = self.checkpointer.directory / ".replay"
         shutil.rmtree(scratch, ignore_errors=True)
         resources.callback(shutil.rmtree, scratch, ignore_errors=True)
         files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None

@@ -1,6 +1,7 @@
 """What the checkpoints of a run hold, when they are written, and how a run resumes from one."""
 
 import logging
+import math
 import pathlib
 from typing import Any
 
@@ -40,12 +41,19 @@ class Saver:
         unsaved = self._run.env_steps - self.saved_at
         return 0 < self._run.config.checkpoint_period <= (unsaved if between_episodes else unsaved // 2)
 
-    def save(self, *, stopping: bool) -> None:
+    def is_best(self) -> bool:
+        """Whether the policy was evaluated at this step, better than that of any checkpoint."""
+        mean, best = self._evaluation(), self._run.checkpointer.best_evaluation()
+        return mean is not None and (best is None or mean > best)
+
+    def save(self, *, stopping: bool, after_error: bool = False) -> None:
         """Writes a checkpoint.
 
         Args:
             stopping: whether the run ends here. It begins new episodes when it resumes, so the open ones
                 end where they are; their transitions are kept.
+            after_error: whether the environments may have failed; then their random states are saved only
+                if they still tell them.
 
         Raises:
             OSError: it could not be written.
@@ -57,18 +65,45 @@ class Saver:
             adder.flush()
         # A resumed run starts with the newest weights, so this one continues with them.
         run.actor.update(wait=True)
+        replay_files = run.client.checkpoint() if run.config.checkpoint_replay else None
+        run.checkpointer.save(
+            run.env_steps, self._state(after_error), replay_files, evaluation=self._evaluation()
+        )
+        self.saved_at = run.env_steps
+
+    def save_best(self) -> None:
+        """Writes a light checkpoint of the policy that was just evaluated, which changes nothing in the run.
+
+        It is without replay, and within an episode without the steps that the adders hold. A run that
+        resumes from it fills a new replay first.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        run = self._run
+        run.checkpointer.save(run.env_steps, self._state(), evaluation=self._evaluation(), light=True)
+
+    def _evaluation(self) -> float | None:
+        """The mean of the evaluation at this step, if the best is to be kept and there was one."""
+        latest = self._evaluations.latest
+        if not self._run.config.checkpoint_best or latest is None or latest[0] != self._run.env_steps:
+            return None
+        return latest[1].mean if math.isfinite(latest[1].mean) else None
+
+    def _state(self, after_error: bool = False) -> core.State:
+        run = self._run
         variables = run.learner.get_variables(run.config.builder.policy_variables)
-        state = {
-            **{name: _save(part) for name, part in self._saveables.items()},
+        return {
+            **{
+                name: _save(part, may_fail=after_error and part is run.environment)
+                for name, part in self._saveables.items()
+            },
             "adders": [_save(adder) for adder in run.adders],
             **self._evaluations.save(),
             **self._pacer.save(),
             # For `load_policy`, which has no learner.
             "policy_variables": [tree.map_structure(torch.from_numpy, value) for value in variables],
         }
-        replay_files = run.client.checkpoint() if run.config.checkpoint_replay else None
-        run.checkpointer.save(run.env_steps, state, replay_files)
-        self.saved_at = run.env_steps
 
     def restore(self, checkpoint: pathlib.Path) -> None:
         """Restores the run from a checkpoint, whose replay, if it has one, is already restored.
@@ -78,12 +113,12 @@ class Saver:
         """
         run = self._run
         state = checkpointing.load_state(checkpoint, str(run.config.torch_device))
-        if len(state["adders"]) != len(run.adders):
-            raise ValueError(
-                f"`num_environments` must be {len(state['adders'])} as in {checkpoint}, got "
-                f"{len(run.adders)}. Change it back, or choose another `directory`."
-            )
         with checkpointing.explain_misfit(checkpoint):
+            if len(state["adders"]) != len(run.adders):
+                raise ValueError(
+                    f"`num_environments` must be {len(state['adders'])} as in {checkpoint}, got "
+                    f"{len(run.adders)}. Change it back, or choose another `directory`."
+                )
             for name, part in self._saveables.items():
                 _restore(part, state[name])
             for adder, adder_state in zip(run.adders, state["adders"], strict=True):
@@ -94,12 +129,27 @@ class Saver:
                 self._pacer.restore(state)
         run.actor.update(wait=True)
         self.saved_at = run.env_steps
+        if checkpointing.is_light(checkpoint):
+            _logger.warning("%s holds no replay: a new one is filled before learning goes on", checkpoint)
+        later = [f"{steps:,}" for steps in run.checkpointer.steps() if steps > self.saved_at]
+        if later:
+            _logger.warning(
+                "%s is not the newest checkpoint: the next one removes those of steps %s, except the best",
+                checkpoint,
+                ", ".join(later),
+            )
         _logger.info("resumed %s at %d environment steps", checkpoint, self.saved_at)
 
 
-def _save(part: Any) -> core.State:
-    # dm_env has no `save`; the environments of `environments.make` do.
-    return part.save() if hasattr(part, "save") else None
+def _save(part: Any, *, may_fail: bool = False) -> core.State:
+    try:
+        # dm_env has no `save`; the environments of `environments.make` do.
+        return part.save() if hasattr(part, "save") else None
+    except Exception as error:
+        if not may_fail:
+            raise
+        _logger.warning("random states of the environments are not saved, they begin anew: %s", error)
+        return None
 
 
 def _restore(part: Any, state: core.State) -> None:

@@ -1,3 +1,4 @@
+import csv
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import rich.console
 
 from minerva_acme import experiments
 from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, progress, training, video
+from minerva_acme.experiments import checkpointing
 
 cli = sys.modules["minerva_acme.cli.main"]
 
@@ -84,6 +86,40 @@ def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, 
     assert status == 2
     assert f"`num_env_steps` must be above the 60 steps that {trained} has made, got 60." in err
     assert f"minerva resume {trained} --num-env-steps 120" in err
+
+
+def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_path, train, call, caplog):
+    run = tmp_path / "run"
+    assert train(run, "--evaluation-period", "20", "--checkpoint-period", "10", "--checkpoint-keep", "9") == 0
+    with open(run / "evaluator.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if float(row["actor_steps"]) > 0]
+    best = max(rows, key=lambda row: float(row["episode_return"]))["actor_steps"]
+    folder = checkpointing.find(run, 20)
+    for which, steps in ((40, "40"), ("best", f"{float(best):.0f}"), (folder, "20"), ("latest", "60")):
+        status, out, _ = call("eval", run, "--episodes", 1, "--checkpoint", which)
+        assert (status, f"Pendulum-v1, {steps} environment steps" in out) == (0, True), (which, out)
+    for command in ("eval", "resume", "video"):
+        status, _, err = call(command, run, "--checkpoint", "30")
+        assert (status, "or the folder of a checkpoint, got '30'" in err) == (2, True), err
+
+    status, out, _ = call("resume", run, "--checkpoint", 20, "--num-env-steps", 30)
+    assert status == 0
+    assert "Resuming at 20 steps" in out
+    assert "after 30 environment" in out
+    assert "the next one removes those of steps 40, 60, except the best" in caplog.text
+    assert call("resume", run, "--num-env-steps", 30)[0] == 2  # made
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_fails_in_a_sentence(tmp_path, trained, call):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    (checkpointing.find(run) / "state.pt").write_bytes(b"")
+    for command in (("eval",), ("resume", "--num-env-steps", 90)):
+        status, out, err = call(command[0], run, *command[1:])
+        assert (status, out) == (1, "")
+        assert err.startswith("minerva: ")
+        assert "/state.pt is damaged: its 0 bytes are not the" in err
+        assert f"No other checkpoint is left in {run}: copy one there" in err
 
 
 def test_a_run_without_noted_options_asks_how_long_to_train(tmp_path, trained, call):
@@ -245,23 +281,6 @@ def test_a_mistake_is_told_with_the_way_out(tmp_path, monkeypatch, call, command
     assert status == 2
     assert message in err
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "message"),
-    [
-        (OSError(28, "No space left on device"), 1, "minerva: [Errno 28] No space left on device"),
-        (ImportError("'Ant-v5' needs 'mujoco'"), 1, "minerva: 'Ant-v5' needs 'mujoco'"),
-        (FloatingPointError("Training has diverged"), 1, "minerva: Training has diverged"),
-        (KeyboardInterrupt(), 130, "minerva: stopped without saving"),
-    ],
-)
-def test_what_fails_ends_with_its_words_and_its_status(monkeypatch, call, error, status, message):
-    def fail(command):
-        raise error
-
-    monkeypatch.setattr(cli, "_run", fail)
-    assert call("doctor") == (status, "", message)
 
 
 def test_a_folder_that_describes_no_run_is_told(tmp_path, call):

@@ -1,7 +1,73 @@
+import builtins
+import contextlib
+import errno
+import hashlib
+import itertools
+import json
+import logging
+import os
+import pathlib
+
 import pytest
 import torch
 
 from minerva_acme.experiments import checkpointing
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run."""
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def checkpointer(run):
+    return checkpointing.Checkpointer(run / "checkpoints")
+
+
+def names(checkpointer):
+    return sorted(path.name for path in checkpointer.directory.iterdir())
+
+
+def replay_of(run, value):
+    """A replay store's files, as Reverb and memory give them: in a folder of their own."""
+    folder = run / ".replay" / "stamp"
+    folder.mkdir(parents=True)
+    (folder / "chunks").write_text(f"rows {value}")
+    (folder / "more").mkdir()
+    (folder / "more" / "items").write_text("items")
+    return folder
+
+
+def save(run, steps, value=None, **options):
+    checkpointer = checkpointing.Checkpointer(run / "checkpoints", **options)
+    checkpointer.save(steps, {"value": value or steps}, replay_of(run, value or steps))
+
+
+def load(run, which="latest"):
+    """Finds a checkpoint as a run that resumes does; returns its step and what it holds."""
+    checkpoint = checkpointing.find(run, which, with_replay=True)
+    value = checkpointing.load_state(checkpoint)["value"]
+    replay = checkpointing.replay_folder(checkpoint)
+    assert (replay / "chunks").read_text() == f"rows {value}"
+    assert (replay / "more" / "items").read_text() == "items"
+    return checkpointing.env_steps(checkpoint), value
+
+
+def reseal(checkpoint, **changes):
+    """Writes another manifest, as another version or an attacker would."""
+    path = checkpoint / "manifest.json"
+    content = json.loads(path.read_text()) | changes
+    del content["sha256"]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**content, "sha256": digest}))
+
+
+def flip(path, count=64):
+    content = bytearray(path.read_bytes())
+    middle = max(0, len(content) // 2 - count // 2)
+    content[middle : middle + count] = bytes(byte ^ 1 for byte in content[middle : middle + count])
+    path.write_bytes(content)
 
 
 def test_the_newest_checkpoints_are_kept(tmp_path):
@@ -9,24 +75,45 @@ def test_the_newest_checkpoints_are_kept(tmp_path):
     assert checkpointer.latest() is None
     for steps in (5, 10, 1_000_000):
         checkpointer.save(steps, {"steps": steps})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000010", "001000000"]
+    assert names(checkpointer) == ["000000010", "001000000"]
     assert checkpointing.load_state(checkpointer.latest()) == {"steps": 1_000_000}
+
+
+def test_names_are_numbers_beyond_a_billion_steps_too(checkpointer, run):
+    for steps in (999_999_999, 1_000_000_000, 20_000_000_000):
+        checkpointer.save(steps, {"value": steps})
+    assert names(checkpointer) == ["1000000000", "20000000000"]
+    assert checkpointing.find(run).name == "20000000000"
 
 
 def test_a_checkpoint_that_was_cut_short_is_not_seen(tmp_path):
     checkpointing.Checkpointer(tmp_path).save(5, {"steps": 5})
-    (tmp_path / ".unfinished-000000010").mkdir()
-    (tmp_path / ".unfinished-000000010" / "state.pt").write_bytes(b"half")
+    for left_over in (".unfinished-000000010", ".removed-000000001"):
+        (tmp_path / left_over).mkdir()
+        (tmp_path / left_over / "state.pt").write_bytes(b"half")
     checkpointer = checkpointing.Checkpointer(tmp_path)
     assert checkpointer.latest().name == "000000005"
-    assert [path.name for path in tmp_path.iterdir()] == ["000000005"]
+    assert names(checkpointer) == ["000000005"]
 
 
-def test_saving_the_same_step_again_replaces_it(tmp_path):
-    checkpointer = checkpointing.Checkpointer(tmp_path)
-    checkpointer.save(5, {"value": 1})
-    checkpointer.save(5, {"value": 2})
-    assert checkpointing.load_state(checkpointer.latest()) == {"value": 2}
+def test_a_folder_that_merely_has_digits_for_a_name_is_no_checkpoint(checkpointer, run):
+    (checkpointer.directory / "2024").mkdir()
+    (checkpointer.directory / "2024" / "notes.txt").write_text("mine")
+    assert checkpointer.latest() is None
+    with pytest.raises(ValueError, match="holds no checkpoint yet"):
+        checkpointing.find(run)
+    for steps in (5, 2024, 2030):
+        checkpointer.save(steps, {})
+    assert names(checkpointer) == ["000002024-1", "000002030", "2024"]
+
+
+def test_saving_the_same_step_again_takes_its_place(checkpointer, run):
+    checkpointer.save(1, {"value": 0})
+    for value in range(12):  # names sort by number, not by letter
+        checkpointer.save(5, {"value": value})
+    assert names(checkpointer) == ["000000001", "000000005-11"]
+    assert checkpointing.load_state(checkpointing.find(run)) == {"value": 11}
+    assert checkpointing.find(run, 5) == checkpointing.find(run) == checkpointing.find(run, "000000005")
 
 
 def test_replay_files_move_into_the_checkpoint(tmp_path):
@@ -42,14 +129,35 @@ def test_replay_files_move_into_the_checkpoint(tmp_path):
     assert checkpointing.replay_folder(checkpointer.latest()) is None
 
 
-def test_code_in_a_checkpoint_is_not_executed(tmp_path):
+def test_replay_files_on_another_disk_are_copied(run, monkeypatch):
+    rename = os.rename
+
+    def refuse(source, target, **folders):
+        if ".replay" in str(source):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    save(run, 5)
+    assert load(run) == (5, 5)
+    assert not (run / ".replay" / "stamp").exists()
+
+
+def test_code_in_a_checkpoint_is_not_executed_and_nobody_is_advised_to(checkpointer):
     class Evil:
         def __reduce__(self):
             return (print, ("executed",))
 
-    checkpointer = checkpointing.Checkpointer(tmp_path)
     checkpointer.save(5, {"evil": Evil()})
-    with pytest.raises(Exception, match="weights_only|Weights only"):
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="No code in it was executed") as raised:
+        checkpointing.load_state(checkpointer.latest())
+    assert "weights_only" not in str(raised.value).lower()
+    assert raised.value.__suppress_context__
+
+
+def test_a_state_that_is_no_dict_is_refused(checkpointer):
+    checkpointer.save(5, [1, 2])
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="must hold a dict, got list"):
         checkpointing.load_state(checkpointer.latest())
 
 
@@ -85,3 +193,299 @@ def test_a_save_that_failed_leaves_nothing_behind_and_can_be_made_again(tmp_path
     assert not list(tmp_path.iterdir())
     checkpointer.save(10, {"a": 1})
     assert checkpointing.load_state(checkpointing.find(tmp_path / "000000010")) == {"a": 1}
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_is_said_and_ends_nothing(run, monkeypatch, caplog):
+    save(run, 5)
+    checkpointer = checkpointing.Checkpointer(run / "checkpoints", keep=1)
+
+    def refuse(path, *unused, **options):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "rmdir", refuse)
+    checkpointer.save(10, {})
+    assert "000000005 cannot be removed: Permission denied" in caplog.text
+    assert checkpointing.find(run).name == "000000010"
+
+
+# Damage.
+
+DAMAGES = {
+    "64 bytes of state.pt": lambda folder: flip(folder / "state.pt"),
+    "an empty state.pt": lambda folder: (folder / "state.pt").write_bytes(b""),
+    "no state.pt": lambda folder: (folder / "state.pt").unlink(),
+    "one byte of the replay": lambda folder: flip(folder / "replay" / "chunks", 1),
+    "an empty file in the replay": lambda folder: (folder / "replay" / "more" / "items").write_bytes(b""),
+    "an empty replay": lambda folder: [
+        path.rename(folder / path.name) for path in (folder / "replay").iterdir()
+    ],
+    "no replay": lambda folder: (folder / "replay").rename(folder / "elsewhere"),
+    "one byte of the manifest": lambda folder: flip(folder / "manifest.json", 1),
+    "another number in the manifest": lambda folder: (folder / "manifest.json").write_text(
+        (folder / "manifest.json").read_text().replace('"evaluation": null', '"evaluation": 1e9')
+    ),
+    "half a manifest": lambda folder: os.truncate(folder / "manifest.json", 100),
+    "a manifest of many brackets": lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_instead_of_a_damaged_checkpoint_the_one_before_it_is_used_which_is_said(run, caplog, damage):
+    save(run, 10)
+    save(run, 25)
+    damage(run / "checkpoints" / "000000025")
+    assert load(run) == (10, 10)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"{run / 'checkpoints' / '000000025'}/" in record.getMessage()  # which file
+    assert "The checkpoint of step 10 is used instead: 15 environment steps are lost." in record.getMessage()
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_without_a_good_checkpoint_there_is_an_error_and_no_new_beginning(run, damage):
+    for steps in (10, 25):
+        save(run, steps)
+        damage(run / "checkpoints" / f"{steps:09d}")
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="No other checkpoint is left in") as raised:
+        checkpointing.find_to_resume(run)
+    assert "000000010/" in str(raised.value) and "000000025/" in str(raised.value)
+    assert "Errno" not in str(raised.value)
+
+
+def test_the_run_goes_on_after_the_checkpoint_that_was_used_instead(run):
+    for steps in (10, 25):
+        save(run, steps)
+    flip(run / "checkpoints" / "000000025" / "state.pt")
+    save(run, 20)
+    assert names(checkpointing.Checkpointer(run / "checkpoints")) == ["000000010", "000000020"]
+
+
+def test_a_policy_is_found_where_the_replay_alone_is_damaged(run, caplog):
+    save(run, 10)
+    flip(run / "checkpoints" / "000000010" / "replay" / "chunks")
+    assert checkpointing.find(run).name == "000000010"
+    assert not caplog.records
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="chunks is damaged"):
+        checkpointing.find(run, with_replay=True)
+
+
+def test_a_file_that_cannot_be_read_is_damaged_in_words(run):
+    save(run, 10)
+    path = run / "checkpoints" / "000000010" / "state.pt"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(checkpointing.DamagedCheckpoint, match=r"state.pt cannot be read: Is a directory\."):
+        checkpointing.find(run)
+
+
+def test_a_newer_format_is_refused_and_not_passed_over(run):
+    for steps in (10, 25):
+        save(run, steps)
+    reseal(run / "checkpoints" / "000000025", format=2)
+    with pytest.raises(ValueError, match="000000025 must have format 1, got 2. Use the version of minerva"):
+        checkpointing.find_to_resume(run)
+    assert load(run, 10) == (10, 10)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"files": [1]}, {"files": {"state.pt": 3}}, {"evaluation": "x"}, {"env_steps": None}],
+    ids=str,
+)
+def test_a_manifest_that_somebody_made_up_is_damaged(run, changes):
+    save(run, 10)
+    reseal(run / "checkpoints" / "000000010", **changes)
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="manifest.json is damaged"):
+        checkpointing.find_to_resume(run)
+
+
+# Which.
+
+
+@pytest.fixture
+def evaluated(checkpointer):
+    """Checkpoints of steps 10 to 50; the best evaluation was at 20, where only its weights were saved."""
+    checkpointer.save(10, {"value": 10}, evaluation=1.0)
+    checkpointer.save(15, {"value": 15}, evaluation=2.0, light=True)
+    checkpointer.save(20, {"value": 20}, evaluation=5.0, light=True)
+    for steps in (30, 40, 50):
+        checkpointer.save(steps, {"value": steps}, evaluation=5.0)
+    return checkpointer
+
+
+def test_the_best_by_evaluation_is_kept_beside_the_newest(evaluated, run):
+    assert names(evaluated) == ["000000020", "000000040", "000000050"]
+    assert evaluated.best_evaluation() == 5.0
+    steps = {
+        which: checkpointing.env_steps(checkpointing.find(run, which)) for which in ("latest", "best", 40)
+    }
+    assert steps == {"latest": 50, "best": 20, 40: 40}
+    folder = run / "checkpoints" / "000000020"
+    assert checkpointing.find(run, folder) == checkpointing.find(folder) == folder
+
+
+def test_a_light_checkpoint_is_resumed_from_only_where_there_is_no_other(checkpointer, run):
+    checkpointer.save(5, {}, evaluation=1.0, light=True)
+    assert checkpointing.find_to_resume(run).name == "000000005"
+    checkpointer.save(10, {})
+    checkpointer.save(15, {}, evaluation=2.0, light=True)
+    assert checkpointing.find_to_resume(run).name == "000000010"
+    assert names(checkpointer) == ["000000010", "000000015"]
+    assert [checkpointing.is_light(checkpointing.find(run, steps)) for steps in (10, 15)] == [False, True]
+
+
+def test_the_best_is_not_kept_where_nobody_asks_for_it(run):
+    checkpointer = checkpointing.Checkpointer(run / "checkpoints", keep=1, keep_best=False)
+    checkpointer.save(5, {}, evaluation=2.0)
+    checkpointer.save(6, {}, evaluation=1.0)
+    assert names(checkpointer) == ["000000006"]
+
+
+def test_checkpoints_of_steps_that_are_made_again_go_with_the_next_one(evaluated, run):
+    # Resumed from 20: light ones of better weights leave the others alone.
+    evaluated.save(25, {}, evaluation=6.0, light=True)
+    assert names(evaluated) == ["000000025", "000000040", "000000050"]
+    evaluated.save(30, {}, evaluation=3.0)
+    assert names(evaluated) == ["000000025", "000000030"]
+
+
+@pytest.mark.parametrize("which", ["60", "bset", "runs/nowhere"])
+def test_a_checkpoint_that_is_not_there_is_told_with_those_that_are(evaluated, run, which):
+    expected = f"`checkpoint` must be latest, 20, 40, 50, best or the folder of a checkpoint, got '{which}'"
+    with pytest.raises(ValueError, match=expected):
+        checkpointing.find(run, which)
+
+
+@pytest.mark.parametrize("which", [20, "best"])
+def test_a_chosen_checkpoint_that_is_damaged_is_not_replaced_by_another(evaluated, run, which):
+    flip(run / "checkpoints" / "000000020" / "state.pt")
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="000000020/state.pt is damaged: its"):
+        checkpointing.find(run, which)
+
+
+def test_a_new_run_has_none_unless_one_is_asked_for(run):
+    assert checkpointing.find_to_resume(run) is None
+    with pytest.raises(
+        ValueError, match="`checkpoint` must be latest or the folder of a checkpoint, got 'best'"
+    ):
+        checkpointing.find_to_resume(run, "best")
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(run, monkeypatch, caplog):
+    save(run, 10)
+    scan = checkpointing._scan
+
+    def scan_then_save(directory):
+        found = scan(directory)
+        monkeypatch.setattr(checkpointing, "_scan", scan)
+        save(run, 20, keep=1)  # by the run
+        return found
+
+    monkeypatch.setattr(checkpointing, "_scan", scan_then_save)
+    assert load(run) == (20, 20)
+    assert not caplog.records
+
+
+# Kills.
+
+
+class Killed(BaseException):
+    """Ends a function as a kill would: nothing that handles errors sees it."""
+
+
+class Killer:
+    """Counts operations on files, and lets none happen from the n-th on."""
+
+    def __init__(self, monkeypatch, fatal):
+        self.count, self.fatal = 0, fatal
+        self.is_armed = False
+        for name in ("mkdir", "rename", "replace", "open", "unlink", "remove", "rmdir", "scandir"):
+            monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
+        monkeypatch.setattr(os, "fsync", self._counted(lambda descriptor: None))  # which takes long
+        monkeypatch.setattr(builtins, "open", self._counted(builtins.open))
+
+    def _counted(self, function):
+        def call(*args, **kwargs):
+            if self.is_armed:
+                self.count += 1
+                if self.count >= self.fatal:
+                    raise Killed
+            return function(*args, **kwargs)
+
+        return call
+
+
+def prepare(run):
+    for steps in (10, 20):
+        save(run, steps, value=f"old {steps}")
+    return replay_of(run, "new")
+
+
+SAVES = {
+    # In each something is written and something removed.
+    "a save": (30, {}),
+    "a save of the same step": (20, {}),
+    "a save of the same step, of which there is one": (20, {"keep": 1}),
+    "a save of an earlier step": (15, {}),
+    "a save that keeps one": (30, {"keep": 1}),
+}
+
+
+@pytest.mark.parametrize(("steps", "options"), SAVES.values(), ids=list(SAVES))
+def test_a_kill_at_any_operation_leaves_the_last_good_checkpoint(tmp_path, monkeypatch, steps, options):
+    found = []
+    for fatal in itertools.count(1):
+        run = tmp_path / str(fatal)
+        killer = Killer(monkeypatch, fatal)
+        replay = prepare(run)
+        checkpointer = checkpointing.Checkpointer(run / "checkpoints", **options)
+        killer.is_armed = True
+        with contextlib.suppress(Killed):
+            checkpointer.save(steps, {"value": "new"}, replay)
+        killer.is_armed = False
+        # Whoever looks at the folder as it is, and whoever starts the run again.
+        for folder in (run / "checkpoints").glob("0*"):
+            assert checkpointing.find(folder, with_replay=True)  # or half of it would be called damaged
+        found.append(load(run))
+        checkpointer = checkpointing.Checkpointer(run / "checkpoints", **options)
+        assert load(run) == found[-1]
+        assert not [name for name in names(checkpointer) if name.startswith(".")]
+        checkpointer.save(40, {"value": 40})
+        assert checkpointing.load_state(checkpointing.find(run)) == {"value": 40}
+        monkeypatch.undo()
+        if killer.count < fatal:
+            break
+    assert fatal > 25
+    before, after = (20, "old 20"), (steps, "new")
+    # One change from the old to the new one, after which it stays. The steps after an earlier one are made
+    # again, so its checkpoint is the newest only when theirs are gone.
+    num_before = found.count(before)
+    assert 10 < num_before < len(found)
+    assert found == [before] * num_before + [after] * (len(found) - num_before)
+
+
+def test_everything_is_on_the_disk_before_a_checkpoint_counts(run, monkeypatch):
+    replay, synced, renamed = prepare(run), [], []
+    checkpointer = checkpointing.Checkpointer(run / "checkpoints")
+    fsync, rename = os.fsync, os.rename
+
+    def note(descriptor):
+        synced.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def note_rename(source, target, **folders):
+        renamed.append((pathlib.Path(target).name, len(synced)))
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "rename", note_rename)
+    checkpointer.save(30, {}, replay)
+    num_before = dict(renamed)["000000030"]
+    unfinished = run / "checkpoints" / ".unfinished-000000030"
+    content = {*(run / "checkpoints" / "000000030").rglob("*")}
+    expected = {unfinished / path.relative_to(run / "checkpoints" / "000000030") for path in content}
+    assert len(expected) == 6
+    assert {*synced[:num_before]} == expected | {unfinished}
+    assert synced[num_before - 2 : num_before] == [unfinished / "manifest.json", unfinished]  # in the end
+    assert synced[num_before] == run / "checkpoints"

@@ -1,10 +1,16 @@
 import csv
 import dataclasses
+import json
+import logging
 import multiprocessing.forkserver
 import os
+import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import pytest
@@ -131,6 +137,133 @@ def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
     assert first == again
 
 
+def same(row):
+    """The part of a row that two runs of one seed share: all but times."""
+    return {name: value for name, value in row.items() if not re.search("second|walltime", name)}
+
+
+def shown_in_tensorboard(folder, **names):
+    """The steps at which TensorBoard shows a number of each label."""
+    code = f"""
+import json, sys, types
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
+from tensorboard.backend.event_processing import event_accumulator
+shown = {{}}
+for label, name in {names!r}.items():
+    accumulator = event_accumulator.EventAccumulator({str(folder / "tensorboard")!r} + "/" + label).Reload()
+    shown[label] = [event.step for event in accumulator.Scalars(name)]
+print(json.dumps(shown))
+"""
+    return json.loads(subprocess.check_output([sys.executable, "-c", code]))
+
+
+def stop_at(env_steps, how):
+    """Calls `how` in the training step that reaches so many environment steps."""
+
+    def on_progress(progress):
+        if progress.phase == "train" and progress.env_steps == env_steps:
+            how()
+
+    return on_progress
+
+
+def kill():
+    raise KeyboardInterrupt  # which saves nothing, as a kill
+
+
+LOGGED = {
+    "checkpoint_period": 600,
+    "checkpoint_best": False,  # it has no replay, so that a run that resumes from it fills a new one
+    "evaluation_period": 300,
+    "replay": "memory",
+    "tensorboard": True,
+}
+
+
+def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    straight = experiments.run_experiment(make_config(tmp_path / "straight", 1200, **LOGGED))
+    killed = make_config(tmp_path / "killed", 1200, **LOGGED)
+    for at in (350, 1150):  # before the first checkpoint, and with two episodes after one
+        with pytest.raises(KeyboardInterrupt):
+            experiments.run_experiment(killed, stop_at(at, kill))
+    assert checkpointing.latest(tmp_path / "killed" / "checkpoints").name == "000000600"
+    with open(tmp_path / "killed" / "actor.csv", "a") as file:
+        file.write("half a r")
+    result = experiments.run_experiment(killed)
+    assert dataclasses.replace(result, directory=straight.directory) == straight
+    for label, num_rows in (("actor", 6), ("evaluator", 5), ("learner", straight.learner_steps)):
+        once = [same(row) for row in rows(tmp_path / "straight", label)]
+        assert once == [same(row) for row in rows(tmp_path / "killed", label)]
+        assert len(once) == num_rows
+    shown = shown_in_tensorboard(
+        tmp_path / "killed",
+        actor="actor/episode_return",
+        evaluator="evaluator/episode_return",
+        learner="loss/q",
+    )
+    assert shown == {
+        label: [
+            int(row[f"{'learner' if label == 'learner' else 'actor'}_steps"])
+            for row in rows(killed.directory, label)
+        ]
+        for label in shown
+    }
+    assert "actor.csv: 2 rows with `actor_steps` above 600 are taken out" in caplog.text
+
+
+def test_a_run_that_begins_anew_for_want_of_a_checkpoint_takes_out_all_rows_and_says_so(tmp_path, caplog):
+    with pytest.raises(KeyboardInterrupt):
+        experiments.run_experiment(make_config(tmp_path, 400, replay="memory"), stop_at(300, kill))
+    assert len(rows(tmp_path, "actor")) == len(rows(tmp_path, "evaluator")) == 1
+    assert caplog.text == ""
+    experiments.run_experiment(make_config(tmp_path, 400, replay="memory"))
+    assert [row["actor_steps"] for row in rows(tmp_path, "actor")] == ["200", "400"]
+    assert [row["actor_steps"] for row in rows(tmp_path, "evaluator")] == ["0", "400"]
+    assert "evaluator.csv: 1 rows with `actor_steps` above -1 are taken out" in caplog.text
+
+
+def test_an_evaluation_that_a_stop_cuts_short_is_made_when_the_run_resumes(tmp_path):
+    config = {"replay": "memory", "evaluation_period": 200, "checkpoint_period": 400}
+    straight = experiments.run_experiment(make_config(tmp_path / "straight", 800, **config))
+    stopped = experiments.run_experiment(
+        make_config(tmp_path / "stopped", 800, **config), stop_at(400, lambda: signal.raise_signal(2))
+    )
+    assert (stopped.interrupted_by, stopped.env_steps) == ("SIGINT", 400)
+    resumed = experiments.run_experiment(make_config(tmp_path / "stopped", 800, **config))
+    assert dataclasses.replace(resumed, directory=straight.directory) == straight
+    once, twice = (
+        [same(row) for row in rows(tmp_path / name, "evaluator")] for name in ("straight", "stopped")
+    )
+    assert once == twice
+    assert [row["actor_steps"] for row in once] == ["0", "200", "400", "600", "800"]
+    kept = [
+        sorted(checkpointing.env_steps(path) for path in (tmp_path / name / "checkpoints").iterdir())
+        for name in ("straight", "stopped")
+    ]
+    assert kept[0] == kept[1]
+
+
+def test_a_second_run_in_a_folder_is_refused_before_it_touches_anything(tmp_path):
+    config = make_config(tmp_path, 20, NEVER_LEARNS)
+    left = [tmp_path / "checkpoints" / ".unfinished-000000020", tmp_path / ".replay" / "files"]
+    refused = []
+
+    def on_progress(progress):
+        if progress.env_steps == 10 and not refused:
+            for folder in left:
+                folder.mkdir(parents=True)  # what the first run is writing
+            with pytest.raises(ValueError, match=f"in use by process {os.getpid()} on") as error:
+                experiments.run_experiment(config)
+            refused.append(error)
+            assert all(folder.exists() for folder in left)
+            left[0].rmdir()
+
+    experiments.run_experiment(config, on_progress)
+    assert len(refused) == 1
+    experiments.run_experiment(config)  # now it is free
+
+
 def test_observers_add_their_metrics_to_the_episodes_of_training(tmp_path):
     experiments.run_experiment(
         make_config(tmp_path, 400, NEVER_LEARNS, observers=[observers.ActionNorm()], evaluation_period=200)
@@ -165,6 +298,60 @@ def test_checkpoints_are_written_on_the_way(tmp_path):
     experiments.run_experiment(make_config(tmp_path, 700, checkpoint_period=150), on_progress)
     # At the first end of an episode that is due, and at the end of the run.
     assert seen == [200, 400, 600, 700]
+
+
+def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, monkeypatch):
+    means = iter([0.0, 0.0, 1.0, 9.0, 3.0, 2.0, 1.0, 5.0, 12.0])
+
+    def evaluate(environment, actor, num_episodes, should_stop):
+        mean = next(means)
+        return experiments.Evaluation(returns=(mean,), lengths=(1,))
+
+    monkeypatch.setattr("minerva_acme.experiments.evaluator.evaluation.evaluate", evaluate)
+    options = {"evaluation_period": 100, "checkpoint_period": 150, "checkpoint_keep": 1, "replay": "memory"}
+    result = experiments.run_experiment(make_config(tmp_path, 500, **options))
+    assert result.best[0] == 200 and result.best[1].mean == 9.0
+    steps = {
+        which: checkpointing.env_steps(checkpointing.find(tmp_path, which)) for which in ("latest", "best")
+    }
+    assert steps == {"latest": 500, "best": 200}
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000200", "000000500"}
+    state = checkpointing.load_state(checkpointing.find(tmp_path, "best"))
+    assert state["best"][0] == state["latest"][0] == 200
+
+    resumed = experiments.run_experiment(make_config(tmp_path, 350, resume_from="best", **options))
+    assert (resumed.env_steps, resumed.best[0]) == (350, 350)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000350"}
+
+
+def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before_it(tmp_path, caplog):
+    options = {"checkpoint_period": 200, "replay": "memory"}
+    experiments.run_experiment(make_config(tmp_path / "damaged", 600, NEVER_LEARNS, **options))
+    path = checkpointing.find(tmp_path / "damaged", 600) / "state.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+    experiments.run_experiment(make_config(tmp_path / "damaged", 800, NEVER_LEARNS, **options))
+    assert "state.pt is damaged" in caplog.text and "200 environment steps are lost" in caplog.text
+    experiments.run_experiment(make_config(tmp_path / "straight", 800, NEVER_LEARNS, **options))
+    assert returns(tmp_path / "damaged")[-2:] == returns(tmp_path / "straight")[-2:]
+
+
+@pytest.mark.parametrize("replay", ["memory", "reverb"])
+def test_a_missing_replay_is_not_passed_over(tmp_path, replay):
+    experiments.run_experiment(make_config(tmp_path, 100, replay=replay))
+    shutil.rmtree(checkpointing.find(tmp_path) / "replay")
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="replay/.* cannot be read: No such file"):
+        experiments.run_experiment(make_config(tmp_path, 200, replay=replay))
+
+
+def test_checkpoints_may_lie_on_another_disk(tmp_path):
+    other = pathlib.Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other disk here")
+    with tempfile.TemporaryDirectory(dir=other) as folder:
+        (tmp_path / "checkpoints").symlink_to(folder)
+        for env_steps in (100, 200):
+            experiments.run_experiment(make_config(tmp_path, env_steps))
+        assert checkpointing.env_steps(checkpointing.find(tmp_path, with_replay=True)) == 200
 
 
 def test_a_trained_policy_is_evaluated_from_its_checkpoint(tmp_path):
@@ -307,7 +494,7 @@ def test_a_signal_saves_and_ends_with_success(tmp_path, number):
     assert name == number.name
     # The transitions of the episode that was cut are kept, each as the start of one sequence.
     checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
-    assert int(checkpoint.name) == int(env_steps) >= 300
+    assert checkpointing.env_steps(checkpoint) == int(env_steps) >= 300
     assert checkpointing.load_state(checkpoint)["inserted"] == int(env_steps)
 
     result = experiments.run_experiment(make_config(tmp_path, int(env_steps) + 100))

@@ -3,7 +3,7 @@ import types
 import numpy as np
 import pytest
 
-from minerva_acme import counting, testing
+from minerva_acme import counting, experiments, testing
 from minerva_acme.experiments import checkpointing, saver
 
 
@@ -41,6 +41,7 @@ class FakeRun:
         self.config = types.SimpleNamespace(
             builder=types.SimpleNamespace(policy_variables=["policy"]),
             checkpoint_period=10,
+            checkpoint_best=True,
             checkpoint_replay=False,
             torch_device="cpu",
         )
@@ -51,6 +52,7 @@ class FakeState:
 
     def __init__(self, name):
         self.name, self.value = name, 0
+        self.latest = None
 
     def save(self):
         return {self.name: self.value}
@@ -98,6 +100,53 @@ def test_what_was_written_is_sent_and_open_episodes_end_where_the_run_does(run, 
     assert run.checkpointer.latest().name == "000000020"
 
 
+def evaluated(env_steps, *returns):
+    evaluations = FakeState("evaluations")
+    evaluations.latest = (env_steps, experiments.Evaluation(returns=returns, lengths=(1,) * len(returns)))
+    return evaluations
+
+
+def test_the_best_is_what_was_evaluated_at_this_step_better_than_any_checkpoint(run):
+    def is_best(*evaluation):
+        return saver.Saver(run, evaluated(*evaluation), FakeState("pace")).is_best()
+
+    run.env_steps = 20
+    assert not make_saver(run).is_best()
+    assert is_best(20, 1.0)
+    assert not is_best(10, 1.0)
+    assert not is_best(20, float("nan"))
+    saver.Saver(run, evaluated(20, 1.0, 2.0), FakeState("pace")).save(stopping=False)
+    assert not is_best(20, 1.5)
+    assert is_best(20, 1.6)
+    run.config.checkpoint_best = False
+    assert not is_best(20, 1.6)
+
+
+def test_the_best_is_saved_without_a_change_to_the_run(run, tmp_path):
+    run.env_steps = 20
+    run.config.checkpoint_replay = True  # which has no client to save it
+    checkpoints = saver.Saver(run, evaluated(20, 3.0), FakeState("pace"))
+    checkpoints.save_best()
+    assert (run.calls, checkpoints.saved_at) == ([], 0)
+    assert run.checkpointer.best_evaluation() == 3.0
+    assert checkpointing.is_light(run.checkpointer.latest())
+
+
+def test_resuming_from_an_older_or_a_light_checkpoint_says_what_that_means(run, tmp_path, caplog):
+    run.counter.increment(actor_steps=20)
+    for run.env_steps in (20, 30, 40):
+        make_saver(run).save(stopping=False)
+    run.env_steps = 20
+    saver.Saver(run, evaluated(20, 3.0), FakeState("pace")).save_best()
+    make_saver(run).restore(tmp_path / "000000020")
+    assert "000000020 holds no replay: a new one is filled before learning goes on" in caplog.text
+    assert "the next one removes those of steps 30, 40, except the best" in caplog.text
+    caplog.clear()
+    run.env_steps = 40
+    make_saver(run).restore(run.checkpointer.latest())
+    assert not caplog.records
+
+
 def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path):
     run.env_steps = 20
     run.counter.increment(actor_steps=20)
@@ -122,6 +171,7 @@ def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path)
 def test_the_pace_continues_only_where_the_replay_does(run, tmp_path, with_replay):
     def checkpoint_replay():
         (tmp_path / "files").mkdir()
+        (tmp_path / "files" / "rows").touch()
         return tmp_path / "files"
 
     run.config.checkpoint_replay = with_replay

@@ -2,18 +2,19 @@
 
 import pytest
 
-from minerva_acme import replay, testing
+from minerva_acme import replay
+from tests.replay import refusals
 
 
 @pytest.mark.reverb
-class TestReverb(testing.ReplayConformance):
+class TestReverb(refusals.StoreTests):
     def make_server(self, tables, checkpoint_directory=None, restore_from=None):
         return replay.ReverbServer(
             tables, checkpoint_directory=checkpoint_directory, restore_from=restore_from
         )
 
 
-class TestMemory(testing.ReplayConformance):
+class TestMemory(refusals.StoreTests):
     def make_server(self, tables, checkpoint_directory=None, restore_from=None):
         return replay.MemoryServer(
             tables, seed=1, checkpoint_directory=checkpoint_directory, restore_from=restore_from
@@ -34,7 +35,7 @@ class AsArrays(replay.Sampler):
         self.sampler.close()
 
 
-class TestMemoryOnADevice(testing.ReplayConformance):
+class TestMemoryOnADevice(refusals.StoreTests):
     def make_server(self, tables, checkpoint_directory=None, restore_from=None):
         server = replay.MemoryServer(
             tables,

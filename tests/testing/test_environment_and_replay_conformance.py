@@ -436,14 +436,14 @@ def case(suite, part, test, message):
         case(
             ReplaySuite,
             WritesAnywhere,
-            "a_window_behind_the_writers_reach_is_refused",
-            "Expected ReplayError '`number` must be a window of the rows 2 to 4 of column 'number'",
+            "misuse_is_refused",
+            "Expected ValueError '`max_window`', got None.",
         ),
         case(
             ReplaySuite,
             LosesCheckpoints,
-            "a_server_without_a_folder_writes_no_checkpoint",
-            "Expected ReplayError 'wrote no checkpoint",
+            "misuse_is_refused",
+            "Expected ReplayError 'checkpoint', got None.",
         ),
         case(
             ReplaySuite,

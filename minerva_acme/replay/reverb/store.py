@@ -67,7 +67,8 @@ class ReverbServer(base.ReplayServer):
             checkpoint = pathlib.Path(restore_from).resolve()
             messages.check_finished(checkpoint, "reverb")
             with messages.explain_damage(checkpoint):
-                found = {table.name: table.settings() for table in wire_format.read_checkpoint(checkpoint)}
+                described = {table.name: table for table in wire_format.read_checkpoint(checkpoint)}
+                found = {name: table.settings() for name, table in described.items()}
             messages.check_checkpoint(checkpoint, found, map(messages.describe, tables))
         # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
         # one, and Reverb makes it when it writes the first checkpoint.
@@ -87,6 +88,12 @@ class ReverbServer(base.ReplayServer):
                 for table in tables:
                     info = client.table_info(table.name)
                     if checkpoint is not None:
+                        expected = described[table.name].size
+                        if info.size != expected:
+                            raise base.ReplayError(
+                                f"The checkpoint '{checkpoint}' is damaged: table '{table.name}' must have "
+                                f"{expected} items, got {info.size}. Restore an older one."
+                            )
                         _logger.info("restored table '%s' with %d items", table.name, info.size)
         except BaseException:
             self.close()
