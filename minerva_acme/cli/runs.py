@@ -108,7 +108,7 @@ def read(directory: pathlib.Path) -> RunDescription:
         content = json.loads(path.read_text(encoding="utf-8"))
         content.pop("version", None)
         description = RunDescription(**content)
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} does not describe a run that this version knows: {error}. "
             "Give the folder of another run, or train anew."

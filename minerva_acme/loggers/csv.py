@@ -74,6 +74,7 @@ class CSVLogger(base.Logger):
                     try:
                         self._columns = next(csv.reader(text))
                     except csv.Error as error:
+                        self._file.close()
                         raise ValueError(
                             f"{self.path} must begin with the names of its columns, but cannot be read: "
                             f"{error}. Move it away to begin another."
