@@ -51,7 +51,6 @@ Sizes = Annotated[
 _TYPES = {
     bool: Constraint("true or false", lambda value: isinstance(value, bool)),
     str: Constraint("text", lambda value: isinstance(value, str)),
-    dict: Constraint("an object with names", lambda value: isinstance(value, dict)),
     int: Constraint("a whole number", lambda value: isinstance(value, Integral) and value is not True),
     float: Constraint("a number", lambda value: isinstance(value, Real) and value == value),
 }

@@ -74,6 +74,7 @@ def test_a_run_is_resumed_from_its_folder_alone_and_for_longer(tmp_path, trained
     status, out, _ = call("resume", run, "--num-env-steps", 90)
     assert status == 0
     assert "Resuming at 60 steps" in out
+    assert re.search(r"Replay of [\d,]+ items takes .* when it is full; .* of this machine's .* are free[.]", out)
     assert "after 90 environment" in out
     after = json.loads((run / "run.json").read_text())
     assert after["options"].pop("num_env_steps") == 90
@@ -231,7 +232,7 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
 MISTAKES = [
     (
         "trian mpo",
-        "There is no command 'trian'; there are train, resume, eval, video, plot, list, bench,",
+        "There is no command 'trian'; there are train, resume, eval, video, plot, export, list, bench,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
     ("train mpoo", "There is no agent 'mpoo'; there are mpo, vmpo, ppo. Did you mean 'mpo'?"),
