@@ -71,7 +71,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         clock = self._clock
         clock.start()
         actions = self._actor.select_action(self._observations)
-        clock.lap("select_action")
+        clock.lap("select_action", then="step")
         arrived = self._environment.step(actions)
         clock.lap("environment_step")
         num_steps = 0
@@ -109,7 +109,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
 
     def _begin_all(self) -> list[loop.Episode]:
         episodes = [loop.Episode(self._clock) for _ in range(self._environment.num_environments)]
-        self._clock.start()
+        self._clock.start("reset")
         timesteps = self._environment.reset()
         self._clock.lap("reset")
         for index, timestep in enumerate(timesteps):

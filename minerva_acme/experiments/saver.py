@@ -10,6 +10,7 @@ import tree
 
 from minerva_acme import core
 from minerva_acme.experiments import checkpointing, evaluator, pacing, parts
+from minerva_acme.replay import waiting
 
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +33,12 @@ class Saver:
             "environment": run.environment,
         }
 
+    def newest(self) -> str:
+        """Says what the run can be resumed from."""
+        return (
+            f"step {self.saved_at:,} in {self._run.checkpointer.directory}" if self.saved_at else "none yet"
+        )
+
     def is_due(self, *, between_episodes: bool) -> bool:
         """Whether to save while training.
 
@@ -46,6 +53,7 @@ class Saver:
         mean, best = self._evaluation(), self._run.checkpointer.best_evaluation()
         return mean is not None and (best is None or mean > best)
 
+    @waiting.alone()  # not ended by a request to stop, which is a request to save
     def save(self, *, stopping: bool, after_error: bool = False) -> None:
         """Writes a checkpoint.
 

@@ -8,19 +8,41 @@ from minerva_acme.networks.actor_critic import (
     make_actor_critic,
 )
 from minerva_acme.networks.critic import Critic
+from minerva_acme.networks.critic_heads import (
+    CategoricalCriticHead,
+    CategoricalPrediction,
+    Ensemble,
+    EnsemblePrediction,
+    MixtureOfGaussiansHead,
+    MixturePrediction,
+    Prediction,
+    ReturnDistribution,
+    ScalarHead,
+    ScalarPrediction,
+)
 from minerva_acme.networks.normalizer import RunningNorm
 from minerva_acme.networks.policy import GaussianPolicy
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
 __all__ = [
     "ActorCritic",
+    "CategoricalCriticHead",
     "CategoricalHead",
+    "CategoricalPrediction",
     "Critic",
+    "Ensemble",
+    "EnsemblePrediction",
     "GaussianHead",
     "GaussianPolicy",
     "LayerNormMLP",
+    "MixtureOfGaussiansHead",
+    "MixturePrediction",
     "PolicyAndValue",
+    "Prediction",
+    "ReturnDistribution",
     "RunningNorm",
+    "ScalarHead",
+    "ScalarPrediction",
     "TanhMLP",
     "make_actor_critic",
 ]

@@ -426,6 +426,21 @@ def test_a_process_that_does_not_end_by_itself_is_killed(monkeypatch):
     assert not multiprocessing.active_children()
 
 
+def test_an_interrupt_while_processes_are_awaited_leaves_none(monkeypatch):
+    environment = make_processes(testing.FakeEnvironment, testing.FakeEnvironment)
+    process = environment._workers[0].process
+    join = process.join
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(process, "join", join)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        environment.close()
+    assert not multiprocessing.active_children()
+
+
 def failing_in_step(how):
     """A factory; its class is local, so that the processes get it by value."""
 
