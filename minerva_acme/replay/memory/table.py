@@ -279,7 +279,7 @@ class Table:
         if not fits or not (common is None or 0.0 <= float(common) < float("inf")):
             counts = {name: numbers[name] for name in _NUMBERS}
             raise ValueError(f"its items cannot lie as it says: {counts}")
-        expected = {name: array.dtype for name, array in self._arrays.items()}
+        expected: dict[str, np.dtype] = {name: array.dtype for name, array in self._arrays.items()}
         if "priorities" in arrays:
             expected["priorities"] = np.dtype(np.float64)
         if arrays.keys() != expected.keys():

@@ -454,13 +454,13 @@ def cut_off(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def flip_a_bit(file):
+def spoil_the_beginning(file):
     content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 16
+    content[0] ^= 0xFF
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [pathlib.Path.unlink, cut_off, flip_a_bit])
+@pytest.mark.parametrize("damage", [pathlib.Path.unlink, cut_off, spoil_the_beginning])
 @pytest.mark.parametrize("name", ["tables.tfrecord", "items.tfrecord", "chunks.tfrecord"])
 def test_a_damaged_checkpoint_is_refused_in_a_sentence(serve, table, write, tmp_path, name, damage):
     client = serve(table(), checkpoint_directory=str(tmp_path)).client()
