@@ -35,6 +35,7 @@ import numpy as np
 COUNT = 2000
 
 _SECONDS = 60.0  # a command takes less than one
+_STOP_SECONDS = 20.0  # for Ctrl-C to end it
 _MEMORY_BYTES = 12 << 30  # of addresses, of which Reverb's and torch's threads take most
 _FILE_BYTES = 1 << 28
 _TINY = """
@@ -42,8 +43,8 @@ _TINY = """
     --policy-layer-sizes 4
 """
 _MPO = f"""
-    mpo --env Pendulum-v1 {_TINY} --critic-layer-sizes 4 --batch-size 4 --min-replay-size 20
-    --samples-per-insert 0.2 --num-samples 2 --retrace-mc-actions 2 --max-replay-size 500
+    mpo --env Pendulum-v1 {_TINY} --critic-layer-sizes 4 --batch-size 64 --min-replay-size 64
+    --samples-per-insert 4 --num-samples 2 --retrace-mc-actions 2 --max-replay-size 500
 """
 _RUNS = {
     "mpo-memory": f"{_MPO} --replay memory",
@@ -138,7 +139,7 @@ def _check(folder: pathlib.Path, names: list[str], chance: random.Random) -> tup
     of_run = [path for path in files if path not in logs]
     file = chance.choice(chance.choice([logs, of_run, of_run, of_run]))
     change = chance.choice(_changes(file))
-    change(file, chance, files, executed)
+    detail = change(file, chance, files, executed) or ""
     is_forged = chance.random() < 0.5 and file.suffix != ".json" and _correct_manifest(file)
     command = chance.choice(["eval", "resume"] if "checkpoints" in file.parts else ["eval", "resume", "plot"])
     arguments = {
@@ -147,10 +148,13 @@ def _check(folder: pathlib.Path, names: list[str], chance: random.Random) -> tup
         "plot": ["--out", folder / "plot"],
     }
     status, printed = _call(folder / "printed", [command, case, *arguments[command]])
-    story = f"{change.__name__} of {file.relative_to(case)}{' and the manifest' * is_forged}, then {command}"
+    changed = f"{change.__name__}{detail} of {file.relative_to(case)}{' and the manifest' * is_forged}"
+    story = f"{changed}, then {command}"
     if executed.exists():
         executed.unlink()
         return "fault", f"Code was executed after {story}.\n{printed}"
+    if status == "stopped" and file.name == "run.json":
+        return "long", story  # It may ask for a billion episodes. Ctrl-C must end that.
     if status == 0:
         return "ran", story
     said = printed.rpartition("minerva: ")[2].strip()
@@ -164,17 +168,22 @@ def _call(output: pathlib.Path, arguments: list[Any]) -> tuple[int | str, str]:
     child = os.fork()
     if not child:
         _end_with(output, list(map(str, arguments)))
-    deadline = time.monotonic() + _SECONDS
+    deadline, is_late = time.monotonic() + _SECONDS, False
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline and not is_late:
+            is_late = True
+            os.kill(child, signal.SIGINT)
+        if time.monotonic() > deadline + _STOP_SECONDS:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return "hang", output.read_text(errors="replace")
         time.sleep(0.005)
     code = os.waitstatus_to_exitcode(status)
+    if is_late and code in (0, 130):
+        return "stopped", output.read_text(errors="replace")
     return (signal.Signals(-code).name if code < 0 else code), output.read_text(errors="replace")
 
 
@@ -182,6 +191,7 @@ def _end_with(output: pathlib.Path, arguments: list[str]) -> None:
     status = 70  # of what is not handled
     try:
         os.setsid()  # what it starts is of its group
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with open(output, "wb") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -268,8 +278,8 @@ class _Hostile:
 
 def change_a_value(
     file: pathlib.Path, chance: random.Random, files: list[pathlib.Path], executed: pathlib.Path
-) -> None:
-    """Of a file of JSON."""
+) -> str:
+    """Of a file of JSON; returns which."""
     content = json.loads(file.read_text())
     holder, key = chance.choice(list(_places(content)))
     code = f"pathlib:Path({str(executed)!r}).touch"
@@ -283,6 +293,7 @@ def change_a_value(
         holder[key] = value
     text = json.dumps(content)
     file.write_text(text.replace(json.dumps(_DEEP), "[" * 100_000 + "]" * 100_000))
+    return f" ({key}: {repr(value)[:50]})"
 
 
 _DELETED, _DEEP = object(), "deeply nested"
@@ -343,15 +354,15 @@ def change_a_tensor(file: pathlib.Path, chance: random.Random, *unused: Any) -> 
     torch.save(state, file)
 
 
-_ANY: list[Callable[..., None]] = [
+_ANY: list[Callable[..., str | None]] = [
     flip_bits, cut_off, delete, lengthen, replace_by_noise, replace_by_a_folder, replace_by_another,
     replace_by_a_pickle,
 ]  # fmt: skip
 
 
-def _changes(file: pathlib.Path) -> list[Callable[..., None]]:
+def _changes(file: pathlib.Path) -> list[Callable[..., str | None]]:
     """Those that there are for a file, the ones for its kind as likely as all others together."""
-    of_kind: dict[str, list[Callable[..., None]]] = {
+    of_kind: dict[str, list[Callable[..., str | None]]] = {
         ".json": [change_a_value],
         ".npz": [change_an_array, change_an_array, ask_for_terabytes],
         ".pt": [change_a_tensor],
