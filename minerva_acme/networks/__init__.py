@@ -1,4 +1,4 @@
-"""Small modules that agents are made of. They need torch alone."""
+"""Small modules that agents are made of. They need torch alone, but those that take nests or read specs."""
 
 from minerva_acme.networks.actor_critic import (
     ActorCritic,
@@ -8,6 +8,15 @@ from minerva_acme.networks.actor_critic import (
     make_actor_critic,
 )
 from minerva_acme.networks.critic import Critic
+from minerva_acme.networks.encoders import (
+    Encoder,
+    FlatEncoder,
+    IdentityEncoder,
+    ImageEncoder,
+    NestEncoder,
+    OneHotEncoder,
+    make_encoder,
+)
 from minerva_acme.networks.normalizer import RunningNorm
 from minerva_acme.networks.policy import GaussianPolicy
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
@@ -16,11 +25,18 @@ __all__ = [
     "ActorCritic",
     "CategoricalHead",
     "Critic",
+    "Encoder",
+    "FlatEncoder",
     "GaussianHead",
     "GaussianPolicy",
+    "IdentityEncoder",
+    "ImageEncoder",
     "LayerNormMLP",
+    "NestEncoder",
+    "OneHotEncoder",
     "PolicyAndValue",
     "RunningNorm",
     "TanhMLP",
     "make_actor_critic",
+    "make_encoder",
 ]
