@@ -91,7 +91,7 @@ class BehaviourPolicy(_Acting):
     """Samples the policy and records how."""
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
+        """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
         raw, log_prob, parameters = self._policy.sample(observations)
         action, log_det = self._raw_actions.to_environment(raw)
         return actors.PolicyOutput(
@@ -104,6 +104,6 @@ class GreedyPolicy(_Acting):
     """Executes the mode: the mean, or the most probable action."""
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E]."""
+        """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E]."""
         action, _ = self._raw_actions.to_environment(self._policy.mode(observations))
         return actors.PolicyOutput(action)

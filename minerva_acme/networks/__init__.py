@@ -17,7 +17,7 @@ from minerva_acme.networks.encoders import (
     OneHotEncoder,
     make_encoder,
 )
-from minerva_acme.networks.normalizer import RunningNorm
+from minerva_acme.networks.normalizer import NestNorm, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import GaussianPolicy
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
@@ -33,10 +33,12 @@ __all__ = [
     "ImageEncoder",
     "LayerNormMLP",
     "NestEncoder",
+    "NestNorm",
     "OneHotEncoder",
     "PolicyAndValue",
     "RunningNorm",
     "TanhMLP",
     "make_actor_critic",
     "make_encoder",
+    "make_normalizer",
 ]
