@@ -8,6 +8,18 @@ from minerva_acme.networks.actor_critic import (
     make_actor_critic,
 )
 from minerva_acme.networks.critic import Critic
+from minerva_acme.networks.critic_heads import (
+    CategoricalCriticHead,
+    CategoricalPrediction,
+    Ensemble,
+    EnsemblePrediction,
+    MixtureOfGaussiansHead,
+    MixturePrediction,
+    Prediction,
+    ReturnDistribution,
+    ScalarHead,
+    ScalarPrediction,
+)
 from minerva_acme.networks.encoders import (
     Encoder,
     FlatEncoder,
@@ -23,10 +35,14 @@ from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
 __all__ = [
     "ActorCritic",
+    "CategoricalCriticHead",
     "CategoricalHead",
+    "CategoricalPrediction",
     "Critic",
     "Encoder",
     "FlatEncoder",
+    "Ensemble",
+    "EnsemblePrediction",
     "GaussianHead",
     "GaussianPolicy",
     "IdentityEncoder",
@@ -35,8 +51,14 @@ __all__ = [
     "NestEncoder",
     "NestNorm",
     "OneHotEncoder",
+    "MixtureOfGaussiansHead",
+    "MixturePrediction",
     "PolicyAndValue",
+    "Prediction",
+    "ReturnDistribution",
     "RunningNorm",
+    "ScalarHead",
+    "ScalarPrediction",
     "TanhMLP",
     "make_actor_critic",
     "make_encoder",
