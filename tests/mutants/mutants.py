@@ -526,14 +526,41 @@ NETWORKS = [
         ("tests/networks/test_actor_critic.py",),
         breakage(
             "the value sees what is not normalised",
-            "self.value_head(torso(self.normalize(observation)))",
-            "self.value_head(torso(observation))",
+            "self.value_head(torso(self.encoder(self.normalize(observation))))",
+            "self.value_head(torso(self.encoder(observation)))",
         ),
         breakage(
             "the value takes the policy's features",
-            "self.value_torso is None else self.value_torso(observation)",
-            "self.value_torso is None else features",
+            "value_features = torso(",
+            "torso(",
         ),
+        breakage(
+            "the policy's loss always trains the encoder",
+            'encoded.detach() if self._encoder_loss == "value" else encoded',
+            "encoded",
+        ),
+        breakage(
+            "the value's loss always trains the encoder",
+            'encoded.detach() if self._encoder_loss == "policy" else encoded',
+            "encoded",
+        ),
+    ),
+    *of(
+        "minerva_acme/networks/encoders.py",
+        ("tests/networks/test_encoders.py",),
+        breakage("bytes are not scaled", ".float() / _LARGEST_BYTE", ".float()"),
+        breakage("channels first are taken as last", "shape[0] < shape[2]", "False"),
+        breakage(
+            "height and width change places in stacks", "permute(0, 1, 4, 2, 3)", "permute(0, 1, 4, 3, 2)"
+        ),
+        breakage(
+            "leaves change places", "for encoder, leaf in leaves]", "for encoder, leaf in [*leaves][::-1]]"
+        ),
+    ),
+    *of(
+        "minerva_acme/networks/normalizer.py",
+        ("tests/networks/test_normalizer.py",),
+        breakage("images are normalised too", " or encoders.is_image(leaf))", ")"),
     ),
     *of(
         "minerva_acme/acceleration/array_actor_critic.py",
@@ -919,12 +946,12 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "the learner sees what is not normalised",
-            "self._network.normalize(rollout.observation).flatten(0, 1)",
-            "rollout.observation.flatten(0, 1)",
+            "_flat(self._network.normalize(rollout.observation))",
+            "_flat(rollout.observation)",
         ),
         breakage(
             "observation statistics stay",
-            'self._update(self._network.normalizer, "observation", rollout.observation)',
+            "self._update(norm, name, rows)",
             "pass",
         ),
         breakage("no estimator but GAE is heard", 'config.advantage_estimator == "gae"', "True"),
@@ -1281,8 +1308,8 @@ ADDERS = [
         ),
         breakage(
             "an episode goes on in the next",
-            "self._begin()\n        self._append(writer, rows)",
-            "self._append(writer, rows)",
+            "self._begin()\n        self._lead(writer, rows)",
+            "self._lead(writer, rows)",
         ),
     ),
     *of(
@@ -1303,8 +1330,8 @@ ADDERS = [
         ),
         breakage(
             "an episode's beginning counts as a step",
-            "self._layout.first(timestep.observation), happened=False",
-            "self._layout.first(timestep.observation), happened=True",
+            "self._add_row(writer, rows, happened=False)",
+            "self._add_row(writer, rows, happened=True)",
         ),
     ),
     *of(
@@ -1405,9 +1432,33 @@ ADDERS = [
 REPLAY = [
     *of(
         "minerva_acme/replay/layouts.py",
+        ("tests/adders/test_frame_stacks.py",),
+        breakage("stacks reach into the episode before", "(step.first.long() * times)", "(0 * times)"),
+        breakage("padding moves on in stacks", "(happened * times)", "times[None].expand_as(happened)"),
+        breakage(
+            "stacks begin with the newest frame",
+            "torch.arange(self._frame_stack - 1, -1, -1",
+            "torch.arange(self._frame_stack",
+        ),
+        breakage("stacks of another order are stored", "newest -= not row", "newest -= 0 * row"),
+        breakage(
+            "a transition's stack is not checked",
+            "before[name][1:], after[name][:-1]",
+            "before[name], before[name]",
+        ),
+    ),
+    *of(
+        "adders/continuing.py",
+        ("tests/adders/test_frame_stacks.py",),
+        breakage("rows come before each episode of a stream", "if not self._num_rows:", "if True:"),
+    ),
+    *of(
+        "minerva_acme/replay/layouts.py",
         ("tests/replay/test_layouts.py", "tests/adders/test_sequence.py", "tests/adders/test_n_step.py"),
         breakage(
-            "a sequence's actions are shifted by one", "leaf[:, 1:].contiguous()", "leaf[:, :-1].contiguous()"
+            "a sequence's actions are shifted by one",
+            "leaf[:, self._frame_stack :]",
+            "leaf[:, : -self._frame_stack]",
         ),
         breakage("padding forgets the last observation", "padding[name][:size] = rows[name][:size]", "pass"),
         breakage(

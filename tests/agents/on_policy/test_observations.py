@@ -5,7 +5,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import networks, specs, testing, wrappers
+from minerva_acme import experiments, networks, specs, testing, wrappers
 
 from .. import showing
 
@@ -122,6 +122,21 @@ def test_an_encoder_of_ones_own_is_one_method(agent, run):
     result = run(builder, shows(showing.IMAGE), 2048, evaluation_episodes=20, replay="memory")
     assert isinstance(builder.learner._network.encoder, Brightest)
     assert result.after.mean > 4.0
+
+
+@pytest.mark.parametrize("spec", [showing.IMAGE, showing.DICT], ids=["image", "dict"])
+def test_a_policy_of_images_and_nests_is_loaded_and_exported(agent, run, spec, tmp_path):
+    directory = run(make_builder(agent, rollout_steps=64), shows(spec), 64, replay="memory").directory
+    timesteps = [shows(spec)(seed).reset() for seed in range(5)]
+    observations = tree.map_structure(lambda *rows: np.stack(rows), *(t.observation for t in timesteps))
+    builder = agent.builder(policy_layer_sizes=(64,), value_layer_sizes=(64,), num_environments=8)
+    policy = experiments.load_policy(directory, builder, shows(spec)(0))
+    expected = policy.batch(observations).action
+    program = torch.export.export(policy.as_module(), (tree.map_structure(torch.from_numpy, observations),))
+    found = program.module()(tree.map_structure(torch.from_numpy, observations))
+    np.testing.assert_array_equal(found.numpy(), expected)
+    for row, timestep in enumerate(timesteps):
+        assert policy(timestep.observation).action == expected[row]
 
 
 def test_it_is_said_that_an_encoder_takes_the_plain_way(agent, run, said):
