@@ -39,7 +39,7 @@ class Choice(NamedTuple):
 
     raw: Any  # [E, D] float32, or [E] int64 where actions are discrete
     log_prob: Any  # [E] float32, log-density or log-probability of `raw`
-    parameters: Distribution  # of arrays [E, D] or [E, K]
+    parameters: Distribution  # of arrays or tensors, [E, D] or [E, K]
 
 
 class ActingPolicy(abc.ABC):
@@ -163,7 +163,7 @@ class _TorchPolicy(ActingPolicy):
         policy: Any = self._policy(_to_tensors(observations))
         raw = policy.sample(self._generator)
         log_prob = policy.log_prob(raw)
-        return Choice(raw.numpy(), log_prob.numpy(), policy._make([part.numpy() for part in policy]))
+        return Choice(raw.numpy(), log_prob.numpy(), policy)
 
     @torch.no_grad()
     def mode(self, observations: Any) -> Any:

@@ -32,8 +32,6 @@ from minerva_acme.losses.returns import (
 from minerva_acme.losses.shapes import check_shapes
 from minerva_acme.losses.vmpo import (
     VMPOEStep,
-    VMPOKLs,
-    categorical_kl,
     value_loss,
     vmpo_e_step,
     vmpo_kls,
@@ -50,10 +48,8 @@ __all__ = [
     "RolloutTargets",
     "VMPODuals",
     "VMPOEStep",
-    "VMPOKLs",
     "action_penalty_values",
     "alpha_loss",
-    "categorical_kl",
     "check_shapes",
     "critic_loss",
     "decoupled_kls",
