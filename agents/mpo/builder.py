@@ -28,15 +28,12 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations("MPO", spec)
-        requirements.check_vector(
-            "MPO",
-            "actions",
-            spec.actions,
-            "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined in a "
-            "wrapper of the environment.",
-        )
+        requirements.check_actions("MPO", spec)
         requirements.check_scalar_signals("MPO", spec)
-        requirements.check_bounded("MPO", spec)
+        if self._config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
+            raise ValueError(
+                "`action_penalty` must be False with discrete actions, which have no bounds to leave, got True."
+            )
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
@@ -86,13 +83,16 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
     ) -> core.Learner:
         del num_env_steps  # No schedule ends with the run.
         config = self._config
+        discrete = isinstance(spec.actions, specs.DiscreteArray)
         return learner.MPOLearner(
             networks=networks,
             duals=losses.MPODuals(
-                num_dimensions=spec.actions.shape[0] if config.per_dimension_constraint else 1,
+                num_dimensions=1
+                if discrete or not config.per_dimension_constraint
+                else spec.actions.shape[0],
                 init_log_temperature=config.init_log_temperature,
                 init_log_alpha_mean=config.init_log_alpha_mean,
-                init_log_alpha_stddev=config.init_log_alpha_stddev,
+                init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
                 action_penalty=config.action_penalty,
             ),
             dataset=dataset,
@@ -123,8 +123,8 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
     ) -> builders.AgentPolicy:
         make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
         return make(
-            network=networks.policy,
-            raw_actions=actions.ClippedActions(spec.actions),
+            network=networks.acting(),
+            raw_actions=actions.raw_actions(spec.actions, squash=False),
             generator=generator,
             acceleration=acceleration.Acceleration(self._config.acceleration),
         )

@@ -16,7 +16,11 @@ class MPOConfig:
 
     Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] the same
     group's "Relative entropy regularized policy iteration", 2018; [3] Munos et al. 2016, "Safe and
-    efficient off-policy RL"; [4] Acme's MPO agent.
+    efficient off-policy RL"; [4] Acme's MPO agent; [5] Yarats et al. 2021, "Improving sample efficiency in
+    model-free reinforcement learning from images".
+
+    With discrete actions the E-step and the values take all of them by their probabilities: nothing is sampled,
+    and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean.
     """
 
     # Networks.
@@ -28,6 +32,10 @@ class MPOConfig:
     init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
     is clamped to [-7, 2], see `networks.GaussianPolicy`."""
+
+    encoder_loss: Literal["critic", "policy", "both"] = "critic"
+    """Which loss trains the encoder of observations, where there is one. From the critic alone, the policy
+    taking its features as they are, images are learned from best [5]; with `both` each loss makes its own step."""
 
     # Critic.
     critic_target: Literal["retrace", "n_step", "one_step"] = "retrace"
@@ -43,7 +51,7 @@ class MPOConfig:
     retrace_lambda: constraints.Share = 0.95
     """Lambda of Retrace: 0 is one-step, 1 cuts traces by importance weights alone."""
     retrace_mc_actions: constraints.Count = 8
-    """Actions sampled per state to estimate its value under the target policy."""
+    """Actions sampled per state to estimate its value under the target policy; of no effect if discrete."""
 
     # Policy improvement.
     num_samples: Annotated[
@@ -52,11 +60,11 @@ class MPOConfig:
             ">= 2 (the weights of a single action are always 1 and teach nothing)", lambda value: value >= 2
         ),
     ] = 20
-    """Actions sampled per state in the E-step (N)."""
+    """Actions sampled per state in the E-step (N); of no effect where actions are discrete."""
     epsilon: constraints.Positive = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
     epsilon_mean: constraints.Positive = 2.5e-3
-    """Bound on the policy's KL by its mean, nats per action dimension."""
+    """Bound on the policy's KL by its mean, nats per action dimension; of a discrete policy on all of its KL."""
     epsilon_stddev: constraints.Positive = 1e-6
     """Bound on the policy's KL by its standard deviation, nats per action dimension."""
     per_dimension_constraint: bool = True

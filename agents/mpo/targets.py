@@ -1,17 +1,20 @@
 """What the critic regresses to: one function per choice, all with the same signature.
 
-Shapes: B batch, T transitions, M sampled actions, O observation size, D action dimensions. Time:
-`_t` is for t = 0..T-1, `_tp1` for t + 1 = 1..T.
+Shapes: B batch, T transitions, M actions in each state, F features of an observation, D action dimensions,
+an axis that discrete actions lack. Time: `_t` is for t = 0..T-1, `_tp1` for t + 1 = 1..T.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from minerva_acme import distributions, losses, types
+from minerva_acme.agents.mpo.networks import Critic
 
-Critic = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+# Of [B, T + 1]: the states that steps begin in, and those that they lead to.
+_T: Any = (slice(None), slice(None, -1))
+_TP1: Any = (slice(None), slice(1, None))
 
 
 class CriticTarget(Protocol):
@@ -21,43 +24,43 @@ class CriticTarget(Protocol):
         self,
         trajectory: types.Trajectory,
         discount_t: torch.Tensor,
-        policy: distributions.DiagonalGaussian,
+        policy: distributions.Distribution,
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:
         """Returns the targets, [B, T]; what stands at masked steps is not used.
 
         Args:
-            trajectory: a batch of sequences; extras are `BehaviourExtras` with axes [B, T].
+            trajectory: a batch of sequences with features in the place of observations, [B, T + 1, F]; extras
+                are `BehaviourExtras` with axes [B, T].
             discount_t: the environment's discount times gamma, [B, T].
-            policy: the target policy at every state, [B, T + 1, D].
-            critic: the target critic, (observation [..., O], action [..., D]) -> q [...].
-            generator: draws the actions that state values are estimated with.
+            policy: the target policy at every state, [B, T + 1].
+            critic: the target critic, (features [..., F], action [..., D] or [M, ..., D]) -> q of each action.
+            generator: draws the actions that state values are estimated with, where they are sampled.
         """
 
 
 def sampled_values(
     observation: torch.Tensor,
-    policy: distributions.DiagonalGaussian,
+    policy: distributions.Distribution,
     critic: Critic,
     num_actions: int,
     generator: torch.Generator,
 ) -> torch.Tensor:
-    """V(s) = mean of Q(s, a) over sampled actions; the critic clips them to the action bounds.
+    """V(s): the mean of Q(s, a) over sampled actions, or where they are discrete sum_a pi(a | s) Q(s, a).
 
     Args:
-        observation: [..., O].
-        policy: the policy at these states, [..., D].
-        critic: (observation [M, ..., O], action [M, ..., D]) -> q [M, ...].
-        num_actions: M.
+        observation: the states' features, [..., F].
+        policy: the policy at these states, [...].
+        critic: (features [..., F], action [M, ..., D]) -> q [M, ...]; it clips actions to their bounds.
+        num_actions: M, where they are sampled.
         generator: draws the actions.
 
     Returns:
         The values, [...].
     """
-    actions_M = policy.sample(generator, num_actions)
-    observations_M = observation.expand(num_actions, *observation.shape)
-    return critic(observations_M, actions_M).mean(dim=0)
+    points = policy.points(generator, num_actions)
+    return points.mean(critic(observation, points.actions))
 
 
 def _bootstrapped(num_actions: int, combine: Callable[..., torch.Tensor]) -> CriticTarget:
@@ -66,12 +69,11 @@ def _bootstrapped(num_actions: int, combine: Callable[..., torch.Tensor]) -> Cri
     def target(
         trajectory: types.Trajectory,
         discount_t: torch.Tensor,
-        policy: distributions.DiagonalGaussian,
+        policy: distributions.Distribution,
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor:
-        policy_tp1 = distributions.DiagonalGaussian(policy.mean[:, 1:], policy.log_std[:, 1:])
-        v_tp1 = sampled_values(trajectory.observation[:, 1:], policy_tp1, critic, num_actions, generator)
+        v_tp1 = sampled_values(trajectory.observation[_TP1], policy.at(_TP1), critic, num_actions, generator)
         return combine(trajectory, discount_t, v_tp1, policy, critic)
 
     return target
@@ -84,10 +86,9 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
         trajectory: types.Trajectory,
         discount_t: torch.Tensor,
         v_tp1: torch.Tensor,
-        policy: distributions.DiagonalGaussian,
+        policy: distributions.Distribution,
         critic: Critic,
     ) -> torch.Tensor:
-        policy_t = distributions.DiagonalGaussian(policy.mean[:, :-1], policy.log_std[:, :-1])
         # The first value cancels: target_0 = q_0 + (r_0 + .. - q_0) + .. Nothing is computed for it.
         q_after_0 = critic(trajectory.observation[:, 1:-1], trajectory.action[:, 1:])
         return losses.retrace_targets(
@@ -96,7 +97,7 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
             r_t=trajectory.reward,
             discount_t=discount_t,
             # At the raw action: the behaviour policy's density was recorded there too.
-            log_prob_t=policy_t.log_prob(trajectory.extras.raw_action),
+            log_prob_t=policy.at(_T).log_prob(trajectory.extras.raw_action),
             behaviour_log_prob_t=trajectory.extras.log_prob,
             mask_t=trajectory.mask,
             lambda_=lambda_,

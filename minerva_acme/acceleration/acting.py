@@ -21,7 +21,7 @@ from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks import normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays instead of tensors
@@ -195,6 +195,9 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
     if type(network) is GaussianPolicy:
         layers = _layers(network.torso)
         head = _gaussian(network.mean_head, network.log_std_head)
+    elif type(network) is CategoricalPolicy:
+        layers = _layers(network.torso)
+        head = _categorical(network.logits)
     elif type(network) is ActorCritic:
         layers = [] if network.normalizer is None else _layers(network.normalizer)
         layers += _layers(network.policy_torso)
@@ -214,13 +217,17 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
 def _head(module: nn.Module) -> Callable[[Array], Distribution]:
     _check(module)
     if type(module) is CategoricalHead:
-        logits = _linear(module.logits)
-        return lambda features: Categorical(cast(torch.Tensor, logits(features).T))
+        return _categorical(module.logits)
     if type(module) is GaussianHead:
         return _gaussian(
             module.mean_head, module.log_std if module.log_std_head is None else module.log_std_head
         )
     raise UnknownPolicy(f"{type(module).__name__} is not known")
+
+
+def _categorical(logits_head: nn.Module) -> Callable[[Array], Distribution]:
+    logits = _linear(logits_head)
+    return lambda features: Categorical(cast(torch.Tensor, logits(features).T))
 
 
 def _gaussian(

@@ -44,7 +44,8 @@ class TargetCritic:
         """Makes the evaluation; call `refresh` whenever the critic's weights have changed.
 
         Args:
-            critic: (observation [R, O], action [R, D]) -> q [R]; kept, not copied.
+            critic: (observation [R, O], action [R, D]) -> q [R], or (observation [..., O]) -> q [..., K] where
+                actions are discrete; kept, not copied.
             precision: of the hidden products. Where the CPU has no instructions for bfloat16 they stay in
                 float32, and a warning says so.
             accelerated: whether any other way than calling the critic may be taken.
@@ -115,8 +116,22 @@ class TargetCritic:
         for rounded, weight in self._copies:
             rounded.copy_(weight)
 
-    def __call__(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Q of each pair in float32, without gradient: [..., O], [..., D] -> [...]."""
+    @torch.no_grad()
+    def __call__(self, observation: torch.Tensor, action: torch.Tensor | None = None) -> torch.Tensor:
+        """Q in float32, without gradient.
+
+        Args:
+            observation: [..., O].
+            action: [..., D], or [N, ..., D] for N actions in each state. None where actions are discrete: then
+                the critic, which values all of them at once, is called as it is.
+
+        Returns:
+            Values, with the leading axes of `action`; without one, what the critic gives.
+        """
+        if action is None:
+            q: torch.Tensor = self._critic(observation)
+            return q
+        observation = observation.expand(*action.shape[:-1], observation.shape[-1])
         rows = observation.reshape(-1, observation.shape[-1]), action.reshape(-1, action.shape[-1])
         q_R = parallel.map_rows(
             self._evaluate,

@@ -1,6 +1,6 @@
 """What learners have in common."""
 
-from minerva_acme.learners.batches import next_batch
+from minerva_acme.learners.batches import at, next_batch, where_unmasked
 from minerva_acme.learners.finite import NonFinite, read, require_finite
 from minerva_acme.learners.module_learner import ModuleLearner
 from minerva_acme.learners.optimizers import make_optimizer
@@ -12,8 +12,10 @@ __all__ = [
     "ModuleLearner",
     "NonFinite",
     "Updates",
+    "at",
     "make_optimizer",
     "next_batch",
     "read",
     "require_finite",
+    "where_unmasked",
 ]

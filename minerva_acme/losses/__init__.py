@@ -4,9 +4,7 @@ from minerva_acme.losses.critic import critic_loss
 from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
 from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
 from minerva_acme.losses.mpo import (
-    DecoupledKLs,
     EStep,
-    PolicyLosses,
     action_penalty_values,
     alpha_loss,
     decoupled_kls,
@@ -39,12 +37,10 @@ from minerva_acme.losses.vmpo import (
 )
 
 __all__ = [
-    "DecoupledKLs",
     "DualVariable",
     "EStep",
     "MPODuals",
     "PPOLosses",
-    "PolicyLosses",
     "RolloutTargets",
     "VMPODuals",
     "VMPOEStep",

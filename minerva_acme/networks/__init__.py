@@ -7,15 +7,17 @@ from minerva_acme.networks.actor_critic import (
     PolicyAndValue,
     make_actor_critic,
 )
-from minerva_acme.networks.critic import Critic
+from minerva_acme.networks.critic import Critic, DiscreteCritic
 from minerva_acme.networks.normalizer import RunningNorm
-from minerva_acme.networks.policy import GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
 __all__ = [
     "ActorCritic",
     "CategoricalHead",
+    "CategoricalPolicy",
     "Critic",
+    "DiscreteCritic",
     "GaussianHead",
     "GaussianPolicy",
     "LayerNormMLP",

@@ -1,4 +1,4 @@
-"""A critic of observation and action."""
+"""Critics: of observation and action, and of all actions at an observation."""
 
 from collections.abc import Sequence
 
@@ -49,22 +49,57 @@ class Critic(nn.Module):
         self.register_buffer("high", action_high.detach().clone().float())
         action_size = action_low.shape[0]
         self.torso = LayerNormMLP(observation_size + action_size, layer_sizes, generator=generator)
-        self.head = uniform_linear(self.torso.output_size, 1, generator)
-        nn.init.trunc_normal_(
-            self.head.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
-        )
-        nn.init.zeros_(self.head.bias)
+        self.head = _head(self.torso.output_size, 1, generator)
 
     def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Q of each pair.
 
         Args:
             observation: [..., O].
-            action: [..., D] with the same leading axes, raw or within the bounds.
+            action: [..., D] with the same leading axes, or [N, ..., D], raw or within the bounds.
 
         Returns:
-            Values, [...].
+            Values, with the leading axes of `action`.
         """
+        observation = observation.expand(*action.shape[:-1], observation.shape[-1])
         clipped = torch.clamp(action, self.low, self.high)
         q: torch.Tensor = self.head(self.torso(torch.cat([observation, clipped], dim=-1)))
         return q.squeeze(-1)
+
+
+class DiscreteCritic(nn.Module):
+    """A torso on the observation and one linear head with a value for each action."""
+
+    def __init__(
+        self,
+        observation_size: int,
+        num_actions: int,
+        layer_sizes: Sequence[int],
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Makes the layers.
+
+        Args:
+            observation_size: O.
+            num_actions: K.
+            layer_sizes: units of each layer of the torso.
+            generator: draws the initial weights; None is torch's global one.
+        """
+        super().__init__()
+        self.torso = LayerNormMLP(observation_size, layer_sizes, generator=generator)
+        self.head = _head(self.torso.output_size, num_actions, generator)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """Q of every action, [..., O] -> [..., K]."""
+        q: torch.Tensor = self.head(self.torso(observation))
+        return q
+
+
+def _head(features: int, size: int, generator: torch.Generator | None) -> nn.Linear:
+    head = uniform_linear(features, size, generator)
+    nn.init.trunc_normal_(
+        head.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
+    )
+    nn.init.zeros_(head.bias)
+    return head

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from minerva_acme import distributions, losses
+from minerva_acme.distributions.gaussian import GaussianParts
 
 
 def make_gaussian(
@@ -34,7 +35,7 @@ def test_weights_and_temperature_loss_are_those_derived_by_hand() -> None:
     torch.testing.assert_close(e_step.weights, torch.tensor([[0.25, 0.75]]))
     torch.testing.assert_close(e_step.temperature_loss, torch.tensor(2.0 * (0.1 + math.log(2.0))))
     kl = 0.25 * math.log(0.5) + 0.75 * math.log(1.5)
-    torch.testing.assert_close(e_step.kl_to_uniform, torch.tensor(kl))
+    torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(kl))
 
 
 def test_gradient_of_the_temperature_is_the_bound_less_the_kl() -> None:
@@ -42,7 +43,7 @@ def test_gradient_of_the_temperature_is_the_bound_less_the_kl() -> None:
     temperature = torch.tensor(0.7, requires_grad=True)
     e_step = losses.e_step(q_BN, temperature, epsilon=0.1)
     e_step.temperature_loss.backward()
-    torch.testing.assert_close(temperature.grad, 0.1 - e_step.kl_to_uniform)
+    torch.testing.assert_close(temperature.grad, 0.1 - e_step.kl_to_prior)
 
 
 def exact_temperature_gradient(q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -78,13 +79,13 @@ def test_best_temperature_puts_the_kl_on_its_bound() -> None:
         optimizer.zero_grad()
         e_step.temperature_loss.backward()
         optimizer.step()
-    assert e_step.kl_to_uniform.item() == pytest.approx(0.1, rel=1e-3)
+    assert e_step.kl_to_prior.item() == pytest.approx(0.1, rel=1e-3)
 
 
 def test_equal_values_give_uniform_weights() -> None:
     e_step = losses.e_step(torch.full((2, 5), 3.0), torch.tensor(0.5), epsilon=0.1)
     torch.testing.assert_close(e_step.weights, torch.full((2, 5), 0.2))
-    torch.testing.assert_close(e_step.kl_to_uniform, torch.tensor(0.0))
+    torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(0.0))
 
 
 def test_weights_do_not_change_with_a_constant_added_to_q() -> None:
@@ -100,7 +101,7 @@ def test_smallest_temperature_stays_finite() -> None:
     q_BN = 1e3 * torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
     e_step = losses.e_step(q_BN, losses.DualVariable((), -25.0)(), epsilon=0.1)
     assert torch.isfinite(e_step.temperature_loss)
-    torch.testing.assert_close(e_step.kl_to_uniform, torch.tensor(math.log(5.0)))
+    torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(math.log(5.0)))
     assert e_step.weights.argmax(dim=1).tolist() == q_BN.argmax(dim=1).tolist()
 
 
@@ -109,7 +110,7 @@ def test_e_step_trains_the_temperature_alone() -> None:
     temperature = torch.tensor(1.0, requires_grad=True)
     e_step = losses.e_step(q_BN, temperature, epsilon=0.1)
     assert not e_step.weights.requires_grad
-    assert not e_step.kl_to_uniform.requires_grad
+    assert not e_step.kl_to_prior.requires_grad
     e_step.temperature_loss.backward()
     assert q_BN.grad is None
     assert temperature.grad is not None
@@ -150,7 +151,7 @@ def test_penalty_moves_the_policy_into_the_box() -> None:
     torch.testing.assert_close(online.mean.grad, torch.tensor([[1.75]]))
 
     penalty.temperature_loss.backward()
-    torch.testing.assert_close(temperature.grad, 0.01 - penalty.kl_to_uniform)
+    torch.testing.assert_close(temperature.grad, 0.01 - penalty.kl_to_prior)
 
 
 # The M-step.
@@ -252,7 +253,7 @@ def test_kls_for_the_sum_are_the_sum_by_value_and_gradient() -> None:
 def test_penalty_weighs_each_dimension_and_trains_no_multiplier() -> None:
     alpha_mean = torch.tensor([1.0, 10.0], requires_grad=True)
     alpha_stddev = torch.tensor([2.0, 3.0], requires_grad=True)
-    kls = losses.DecoupledKLs(
+    kls = GaussianParts(
         torch.tensor([0.1, 0.2], requires_grad=True), torch.tensor([0.3, 0.4], requires_grad=True)
     )
     penalty = losses.kl_penalty(kls, alpha_mean, alpha_stddev)
@@ -344,7 +345,7 @@ def climb_quadratic(best: torch.Tensor, bounded: bool) -> Climb:
                 loss.backward()
                 optimizer.step()
         kls = losses.decoupled_kls(online, target)
-        rounds.append((kls.mean.detach(), kls.stddev.detach(), e_step.kl_to_uniform))
+        rounds.append((kls.mean.detach(), kls.stddev.detach(), e_step.kl_to_prior))
     final = distributions.DiagonalGaussian(*(x.detach() for x in online))
     return Climb(final, *(torch.stack(column) for column in zip(*rounds, strict=True)))
 
