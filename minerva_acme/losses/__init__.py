@@ -1,8 +1,17 @@
 """Targets and losses as pure functions, and the dual variables beside them. They need torch alone."""
 
+from minerva_acme.losses.categorical import (
+    c51_projection,
+    categorical_loss,
+    hl_gauss,
+    symexp,
+    symlog,
+    two_hot,
+)
 from minerva_acme.losses.critic import critic_loss
 from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
 from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
+from minerva_acme.losses.mixture import mixture_log_prob, mixture_loss
 from minerva_acme.losses.mpo import (
     EStep,
     action_penalty_values,
@@ -46,6 +55,8 @@ __all__ = [
     "VMPOEStep",
     "action_penalty_values",
     "alpha_loss",
+    "c51_projection",
+    "categorical_loss",
     "check_shapes",
     "critic_loss",
     "decoupled_kls",
@@ -54,8 +65,11 @@ __all__ = [
     "e_step",
     "explained_variance",
     "gae",
+    "hl_gauss",
     "kl_penalty",
     "lambda_returns",
+    "mixture_log_prob",
+    "mixture_loss",
     "n_step_targets",
     "normalize_advantages",
     "one_step_advantages",
@@ -64,6 +78,9 @@ __all__ = [
     "retrace_targets",
     "return_advantages",
     "spread_within_states",
+    "symexp",
+    "symlog",
+    "two_hot",
     "value_loss",
     "vmpo_e_step",
     "vmpo_kls",

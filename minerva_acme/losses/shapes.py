@@ -9,20 +9,33 @@ def check_shapes(*tensors: tuple[str, torch.Tensor, str]) -> None:
     """Checks that tensors have the axes they should and that axes of one name have one size.
 
     Args:
-        tensors: (name, tensor, axes) each, an axis being one letter: ("actions", actions, "BND").
+        tensors: (name, tensor, axes) each, an axis being one letter: ("actions", actions, "BND"). With
+            "..." in front any axes may lead, the same ones in all tensors that have it: "...K".
 
     Raises:
         ValueError: a tensor has another number of axes, or a size that differs from the one an
             earlier tensor gave that axis. Nothing is ever broadcast.
     """
+    leading: tuple[int, ...] | None = None
     sizes: dict[str, int] = {}
     for name, tensor, axes in tensors:
         shape = tuple(tensor.shape)
-        if len(shape) != len(axes) or any(
-            sizes.setdefault(axis, size) != size for axis, size in zip(axes, shape, strict=True)
+        letters = axes.removeprefix("...")
+        num_leading = len(shape) - len(letters) if letters != axes else 0
+        if letters != axes and num_leading >= 0 and leading is None:
+            leading = shape[:num_leading]
+        if (
+            num_leading < 0
+            or len(shape) != len(letters) + num_leading
+            or (letters != axes and shape[:num_leading] != leading)
+            or any(
+                sizes.setdefault(axis, size) != size
+                for axis, size in zip(letters, shape[num_leading:], strict=True)
+            )
         ):
-            expected = ", ".join(f"{axis} = {sizes[axis]}" if axis in sizes else axis for axis in axes)
-            raise ValueError(f"`{name}` must have shape [{expected}], got {list(shape)}.")
+            any_axes = ["..." if leading is None else f"... = {list(leading)}"] if letters != axes else []
+            named = [f"{axis} = {sizes[axis]}" if axis in sizes else axis for axis in letters]
+            raise ValueError(f"`{name}` must have shape [{', '.join(any_axes + named)}], got {list(shape)}.")
 
 
 def axes_of(name: str, distribution: Any, axes: str) -> list[tuple[str, torch.Tensor, str]]:

@@ -15,10 +15,15 @@ def uniform_linear(size_in: int, size_out: int, generator: torch.Generator | Non
     # Torch draws weights of its own here, which must not move the global generator.
     with torch.random.fork_rng(devices=[]):
         layer = nn.Linear(size_in, size_out)
-    bound = 1.0 / math.sqrt(size_in)
+    initialize_uniform(layer, generator)
+    return layer
+
+
+def initialize_uniform(layer: nn.Linear, generator: torch.Generator | None) -> None:
+    """Draws the weights and bias of `uniform_linear`."""
+    bound = 1.0 / math.sqrt(layer.in_features)
     for parameter in layer.parameters():
         nn.init.uniform_(parameter, -bound, bound, generator=generator)
-    return layer
 
 
 def orthogonal_linear(

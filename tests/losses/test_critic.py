@@ -43,5 +43,5 @@ def test_no_gradient_flows_to_the_target() -> None:
 
 
 def test_a_wrong_shape_is_named() -> None:
-    with pytest.raises(ValueError, match=r"`target_t` must have shape \[B = 2, T = 2\], got \[2\]"):
+    with pytest.raises(ValueError, match=r"`target_t` must have shape \[... = \[2, 2\]\], got \[2\]"):
         losses.critic_loss(torch.ones(2, 2), torch.ones(2), torch.ones(2, 2))

@@ -53,6 +53,43 @@ LOSSES = [
             "the critic's mean is over padding too", "happened_t.sum().clamp(min=1)", "happened_t.numel()"
         ),
         breakage("the critic's error is absolute", "error_t.square()", "error_t.abs()"),
+        breakage("a distribution's loss counts padding", "happened_t = mask > 0", "happened_t = mask >= 0"),
+    ),
+    *of(
+        "minerva_acme/losses/categorical.py",
+        ("tests/losses/test_categorical.py",),
+        breakage("returns beyond the atoms are lost", "returns.clamp(atoms[0], atoms[-1])", "returns"),
+        breakage("the gaps above and below an atom are swapped", "offset > 0.0", "offset < 0.0"),
+        breakage("the Gaussian of HL-Gauss is wider", "math.sqrt(2.0) * sigma", "2.0 * sigma"),
+        breakage("HL-Gauss is not normalised", "cdf[..., -1:] - cdf[..., :1]", "2.0"),
+        breakage("the target distribution has a gradient", "target_probs.detach()", "target_probs"),
+        breakage(
+            "padding reaches the logits' gradient", "happened, logits, 0.0", "happened | True, logits, 0.0"
+        ),
+    ),
+    *of(
+        "minerva_acme/losses/mixture.py",
+        ("tests/losses/test_mixture.py",),
+        breakage("the density is not normalised", "- scale.log() - _LOG_SQRT_2PI", "- _LOG_SQRT_2PI"),
+        breakage("the target's returns have a gradient", "returns.detach()", "returns"),
+        breakage("a return's probability is not used", "weights * log_prob", "log_prob / log_prob.shape[-1]"),
+    ),
+    *of(
+        "minerva_acme/networks/critic_heads.py",
+        ("tests/networks/test_critic_heads.py",),
+        breakage("the minimum is the maximum", "argmin(dim=0)", "argmax(dim=0)"),
+        breakage("a terminal step bootstraps", "discount_t.unsqueeze(-1) * self.values", "self.values"),
+        breakage("the members' mean is the minimum", 'self.rule == "mean"', 'self.rule == "max"'),
+        breakage(
+            "samples are all of the likeliest component",
+            "Categorical(logits).sample(generator)",
+            "Categorical(logits).mode()",
+        ),
+        breakage(
+            "an ensemble's loss is a mean",
+            "for member, own in pairs]).sum()",
+            "for member, own in pairs]).mean()",
+        ),
     ),
     *of(
         "minerva_acme/losses/diagnostics.py",

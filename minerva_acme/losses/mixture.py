@@ -1,0 +1,93 @@
+"""Returns as mixtures of Gaussians: their density, and the loss.
+
+Shapes: C components, N returns of a target distribution; `...` any leading axes, such as [B, T].
+
+Source: [1] Shahriari et al. 2022, "Revisiting Gaussian mixture critics in off-policy reinforcement learning:
+a sample-based approach".
+"""
+
+import math
+
+import torch
+
+from minerva_acme.losses.critic import mean_over_steps
+from minerva_acme.losses.shapes import check_shapes
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def mixture_log_prob(
+    returns: torch.Tensor, logits: torch.Tensor, loc: torch.Tensor, scale: torch.Tensor
+) -> torch.Tensor:
+    """log sum_c softmax(logits)_c N(z; loc_c, scale_c).
+
+    Args:
+        returns: z, [..., N].
+        logits: of the components' weights, [..., C].
+        loc: the components' means, [..., C].
+        scale: their standard deviations, > 0, [..., C].
+
+    Returns:
+        Log-densities, nats, [..., N].
+
+    Raises:
+        ValueError: a shape is wrong.
+    """
+    check_shapes(
+        ("logits", logits, "...C"),
+        ("loc", loc, "...C"),
+        ("scale", scale, "...C"),
+        ("returns", returns, "...N"),
+    )
+    z = (returns.unsqueeze(-1) - loc.unsqueeze(-2)) / scale.unsqueeze(-2)  # [..., N, C]
+    log_weights = logits.log_softmax(dim=-1) - scale.log() - _LOG_SQRT_2PI
+    return (log_weights.unsqueeze(-2) - 0.5 * z.square()).logsumexp(dim=-1)
+
+
+def mixture_loss(
+    *,
+    returns: torch.Tensor,
+    weights: torch.Tensor,
+    logits: torch.Tensor,
+    loc: torch.Tensor,
+    scale: torch.Tensor,
+    mask: torch.Tensor,
+) -> torch.Tensor:
+    """Cross-entropy of predicted to target distribution by returns of the target's, mean over steps.
+
+        L = -sum mask sum_j w_j log p(z_j) / max(1, sum mask)
+
+    z_j = r + gamma z' with z' drawn from the target critic's mixture and w_j = 1 / N is the estimate of [1].
+
+    Args:
+        returns: z_j, [..., N].
+        weights: their probabilities w_j, summing to 1 over N, [..., N].
+        logits: of the online critic at the taken actions, [..., C].
+        loc: the components' means, [..., C].
+        scale: their standard deviations, > 0, [..., C].
+        mask: 1 where the step happened, 0 where it is padding, [...].
+
+    Returns:
+        The loss, nats, []; 0 where every step is masked. Its gradient flows to the online critic alone.
+
+    Raises:
+        ValueError: a shape is wrong.
+    """
+    check_shapes(
+        ("logits", logits, "...C"),
+        ("loc", loc, "...C"),
+        ("scale", scale, "...C"),
+        ("returns", returns, "...N"),
+        ("weights", weights, "...N"),
+        ("mask", mask, "..."),
+    )
+    # Padding may hold anything, infinities and NaN too, which a mask on the loss alone would let through.
+    happened = (mask > 0).unsqueeze(-1)
+    log_prob = mixture_log_prob(
+        torch.where(happened, returns.detach(), 0.0),
+        torch.where(happened, logits, 0.0),
+        torch.where(happened, loc, 0.0),
+        torch.where(happened, scale, 1.0),
+    )
+    weights = torch.where(happened, weights.detach(), 0.0)
+    return mean_over_steps(-(weights * log_prob).sum(dim=-1), mask)
