@@ -24,6 +24,10 @@ class EnvironmentSpec(NamedTuple):
     discounts: types.NestedSpec
 
 
+class SpecError(ValueError):
+    """An environment, or an agent in it, breaks a spec."""
+
+
 class SpecMethods:
     """The four methods by which an environment tells its specs, for those in `_specs`."""
 
@@ -79,7 +83,7 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
     """Checks a nest of arrays or numbers against its spec; floats must also be finite.
 
     Raises:
-        ValueError: it does not conform; the message names the leaf and both sides.
+        SpecError: it does not conform; the message names the leaf and both sides.
     """
     try:
         tree.assert_same_structure(spec, value)
@@ -90,7 +94,7 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
         differences = [f"without `{leaf}`" for leaf in sorted(leaves - found)]
         differences += [f"with `{leaf}`, which has no spec" for leaf in sorted(found - leaves)]
         expected = tree.map_structure(describe, spec)
-        raise ValueError(
+        raise SpecError(
             f"`{name}` must have the structure {expected}, got {value!r}"
             + (f", {' and '.join(differences)}." if differences else f": {error}")
         ) from error
@@ -98,12 +102,13 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
         try:
             leaf_spec.validate(leaf)
         except ValueError as error:
-            raise ValueError(
+            raise SpecError(
                 f"`{leaf_name(name, path)}` must be {describe(leaf_spec)}, got {leaf!r}: {error}"
             ) from error
         if np.issubdtype(leaf_spec.dtype, np.floating) and not np.isfinite(leaf).all():
-            raise ValueError(
-                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}."
+            raise SpecError(
+                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}. Look for "
+                "a simulation or a policy that has diverged, and clip what it is made of."
             )
 
 
@@ -111,13 +116,13 @@ def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec)
     """Checks a timestep against the specs.
 
     Raises:
-        ValueError: a leaf does not conform, or the first timestep has a reward or a discount.
+        SpecError: a leaf does not conform, or the first timestep has a reward or a discount.
     """
     check_conforms("observation", timestep.observation, environment_spec.observations)
     if timestep.first():
         for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
             if value is not None:
-                raise ValueError(f"`{name}` of a FIRST timestep must be None, got {value!r}.")
+                raise SpecError(f"`{name}` of a FIRST timestep must be None, got {value!r}.")
     else:
         check_conforms("reward", timestep.reward, environment_spec.rewards)
         check_conforms("discount", timestep.discount, environment_spec.discounts)

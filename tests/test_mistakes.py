@@ -30,7 +30,7 @@ from minerva_acme import (
 )
 from minerva_acme.agents import mpo, ppo, vmpo
 from minerva_acme.cli import main, runs
-from minerva_acme.experiments import checkpointing
+from minerva_acme.experiments import checkpointing, run_lock
 from minerva_acme.replay import backends, dataset, layouts
 from minerva_acme.replay.reverb import ports
 from minerva_acme.video import recording
@@ -531,12 +531,33 @@ def a_folder_with_a_run_of_fewer_environments(s):
 
 @mistake(
     OSError,
-    "Checkpoints need a folder that can be written to, but <folder>/file/run/checkpoints is none: Not "
-    "a directory. Choose another directory for the run, or check the permissions there.",
+    "A run needs a folder that can be written to, but <folder>/file/run is none: Not a directory. Choose "
+    "another directory for the run, or check the permissions there.",
 )
 def a_folder_that_cannot_be_made(s):
     (s.folder / "file").write_text("")
     experiments.run_experiment(make_config(ppo.PPOBuilder(TINY_PPO), s.folder / "file" / "run"))
+
+
+@mistake(
+    OSError,
+    "Checkpoints need a folder that can be written to, but <folder>/run/checkpoints is none: File "
+    "exists. Choose another directory for the run, or check the permissions there.",
+)
+def a_file_in_the_place_of_checkpoints(s):
+    (s.folder / "run").mkdir()
+    (s.folder / "run" / "checkpoints").write_text("")
+    experiments.run_experiment(make_config(ppo.PPOBuilder(TINY_PPO), s.folder / "run"))
+
+
+@mistake(
+    ValueError,
+    "<folder>/run must be a folder that no other run writes to, but it is in use by <...>. "
+    "Stop that run first, or choose another directory.",
+)
+def a_folder_that_another_run_writes_to(s):
+    with run_lock.hold(s.folder / "run"):
+        experiments.run_experiment(make_config(ppo.PPOBuilder(TINY_PPO), s.folder / "run"))
 
 
 @mistake(

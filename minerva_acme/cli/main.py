@@ -1,29 +1,37 @@
 """`minerva`: parses the command line and calls what it names."""
 
+import dis
 import logging
 import pkgutil
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from minerva_acme.cli import parsing
+
+_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status.
 
     0: done, or stopped and saved; 1: failed; 2: misused; 130: stopped by Ctrl-C with nothing saved.
+
+    What we refuse and what the machine lacks ends as one line. Any other error keeps its traceback, and with
+    `--debug`, anywhere among the arguments, every error has one.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=_Stderr())
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        return _run(parsing.parse(sys.argv[1:] if arguments is None else list(arguments)))
-    except ValueError as error:
-        # What was asked for cannot be done and the message says why; a traceback would hide it.
-        status, message = 2, str(error)
+        return _run(parsing.parse([argument for argument in arguments if argument != parsing.DEBUG]))
     except Exception as error:
-        if not _explains_itself(error):
+        status = _status(error)
+        if status is None:
             raise
-        status, message = 1, str(error)
+        if parsing.DEBUG in arguments:
+            traceback.print_exception(error)
+        message = "\n".join([str(error), *getattr(error, "__notes__", ())])
     except KeyboardInterrupt:
         status, message = 130, "stopped without saving"
     print(f"minerva: {message}", file=sys.stderr)
@@ -35,11 +43,32 @@ def _run(command: Any) -> int:
     return pkgutil.resolve_name(f"minerva_acme.cli.{command.function}")(command)
 
 
-def _explains_itself(error: Exception) -> bool:
-    """Whether the machine or the training is at fault, not the code: no traceback either."""
-    from minerva_acme.replay import base  # imports numpy, which wrong flags and help do without
+def _status(error: Exception) -> int | None:
+    """The exit status of an error whose message says it all; None: of one that needs its traceback.
 
-    return isinstance(error, (FloatingPointError, ImportError, OSError, base.ReplayError))
+    A ValueError out of an environment, a plug-in or torch is no refusal of ours, and neither is one of the
+    interpreter in our own code ("not enough values to unpack"). So the innermost code must be ours and at a
+    `raise`: unlike a class of our own, no refusal can forget that. That a file, a package or room is missing
+    is found out by the standard library; there it counts who called it.
+    """
+    is_missing = isinstance(error, (ImportError, OSError))
+    is_ours, step = False, error.__traceback__
+    while step is not None:
+        module, code = step.tb_frame.f_globals.get("__name__", ""), step.tb_frame.f_code.co_code
+        if not (is_missing and module.partition(".")[0] in sys.stdlib_module_names):
+            is_ours = module.startswith("minerva_acme.") and (is_missing or code[step.tb_lasti] == _RAISE)
+        step = step.tb_next
+    if not is_ours:
+        return None
+    if type(error) is ValueError:
+        return 2
+    # These import numpy, which wrong flags and help do without.
+    from minerva_acme import specs
+    from minerva_acme.environments import process_vector
+    from minerva_acme.replay import base
+
+    failures = (FloatingPointError, base.ReplayError, specs.SpecError, process_vector.EnvironmentWorkerError)
+    return 1 if is_missing or isinstance(error, failures) else None
 
 
 class _Stderr:

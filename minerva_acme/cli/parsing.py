@@ -13,6 +13,9 @@ from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags
 from minerva_acme.experiments import tasks
 
+DEBUG = "--debug"
+"""Anywhere among the arguments: errors come with their tracebacks. `main` takes it out."""
+
 _TASK = "task"  # the preset that is looked up by agent and environment
 
 
@@ -27,7 +30,8 @@ def parse(arguments: Sequence[str]) -> Any:
         return tyro.extras.subcommand_cli_from_dict(
             dict(commands.COMMANDS),
             prog="minerva",
-            description="Reinforcement learning agents from interchangeable parts.",
+            description="Reinforcement learning agents from interchangeable parts. With --debug, "
+            "before or behind any command, errors come with their tracebacks.",
             args=arguments,
         )
     name, *rest = arguments

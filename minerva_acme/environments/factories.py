@@ -79,18 +79,22 @@ def make_training_environment(
 ) -> dm_env.Environment:
     """Makes an environment by id, or takes one that exists, and wraps it for flat control.
 
+    Whatever comes out of it is checked against its specs, as `wrappers.SpecCheck` says.
+
     Raises:
         ValueError: as `make` and `wrap_for_flat_control`; or a seed or task settings came with an
             environment that exists already.
     """
+    name = None
     if isinstance(environment, str):
-        return wrap_for_flat_control(make(environment, seed, **task_kwargs))
-    if seed is not None or task_kwargs:
+        name, environment = environment, make(environment, seed, **task_kwargs)
+    elif seed is not None or task_kwargs:
         raise ValueError(
             "`seed` and task settings must not be given with an environment that is already made; "
             "make it with them."
         )
-    return wrap_for_flat_control(environment)
+    # Innermost, where fields have the names that the environment gave them.
+    return wrap_for_flat_control(wrappers.SpecCheckWrapper(environment, name=name, strict=False))
 
 
 def make_vector(

@@ -10,6 +10,8 @@ from minerva_acme import core, specs, types
 from minerva_acme.environments import gymnasium_spaces
 from minerva_acme.wrappers import random_state
 
+_STEP_RESULT = "(observation, reward, terminated, truncated, info)"
+
 
 class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable):
     """Makes a Gymnasium environment speak dm_env.
@@ -58,7 +60,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
 
     def reset(self) -> dm_env.TimeStep:
         seed, self._next_seed = self._next_seed, None
-        observation, self._info = self.environment.reset(seed=seed)
+        observation, self._info = _unpack(self.environment.reset(seed=seed), "reset", "(observation, info)")
         self._reset_next_step = False
         return dm_env.restart(self._observation(observation))
 
@@ -66,9 +68,11 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         if self._reset_next_step:
             return self.reset()
         gymnasium_action = gymnasium_spaces.to_gymnasium(self.environment.action_space, action)
-        observation, reward, terminated, truncated, self._info = self.environment.step(gymnasium_action)
+        result = self.environment.step(gymnasium_action)
+        observation, reward, terminated, truncated, self._info = _unpack(result, "step", _STEP_RESULT)
         self._reset_next_step = bool(terminated or truncated)
-        reward = np.float64(reward)
+        if reward is not None:  # of which numpy would make NaN
+            reward = np.float64(reward)
         if terminated:
             return dm_env.termination(reward, self._observation(observation))
         if truncated:
@@ -124,3 +128,14 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
 
     def _observation(self, observation: Any) -> types.NestedArray:
         return gymnasium_spaces.from_gymnasium(self.environment.observation_space, observation)
+
+
+def _unpack(result: Any, method: str, expected: str) -> tuple[Any, ...]:
+    """Returns what Gymnasium's environment returned, which has changed over its versions."""
+    if isinstance(result, tuple) and len(result) == expected.count(",") + 1:
+        return result
+    found = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
+    raise specs.SpecError(
+        f"`{method}` of a Gymnasium environment must return {expected}, got {found}. It or a "
+        "wrapper around it was written for an older version."
+    )

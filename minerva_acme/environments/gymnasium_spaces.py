@@ -88,17 +88,40 @@ def to_space(spec: types.NestedSpec, name: str) -> spaces.Space[Any]:
     )
 
 
-def from_gymnasium(space: spaces.Space[Any], value: Any) -> types.NestedArray:
-    """Returns a value of a space as one of its spec, in memory of its own."""
+def from_gymnasium(space: spaces.Space[Any], value: Any, name: str = "observation") -> types.NestedArray:
+    """Returns a value of a space as one of its spec, in memory of its own.
+
+    Raises:
+        SpecError: it has other parts than the space, or what the space's dtype cannot hold; the message has
+            the name of the part.
+    """
     match space:
         case spaces.Dict():
-            return {key: from_gymnasium(part, value[key]) for key, part in space.spaces.items()}
+            if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
+                raise _misfit(space, value, name)
+            return {
+                key: from_gymnasium(part, value[key], f"{name}[{key!r}]")
+                for key, part in space.spaces.items()
+            }
         case spaces.Tuple():
-            return tuple(from_gymnasium(part, v) for part, v in zip(space.spaces, value, strict=True))
-        case spaces.Discrete():
-            return np.asarray(value - space.start, dtype=space.dtype)
-    # A copy: some environments write their next observation into the same array.
-    return np.array(value, dtype=space.dtype)
+            if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
+                raise _misfit(space, value, name)
+            return tuple(
+                from_gymnasium(part, value[index], f"{name}[{index}]")
+                for index, part in enumerate(space.spaces)
+            )
+    array, dtype = np.asarray(value), np.dtype(space.dtype)
+    if array.dtype.kind not in "biuf":
+        raise _misfit(space, value, name)
+    if array.dtype == dtype or dtype.kind == "f":
+        # A copy: some environments write their next observation into the same array.
+        converted = array.astype(dtype)
+    else:
+        with np.errstate(invalid="ignore"):  # of NaN as an integer
+            converted = array.astype(dtype)
+        if not (converted == array).all():
+            raise _misfit(space, value, name)
+    return np.asarray(converted - space.start) if isinstance(space, spaces.Discrete) else converted
 
 
 def to_gymnasium(space: spaces.Space[Any], value: types.NestedArray) -> Any:
@@ -111,6 +134,13 @@ def to_gymnasium(space: spaces.Space[Any], value: types.NestedArray) -> Any:
         case spaces.Discrete():
             return space.dtype.type(value) + space.start
     return np.array(value, dtype=space.dtype)
+
+
+def _misfit(space: spaces.Space[Any], value: Any, name: str) -> specs.SpecError:
+    return specs.SpecError(
+        f"`{name}` must be an element of its space, {space}, got {value!r}. Correct the "
+        "environment or its space."
+    )
 
 
 def _bounded_space(spec: specs.BoundedArray) -> spaces.Space[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import tree
 from gymnasium import vector as gymnasium_vector
 
-from minerva_acme import types
+from minerva_acme import types, wrappers
 from minerva_acme.environments import gymnasium_spaces, process_vector, vector
 from minerva_acme.wrappers import single_precision
 
@@ -31,6 +31,8 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
     Termination, truncation and spaces are converted as by `GymnasiumEnvironment`, to 32 bits where that has
     64: a wrapper of one environment, such as `SinglePrecisionWrapper`, does not fit around a vector.
     (`environments.make_vector` makes a vector of wrapped environments.)
+
+    What arrives is checked as by `wrappers.SpecCheck`, not strictly.
 
     After an exception of a `SyncVectorEnv` the next step begins new episodes. An exception of an
     `AsyncVectorEnv` ends all its workers, and the next step says that it is closed. The attribute
@@ -76,6 +78,13 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             wait = functools.partial(self._workers.error_queue.get, timeout=_GRACE_SECONDS)
             self._workers.error_queue.get = wait  # type: ignore[method-assign]
         self.vector_environment = vector_environment
+        spec = getattr(vector_environment, "spec", None)
+        name = spec.id if spec is not None else type(inner).__name__
+        self._checks = [
+            wrappers.SpecCheck(narrow_spec, name=name, strict=False) for _ in range(self.num_environments)
+        ]
+        for index, check in enumerate(self._checks):
+            check.set_index(index)
         self._next_seed = seed
         self._ended = np.zeros(self.num_environments, bool)  # in the last call
         self._infos = _Infos({}, {}, {})
@@ -88,8 +97,10 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         self._next_seed = None
         self._ended = np.zeros(self.num_environments, bool)
         self._infos = _Infos(infos, {}, {})
+        timesteps = [dm_env.restart(observation) for observation in self._rows(batch)]
+        self._check([(timestep,) for timestep in timesteps])
         self._reset_next_step = False
-        return [dm_env.restart(observation) for observation in self._rows(batch)]
+        return timesteps
 
     def step(self, actions: Sequence[types.NestedArray]) -> list[tuple[dm_env.TimeStep, ...]]:
         self._check_actions(actions)
@@ -124,6 +135,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
                 last = dm_env.TimeStep(dm_env.StepType.LAST, reward, discount, lasts[index])
                 has_begun = self._mode != _NEXT_STEP
                 arrived.append((last, dm_env.restart(firsts[index])) if has_begun else (last,))
+        self._check(arrived)
         self._reset_next_step = False
         return arrived
 
@@ -152,6 +164,11 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
                 raise
             message = f"{failure} {process_vector.MAKE_ANEW}"
             raise process_vector.EnvironmentWorkerError(message) from error
+
+    def _check(self, arrived: Sequence[tuple[dm_env.TimeStep, ...]]) -> None:
+        for check, timesteps in zip(self._checks, arrived, strict=True):
+            for timestep in timesteps:
+                check(timestep)
 
     def _narrow(self, observation: Any) -> types.NestedArray:
         """An observation, or a batch of them, as one of the spec, in memory of its own."""

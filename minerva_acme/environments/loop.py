@@ -8,7 +8,7 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import core, counting, loggers, types
+from minerva_acme import core, counting, loggers, specs, types
 from minerva_acme.observers.base import by_path
 from minerva_acme.wrappers import reward_sum
 
@@ -114,6 +114,11 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
         episode.add(timestep)
         episode.timestep = timestep
         self._actor.observe(action, next_timestep=timestep)
+        # At once: whatever fails from here on, what is counted is what was observed.
+        if timestep.last():
+            counts = self._counter.increment(steps=1, episodes=1)
+        else:
+            self._counter.tick("steps")
         for observer in self._observers:
             observer.observe(self._environment, timestep, action)
         clock.lap("observe")
@@ -121,9 +126,7 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
             self._actor.update()
             clock.lap("update")
         if timestep.last():
-            result = episode.result() | self._counter.increment(steps=1, episodes=1)
-            return self._finish(result, self._observers)
-        self._counter.tick("steps")
+            return self._finish(episode.result() | counts, self._observers)
         self._episode = episode
         return None
 
@@ -196,7 +199,7 @@ class Episode:
         """Adds a step.
 
         Raises:
-            ValueError: the timestep has no reward: the episode began anew.
+            SpecError: the timestep has no reward: the episode began anew.
         """
         # A long sum in single precision loses digits.
         if isinstance(timestep.reward, _FLOATS):  # the usual case; `tree` takes ten times as long
@@ -204,7 +207,7 @@ class Episode:
             self._return = reward if self._length == 0 else self._return + reward
         else:
             if timestep.reward is None:  # as at FIRST alone
-                raise ValueError(
+                raise specs.SpecError(
                     "`step` of the environment must return MID or LAST in an open episode, with a reward, "
                     f"got {timestep.step_type.name} without one after {self._length} steps. End the episode "
                     "with LAST (`dm_env.termination` or `truncation`); the `step` after that begins the next."

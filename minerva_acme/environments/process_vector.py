@@ -116,7 +116,9 @@ class _Worker:
     def __init__(self, index: int, make: Callable[[], dm_env.Environment]) -> None:
         context: Any = multiprocessing.get_context(_START_METHOD)
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_play, args=(theirs, cloudpickle.dumps(make)), daemon=True)
+        self.process = context.Process(
+            target=_play, args=(theirs, cloudpickle.dumps(make), index), daemon=True
+        )
         self.process.start()
         theirs.close()
         self._index = index
@@ -147,13 +149,13 @@ class _Worker:
         return result, infos
 
 
-def _play(pipe: Any, make: bytes) -> None:
+def _play(pipe: Any, make: bytes, index: int) -> None:
     """Runs in a worker: answers with the specs, then each call until the other side closes the pipe."""
     # A fork server that somebody else started has not inherited the mask of `_blocked_interrupts`.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(ConnectionError):  # nobody is there to be answered
         try:
-            with vector.InProcessVectorEnvironment([pickle.loads(make)()]) as environment:
+            with vector.InProcessVectorEnvironment([pickle.loads(make)()], first_index=index) as environment:
                 pipe.send(("", specs.make_environment_spec(environment), ()))
                 while True:
                     method, arguments = pipe.recv()

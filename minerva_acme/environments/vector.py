@@ -73,11 +73,13 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
     An exception in one of them drops all open episodes: the next step begins new ones.
     """
 
-    def __init__(self, environments: Sequence[dm_env.Environment]) -> None:
+    def __init__(self, environments: Sequence[dm_env.Environment], *, first_index: int = 0) -> None:
         """Owns the environments from here on, and closes them in the end.
 
         Args:
-            environments: at least one, all with the same specs, each a separate object.
+            environments: at least one, all with the same specs, each a separate object. One with
+                `set_index`, as a checked one has, is told its index.
+            first_index: that of the first one.
 
         Raises:
             ValueError: there is none, one is there twice, or their specs differ.
@@ -86,6 +88,9 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         super().__init__(len(environments), environment_spec)
         if len({id(environment) for environment in environments}) < len(environments):
             raise ValueError("`environments` must be separate objects, got one twice. Make each anew.")
+        for index, environment in enumerate(environments, start=first_index):
+            if hasattr(environment, "set_index"):
+                environment.set_index(index)
         self._environments = tuple(environments)
         # The info of LAST, for the environments that were reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}

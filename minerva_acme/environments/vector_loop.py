@@ -76,20 +76,23 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         clock.lap("environment_step")
         num_steps = 0
         ended = []
-        for index, timesteps in enumerate(arrived):
-            timestep = timesteps[0]
-            if timestep.first():  # the action was ignored
-                continue
-            num_steps += 1
-            episodes[index].add(timestep)
-            self._observe(index, timestep, actions[index])
-            if timestep.last():
-                ended.append(index)
+        try:
+            for index, timesteps in enumerate(arrived):
+                timestep = timesteps[0]
+                if timestep.first():  # the action was ignored
+                    continue
+                episodes[index].add(timestep)
+                self._actor.observe(index, actions[index], timestep)
+                num_steps += 1
+                if timestep.last():
+                    ended.append(index)
+                self._watch(index, timestep, actions[index])
+        finally:  # whatever failed, what is counted is what was observed
+            counts = self._counter.increment(steps=num_steps, episodes=len(ended))
         clock.lap("observe")
         if self._should_update:
             self._actor.update()
             clock.lap("update")
-        counts = self._counter.increment(steps=num_steps, episodes=len(ended))
         results = [
             self._finish({"environment": index} | episodes[index].result() | counts, self._copies[index][1])
             for index in ended
@@ -129,8 +132,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
             for observer in observers:
                 observer.observe_first(stand_in, timestep)
 
-    def _observe(self, index: int, timestep: dm_env.TimeStep, action: types.NestedArray) -> None:
-        self._actor.observe(index, action, timestep)
+    def _watch(self, index: int, timestep: dm_env.TimeStep, action: types.NestedArray) -> None:
         if self._observers:
             stand_in, observers = self._copies[index]
             stand_in.info = self._environment.get_infos(index)[0]

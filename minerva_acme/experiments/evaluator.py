@@ -43,10 +43,17 @@ class Evaluator(core.Saveable):
         if self.before is not None:
             self._publish(self.before, stop)
 
-    def is_due(self, *, since: int) -> bool:
-        """Whether a period has ended since environment step `since`."""
+    @property
+    def logged_until(self) -> int:
+        """The environment step of the last evaluation that was logged; -1 before the first."""
+        if self.latest is not None:
+            return self.latest[0]
+        return -1 if self.before is None else 0
+
+    def is_due(self) -> bool:
+        """Whether a period has ended since the last evaluation."""
         period = self._run.config.evaluation_period
-        return period > 0 and self._run.env_steps // period > since // period
+        return period > 0 and self._run.env_steps // period > max(self.logged_until, 0) // period
 
     def evaluate(self, stop: signals.StopRequest) -> bool:
         """Evaluates the policy, unless that was done at this environment step.

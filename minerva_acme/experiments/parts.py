@@ -9,7 +9,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, counting, environments, specs
-from minerva_acme.experiments import checkpointing, run_logs, seeds
+from minerva_acme.experiments import checkpointing, run_lock, run_logs, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
@@ -26,7 +26,7 @@ class Parts:
             resources: closes them.
 
         Raises:
-            ValueError: the agent cannot handle the environment.
+            ValueError: the agent cannot handle the environment, or another run is going on in the directory.
         """
         builder, device = config.builder, config.torch_device
         self.config = config
@@ -40,6 +40,8 @@ class Parts:
         self.spec = specs.make_environment_spec(self.environment)
         builder.check_spec(self.spec)
 
+        # Before anything is written, and until all that writes is closed.
+        resources.enter_context(run_lock.hold(config.directory))
         self.checkpoint = checkpointing.find_to_resume(config.directory, config.resume_from)
         self.checkpointer = checkpointing.Checkpointer(
             pathlib.Path(config.directory, "checkpoints"),

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 from minerva_acme.experiments import config as experiment_config
-from minerva_acme.experiments import evaluation, evaluator, pacing, parts, progress, saver, signals
+from minerva_acme.experiments import evaluation, evaluator, pacing, parts, progress, rescue, saver, signals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,47 +36,59 @@ def run_experiment(
 
     Acting and learning take turns: after each environment step the learner makes the steps that the
     builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns; the same call
-    resumes from the newest checkpoint in the run's directory, or from `resume_from`.
+    resumes from the newest checkpoint in the run's directory, or from `resume_from`. An error of the
+    environment, or of anything else that leaves a whole state behind, saves too before it surfaces as it is.
+    What was logged after the checkpoint is taken out of the logs, for those steps are made again.
 
     Args:
         config: the experiment.
         on_progress: called often, from this thread, with how far the run has come.
 
     Raises:
-        ValueError: the agent cannot handle the environment.
+        ValueError: the agent cannot handle the environment, or another run is going on in the directory.
     """
-    with contextlib.ExitStack() as resources:
+    errors = rescue.Rescue()
+    with errors.original_error(), contextlib.ExitStack() as resources:
         run = parts.Parts(config, resources)
         pacer = pacing.Pacer(run)
         evaluations = evaluator.Evaluator(run)
         checkpoints = saver.Saver(run, evaluations, pacer)
         reporter = progress.Reporter(run, evaluations, on_progress)
+        # What an error leaves half done.
+        learn = errors.not_in("learning")(pacer.learn)
+        save = errors.not_in("saving")(checkpoints.save)
+        save_best = errors.not_in("saving")(checkpoints.save_best)
         if run.checkpoint is not None:
             checkpoints.restore(run.checkpoint)
-        with signals.stop_request_on_signals() as stop:
+        run.logs.cut(
+            actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
+        )
+        with signals.stop_request_on_signals() as stop, errors.save_on_error(run, checkpoints):
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if run.env_steps < config.num_env_steps:
                 # A run that was stopped may not have learned from all that it wrote. On-policy agents need
                 # the newest weights before they make the next step.
-                pacer.learn(stop)
+                learn(stop)
+                # Nor may an evaluation that was due have been made.
+                if evaluations.is_due() and _evaluate(evaluations, reporter, stop) and checkpoints.is_best():
+                    save(stopping=False)
             while run.env_steps < config.num_env_steps and not stop:
-                before = run.env_steps
                 episodes = run.play_step()
-                pacer.learn(stop)
+                learn(stop)
                 reporter.report("train", episodes)
-                if evaluations.is_due(since=before):
+                if evaluations.is_due():
                     _evaluate(evaluations, reporter, stop)
                 if checkpoints.is_due(between_episodes=len(episodes) == len(run.adders)):
                     reporter.report("save")
-                    checkpoints.save(stopping=False)
+                    save(stopping=False)
                 elif checkpoints.is_best():
                     reporter.report("save")
-                    checkpoints.save_best()
+                    save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
             if is_new or stop or run.env_steps != checkpoints.saved_at:
                 reporter.report("save")
-                checkpoints.save(stopping=True)
+                save(stopping=True)
     return ExperimentResult(
         directory=pathlib.Path(config.directory),
         env_steps=run.env_steps,

@@ -1,10 +1,14 @@
 """Where the rows and films of a run go: CSV files, TensorBoard, Weights & Biases."""
 
 import contextlib
+import logging
 import pathlib
+from typing import Any
 
 from minerva_acme import loggers
 from minerva_acme.experiments import config as experiment_config
+
+_logger = logging.getLogger(__name__)
 
 _FILM = "evaluation/video"
 _STEPS_KEYS = {"actor": "actor_steps", "learner": "learner_steps", "evaluator": "actor_steps"}
@@ -24,12 +28,14 @@ class RunLogs:
             ValueError: Weights & Biases does not start; the message says what to do.
         """
         self._config = config
-        self._wandb = self._events = None
+        self._wandb = None
+        self._csv: dict[str, loggers.CSVLogger] = {}
+        self._events: dict[str, loggers.TensorBoardLogger] = {}
         if config.wandb:
             run = loggers.WandbRun(config.directory, config=dict(config.description))
             self._wandb = resources.enter_context(run)
-        if config.tensorboard:
-            self._events = self._open_events()
+        if config.tensorboard and config.description:
+            loggers.write_description(self._events_folder, config.description)
         self.newest_row = loggers.NewestRow()
         """Holds the learner's newest row."""
         self.actor, self.learner, self.evaluator = (
@@ -37,38 +43,58 @@ class RunLogs:
         )
         """A row for each training episode, every `log_period_seconds`, and for each evaluation."""
 
+    def cut(self, **last: int) -> None:
+        """Takes out what was logged after a checkpoint, before those steps are made again.
+
+        Weights & Biases keeps its rows, for they cannot be taken back: it shows those steps twice.
+
+        Args:
+            last: the step of the last row that stays, by the label of the logger.
+        """
+        for label, step in last.items():
+            path, steps_key = self._csv[label].path, _STEPS_KEYS[label]
+            if label in self._events:
+                self._events[label].purge(step + 1)
+            if num_rows := self._csv[label].cut(steps_key, step):
+                level = logging.INFO if step > 0 else logging.WARNING  # all of them
+                message = "%s: %d rows with `%s` above %d are taken out; the run makes these steps again"
+                _logger.log(level, message, path, num_rows, steps_key, step)
+                if self._wandb is not None:
+                    _logger.warning("Weights & Biases keeps these rows and will show the steps twice")
+
     def write_film(self, gif: bytes, *, step: int) -> None:
         """Shows the film of an evaluation, an animated gif, at an environment step."""
-        if self._events is not None:
-            self._events.write_film(_FILM, gif, step=step)
+        if "evaluator" in self._events:
+            self._events["evaluator"].write_film(_FILM, gif, step=step)
         if self._wandb is not None:
             steps_key = f"evaluator/{_STEPS_KEYS['evaluator']}"
             self._wandb.write_film(_FILM, gif, steps_key=steps_key, step=step)
 
-    def _open_events(self) -> loggers.TensorBoardLogger:
-        folder = pathlib.Path(self._config.directory) / "tensorboard"
-        description = self._config.description
-        if description:
-            loggers.write_description(folder, description)
-        # What distinguishes this run from others; the options may change when it resumes.
-        parameters = {k: v for k, v in description.items() if k not in ("hyperparameters", "options")}
-        parameters |= description.get("hyperparameters", {})
-        return loggers.TensorBoardLogger(
-            folder, "evaluator", _STEPS_KEYS["evaluator"], group="evaluator", hyperparameters=parameters
-        )
+    @property
+    def _events_folder(self) -> pathlib.Path:
+        return pathlib.Path(self._config.directory) / "tensorboard"
 
     def _make_logger(self, label: str) -> loggers.Logger:
-        others: list[loggers.Logger] = [self.newest_row] if label == "learner" else []
-        if self._events is not None and label == "evaluator":
-            others.append(self._events)
+        steps_key = _STEPS_KEYS[label]
+        parts: list[loggers.Logger] = [self.newest_row] if label == "learner" else []
+        self._csv[label] = loggers.CSVLogger(self._config.directory, label)
+        parts.append(self._csv[label])
+        if self._config.tensorboard:
+            self._events[label] = loggers.TensorBoardLogger(
+                self._events_folder,
+                label,
+                steps_key,
+                group=label,
+                hyperparameters=self._hyperparameters() if label == "evaluator" else None,
+            )
+            parts.append(self._events[label])
         if self._wandb is not None:
-            others.append(self._wandb.make_logger(label, _STEPS_KEYS[label]))
-        return loggers.make_default_logger(
-            self._config.directory,
-            label,
-            steps_key=_STEPS_KEYS[label],
-            terminal=False,
-            tensorboard=self._config.tensorboard and label != "evaluator",
-            others=others,
-            time_delta=self._config.log_period_seconds if label == "learner" else 0.0,
-        )
+            parts.append(self._wandb.make_logger(label, steps_key))
+        seconds = self._config.log_period_seconds if label == "learner" else 0.0
+        return loggers.TimeFilter(loggers.Dispatcher(parts), seconds)
+
+    def _hyperparameters(self) -> dict[str, Any]:
+        """What distinguishes this run from others; the options may change when it resumes."""
+        description = self._config.description
+        parameters = {k: v for k, v in description.items() if k not in ("hyperparameters", "options")}
+        return parameters | description.get("hyperparameters", {})

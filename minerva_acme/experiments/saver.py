@@ -46,12 +46,14 @@ class Saver:
         mean, best = self._evaluation(), self._run.checkpointer.best_evaluation()
         return mean is not None and (best is None or mean > best)
 
-    def save(self, *, stopping: bool) -> None:
+    def save(self, *, stopping: bool, after_error: bool = False) -> None:
         """Writes a checkpoint.
 
         Args:
             stopping: whether the run ends here. It begins new episodes when it resumes, so the open ones
                 end where they are; their transitions are kept.
+            after_error: whether the environments may have failed; then their random states are saved only
+                if they still tell them.
 
         Raises:
             OSError: it could not be written.
@@ -64,7 +66,9 @@ class Saver:
         # A resumed run starts with the newest weights, so this one continues with them.
         run.actor.update(wait=True)
         replay_files = run.client.checkpoint() if run.config.checkpoint_replay else None
-        run.checkpointer.save(run.env_steps, self._state(), replay_files, evaluation=self._evaluation())
+        run.checkpointer.save(
+            run.env_steps, self._state(after_error), replay_files, evaluation=self._evaluation()
+        )
         self.saved_at = run.env_steps
 
     def save_best(self) -> None:
@@ -86,11 +90,14 @@ class Saver:
             return None
         return latest[1].mean if math.isfinite(latest[1].mean) else None
 
-    def _state(self) -> core.State:
+    def _state(self, after_error: bool = False) -> core.State:
         run = self._run
         variables = run.learner.get_variables(run.config.builder.policy_variables)
         return {
-            **{name: _save(part) for name, part in self._saveables.items()},
+            **{
+                name: _save(part, may_fail=after_error and part is run.environment)
+                for name, part in self._saveables.items()
+            },
             "adders": [_save(adder) for adder in run.adders],
             **self._evaluations.save(),
             **self._pacer.save(),
@@ -134,9 +141,15 @@ class Saver:
         _logger.info("resumed %s at %d environment steps", checkpoint, self.saved_at)
 
 
-def _save(part: Any) -> core.State:
-    # dm_env has no `save`; the environments of `environments.make` do.
-    return part.save() if hasattr(part, "save") else None
+def _save(part: Any, *, may_fail: bool = False) -> core.State:
+    try:
+        # dm_env has no `save`; the environments of `environments.make` do.
+        return part.save() if hasattr(part, "save") else None
+    except Exception as error:
+        if not may_fail:
+            raise
+        _logger.warning("random states of the environments are not saved, they begin anew: %s", error)
+        return None
 
 
 def _restore(part: Any, state: core.State) -> None:

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import itertools
 import logging
+import math
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +41,24 @@ class CSVLogger(base.Logger):
         self._file.write(_encode([row.get(name, "") for name in self._columns]))
         self._file.flush()
 
+    def cut(self, column: str, last: int) -> int:
+        """Removes the rows whose number in a column is above `last`, all of them or none.
+
+        The others stay byte for byte, those without a number there among them.
+
+        Returns:
+            How many rows were removed.
+        """
+        if column not in self._columns:
+            return 0
+        index = self._columns.index(column)
+        with open(self.path, "rb") as file:
+            header, *rows = _records(file)
+        kept = [row for row in rows if not _number(row, index) > last]
+        if len(kept) < len(rows):
+            self._replace([header, *kept])
+        return len(rows) - len(kept)
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -58,20 +78,23 @@ class CSVLogger(base.Logger):
             self._file.truncate(whole)
 
     def _widen(self, new: Sequence[str]) -> None:
-        assert self._file is not None
         columns = self._columns + list(new)
-        wider = self.path.with_name(f".{self.path.name}.wider")
-        with open(self.path, "rb") as old, open(wider, "wb") as file:
-            next(records := _records(old), None)  # the header
-            file.write(_encode(columns))
-            for record in records:
-                file.write(record.rstrip(b"\r\n") + b"," * len(new) + b"\n")
+        with open(self.path, "rb") as file:
+            next(records := _records(file), None)  # the header
+            wider = (record.rstrip(b"\r\n") + b"," * len(new) + b"\n" for record in records)
+            self._replace(itertools.chain([_encode(columns)], wider))
+        self._columns = columns
+
+    def _replace(self, records: Iterable[bytes]) -> None:
+        assert self._file is not None
+        written = self.path.with_name(f".{self.path.name}.new")
+        with open(written, "wb") as file:
+            file.writelines(records)
             file.flush()
             os.fsync(file.fileno())
         self._file.close()
         try:
-            os.replace(wider, self.path)
-            self._columns = columns
+            os.replace(written, self.path)
         finally:
             self._file = open(self.path, "ab")  # noqa: SIM115
 
@@ -82,6 +105,14 @@ def _encode(cells: Iterable[int | float | str]) -> bytes:
     plain = (cell.replace("\r", "\n") if isinstance(cell, str) else cell for cell in cells)
     csv.writer(text, lineterminator="\n").writerow(plain)
     return text.getvalue().encode()
+
+
+def _number(record: bytes, index: int) -> float:
+    """The number in a cell of a record; -inf if there is none."""
+    try:
+        return float(next(csv.reader(io.StringIO(record.decode(errors="replace"), newline="")))[index])
+    except (csv.Error, IndexError, ValueError):
+        return -math.inf
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ class TensorBoardLogger(base.Logger):
     Events are written in TensorBoard's own format without its writer, which would import TensorFlow
     (seconds, hundreds of megabytes) and hold rows back for minutes: here a row is with the operating
     system when `write` returns. The first row of a continued run hides what an earlier process wrote
-    at the same step or later. Strings are left to other loggers.
+    at the same step or later; `purge` does it before the first row. Strings are left to other loggers.
 
     Hyperparameters go into the same run, for TensorBoard's HPARAMS page: a line of its table has those
     of one run and the last of each number logged here, so that runs are compared by them. The table's
@@ -54,7 +54,7 @@ class TensorBoardLogger(base.Logger):
         self._hyperparameters = dict(hyperparameters or {})
         self._file = _EventFile(pathlib.Path(directory) / label)
         self.path = self._file.path
-        self._is_first = True
+        self._has_purged = self._has_session = False
 
     def write(self, values: Mapping[str, Any]) -> None:
         row = base.to_plain(values)
@@ -87,17 +87,21 @@ class TensorBoardLogger(base.Logger):
         image = {"width": width, "height": height, "colorspace": _RGB, "encoded_image_string": gif}
         self._file.write_values(step, {"tag": self._tag(name), "image": image})
 
+    def purge(self, step: int) -> None:
+        """Hides what earlier processes wrote at this step or later, which are made again."""
+        self._has_purged = True
+        self._file.write(step=step, session_log={"status": "START"})
+
     def close(self) -> None:
         self._file.close()
 
     def _begin(self, step: int) -> None:
-        if not self._is_first:
-            return
-        self._is_first = False
-        self._file.write(step=step, session_log={"status": "START"})
-        if self._hyperparameters:
+        if not self._has_purged:
+            self.purge(step)
+        if self._hyperparameters and not self._has_session:
             # After the start, which hides what was written at this step before.
             self._file.write_values(step, _session(self._hyperparameters))
+        self._has_session = True
 
     def _tag(self, name: str) -> str:
         return name if self._group is None or "/" in name else f"{self._group}/{name}"

@@ -1,4 +1,4 @@
-"""Small modules that agents are made of. They need torch alone."""
+"""Small modules that agents are made of. They need torch alone, but those that take nests or read specs."""
 
 from minerva_acme.networks.actor_critic import (
     ActorCritic,
@@ -19,6 +19,14 @@ from minerva_acme.networks.critic_heads import (
     ReturnDistribution,
     ScalarHead,
     ScalarPrediction,
+from minerva_acme.networks.encoders import (
+    Encoder,
+    FlatEncoder,
+    IdentityEncoder,
+    ImageEncoder,
+    NestEncoder,
+    OneHotEncoder,
+    make_encoder,
 )
 from minerva_acme.networks.normalizer import RunningNorm
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
@@ -32,13 +40,19 @@ __all__ = [
     "CategoricalPrediction",
     "Critic",
     "DiscreteCritic",
+    "Encoder",
     "Ensemble",
     "EnsemblePrediction",
+    "FlatEncoder",
     "GaussianHead",
     "GaussianPolicy",
+    "IdentityEncoder",
+    "ImageEncoder",
     "LayerNormMLP",
     "MixtureOfGaussiansHead",
     "MixturePrediction",
+    "NestEncoder",
+    "OneHotEncoder",
     "PolicyAndValue",
     "Prediction",
     "ReturnDistribution",
@@ -47,4 +61,5 @@ __all__ = [
     "ScalarPrediction",
     "TanhMLP",
     "make_actor_critic",
+    "make_encoder",
 ]

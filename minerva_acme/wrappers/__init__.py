@@ -11,7 +11,7 @@ from minerva_acme.wrappers.noop_starts import NoopStartsWrapper
 from minerva_acme.wrappers.random_state import DmControlRandomState
 from minerva_acme.wrappers.rendering import frames_per_second, render_frame
 from minerva_acme.wrappers.single_precision import SinglePrecisionWrapper
-from minerva_acme.wrappers.spec_check import SpecCheckWrapper
+from minerva_acme.wrappers.spec_check import SpecCheck, SpecCheckWrapper
 from minerva_acme.wrappers.step_limit import StepLimitWrapper
 from minerva_acme.wrappers.transforms import ActionTransformWrapper, ObservationTransformWrapper
 from minerva_acme.wrappers.video_frames import VideoFramesWrapper
@@ -30,6 +30,7 @@ __all__ = [
     "NoopStartsWrapper",
     "ObservationTransformWrapper",
     "SinglePrecisionWrapper",
+    "SpecCheck",
     "SpecCheckWrapper",
     "StepLimitWrapper",
     "VideoFramesWrapper",

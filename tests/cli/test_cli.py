@@ -283,23 +283,6 @@ def test_a_mistake_is_told_with_the_way_out(tmp_path, monkeypatch, call, command
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "message"),
-    [
-        (OSError(28, "No space left on device"), 1, "minerva: [Errno 28] No space left on device"),
-        (ImportError("'Ant-v5' needs 'mujoco'"), 1, "minerva: 'Ant-v5' needs 'mujoco'"),
-        (FloatingPointError("Training has diverged"), 1, "minerva: Training has diverged"),
-        (KeyboardInterrupt(), 130, "minerva: stopped without saving"),
-    ],
-)
-def test_what_fails_ends_with_its_words_and_its_status(monkeypatch, call, error, status, message):
-    def fail(command):
-        raise error
-
-    monkeypatch.setattr(cli, "_run", fail)
-    assert call("doctor") == (status, "", message)
-
-
 def test_a_folder_that_describes_no_run_is_told(tmp_path, call):
     (tmp_path / "run.json").write_text('{"agent": "mpo", "colour": 1}')
     status, _, err = call("eval", tmp_path)

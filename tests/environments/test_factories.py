@@ -10,7 +10,7 @@ import pytest
 from absl.testing import absltest
 from dm_env import specs, test_utils
 
-from minerva_acme import environments
+from minerva_acme import environments, wrappers
 
 
 def run_python(code, **environment):
@@ -141,7 +141,8 @@ def test_a_canonical_action_of_one_is_the_full_torque_of_the_pendulum():
 def test_an_environment_that_exists_is_wrapped_as_it_is():
     made = environments.make("Pendulum-v1", 0)
     environment = environments.make_training_environment(made)
-    assert environment.environment.environment.environment is made
+    checked = environment.environment.environment.environment
+    assert isinstance(checked, wrappers.SpecCheckWrapper) and checked.environment is made
 
 
 def test_a_seed_for_an_environment_that_exists_is_refused():

@@ -7,6 +7,7 @@ from dm_env import specs
 from gymnasium import spaces
 
 from minerva_acme.environments import GymnasiumEnvironment
+from minerva_acme.specs import SpecError
 
 
 class Tape(gymnasium.Env):
@@ -127,6 +128,37 @@ def test_rewards_are_float64_scalars_whatever_the_environment_returns():
         environment = GymnasiumEnvironment(Tape([(np.float32([1]), reward, False, False)]))
         environment.reset()
         environment.reward_spec().validate(environment.step(np.zeros(1)).reward)
+
+
+def test_a_reward_of_none_is_not_made_a_number():
+    environment = GymnasiumEnvironment(Tape([(np.float32([1]), None, False, False)]))
+    environment.reset()
+    assert environment.step(np.zeros(1)).reward is None
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [((np.zeros(1), 0.0, False, {}), "4 values"), (np.zeros(5), "a ndarray"), (None, "a NoneType")],
+)
+def test_an_environment_of_another_interface_is_told_what_to_return(result, found):
+    class Old(Tape):
+        def step(self, action):
+            return result
+
+    environment = GymnasiumEnvironment(Old())
+    environment.reset()
+    message = (
+        rf"`step` .* must return \(observation, reward, terminated, truncated, info\), got {found}\. It or a"
+    )
+    with pytest.raises(SpecError, match=message):
+        environment.step(np.zeros(1))
+
+    class Bare(Tape):
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2)  # which would unpack
+
+    with pytest.raises(SpecError, match=r"`reset` .* must return \(observation, info\), got a ndarray\."):
+        GymnasiumEnvironment(Bare()).reset()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -8,6 +8,7 @@ from dm_env import specs
 from gymnasium import spaces
 
 from minerva_acme.environments import gymnasium_spaces
+from minerva_acme.specs import SpecError
 
 SPACES = [
     spaces.Box(-1, 2, (3,), np.float32),
@@ -56,6 +57,41 @@ def test_a_value_goes_to_its_spec_and_back_and_shares_no_memory(space):
         for first, second in ((value, conforming), (conforming, back)):
             for one, other in zip(tree.flatten(first), tree.flatten(second), strict=True):
                 assert not np.shares_memory(one, other)
+
+
+BYTES = spaces.Box(0, 255, (2,), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "name"),
+    [
+        (spaces.Dict(a=BYTES, b=BYTES), {"a": np.zeros(2)}, "`seen`"),
+        (spaces.Dict(a=BYTES), {"a": np.zeros(2), "b": np.zeros(2)}, "`seen`"),
+        (spaces.Dict(a=BYTES), np.zeros(2), "`seen`"),
+        (spaces.Tuple([BYTES, BYTES]), (np.zeros(2),), "`seen`"),
+        (spaces.Dict(a=spaces.Tuple([BYTES])), {"a": ([0, 300],)}, "`seen['a'][0]`"),
+        (BYTES, np.array([0.5, 0.0]), "`seen`"),
+        (BYTES, np.array([np.nan, 0.0]), "`seen`"),
+        (BYTES, [0, -1], "`seen`"),
+        (BYTES, None, "`seen`"),
+        (spaces.Box(-1, 1, (2,)), [None, 1.0], "`seen`"),
+        (spaces.Discrete(3), 1.5, "`seen`"),
+    ],
+)
+def test_a_value_that_its_space_cannot_hold_is_refused_and_not_converted_in_silence(space, value, name):
+    with pytest.raises(SpecError) as raised:
+        gymnasium_spaces.from_gymnasium(space, value, "seen")
+    assert str(raised.value).startswith(f"{name} must be an element of its space, ")
+
+
+@pytest.mark.parametrize(
+    ("space", "value"),
+    [(BYTES, [0.0, 255.0]), (BYTES, [3, 4]), (spaces.Discrete(3), 2.0), (spaces.Box(-1, 1, (2,)), [0, 1])],
+)
+def test_a_value_of_another_dtype_that_its_space_can_hold_is_converted(space, value):
+    converted = gymnasium_spaces.from_gymnasium(space, value)
+    np.testing.assert_array_equal(converted, value)
+    assert converted.dtype == space.dtype
 
 
 class Pair(NamedTuple):

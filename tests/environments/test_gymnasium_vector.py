@@ -1,3 +1,4 @@
+import collections
 import functools
 import itertools
 import multiprocessing
@@ -19,7 +20,7 @@ from gymnasium import spaces, vector
 from minerva_acme import environments, specs, testing
 from minerva_acme.agents import ppo
 from minerva_acme.environments import EnvironmentWorkerError, GymnasiumEnvironment, GymnasiumVectorEnvironment
-from minerva_acme.wrappers import SinglePrecisionWrapper
+from minerva_acme.wrappers import SinglePrecisionWrapper, spec_check
 
 MODES = list(vector.AutoresetMode)
 NUM_STEPS = 45
@@ -472,6 +473,61 @@ def test_a_failure_in_a_process_is_told_and_ends_all_of_them(how, message):
     with pytest.raises(EnvironmentWorkerError, match="The vector environment is closed"):
         environment.step(ACTIONS)
     environment.close()
+
+
+def test_a_wrong_timestep_in_a_process_is_told_by_the_index_of_its_environment():
+    def make():
+        class Broken(testing.FakeEnvironment):
+            def step(self, action):
+                return super().step(action)._replace(reward=None)
+
+        return environments.make_training_environment(Broken())
+
+    environment = make_processes(
+        lambda: environments.make_training_environment(testing.FakeEnvironment()), make
+    )
+    environment.reset()
+    message = (
+        "Environment 1 failed in its process: SpecError: Broken, environment 1, step 1 of episode 1: `reward`"
+    )
+    with pytest.raises(EnvironmentWorkerError, match=message):
+        environment.step(ACTIONS)
+
+
+class Poisoned(gymnasium.Wrapper):
+    """Gives rewards that are not those of the environment, from the third step on."""
+
+    num_steps = 0
+
+    def __init__(self, environment, reward):
+        super().__init__(environment)
+        self._reward = reward
+
+    def step(self, action):
+        self.num_steps += 1
+        observation, reward, *rest = super().step(action)
+        return observation, self._reward if self.num_steps == 3 else reward, *rest
+
+
+def step_poisoned(mode, reward):
+    makers = [cart_pole, lambda: Poisoned(cart_pole(), reward)]
+    inner = vector.SyncVectorEnv(makers, autoreset_mode=mode)
+    with GymnasiumVectorEnvironment(inner, seed=7) as environment:
+        environment.reset()
+        return [environment.step([np.int64(step % 2)] * 2) for step in range(4)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_poisoned_number_of_gymnasiums_vector_is_told_by_the_index_of_its_environment(
+    mode, caplog, monkeypatch
+):
+    monkeypatch.setattr(spec_check, "_seen", collections.Counter())
+    place = "SyncVectorEnv, environment 1, step 3 of episode 1: `reward` "
+    with pytest.raises(specs.SpecError, match=place + "must be .* and finite, got nan"):
+        step_poisoned(mode, np.nan)
+    assert len(step_poisoned(mode, 1e30)) == 4
+    (record,) = caplog.records
+    assert record.getMessage().startswith(place + "reaches 1e+30. ")
 
 
 def test_an_error_that_cannot_be_pickled_is_not_waited_for(monkeypatch):

@@ -252,6 +252,23 @@ def test_an_exception_passes_through_and_the_next_step_begins_an_episode(where):
     assert [timestep.step_type.name for timestep in environment.timesteps[-2:]] == ["FIRST", "MID"]
 
 
+@pytest.mark.parametrize(("length", "counts"), [(1, {"steps": 1, "episodes": 1}), (3, {"steps": 1})])
+@pytest.mark.parametrize("where", ["observer", "update"])
+def test_a_step_that_the_actor_has_observed_is_counted_whatever_fails_after_it(length, counts, where):
+    def fail(*unused, **named):
+        raise RuntimeError("broken")
+
+    counter, observer = counting.Counter(), TapedObserver([])
+    loop, _, actor = make_loop(episode_length=length, counter=counter, observers=[observer])
+    if where == "observer":
+        observer.observe = fail
+    else:
+        actor.update = fail
+    with pytest.raises(RuntimeError, match="broken"):
+        loop.step()
+    assert counter.get_counts() == counts
+
+
 def rewarding(*rewards):
     """An environment with one episode of these rewards."""
     steps = [dm_env.transition(reward, np.zeros(3)) for reward in rewards]

@@ -245,3 +245,20 @@ def test_the_conformance_class_names_a_broken_promise(promise, test, message):
 
     with pytest.raises(AssertionError, match=message):
         getattr(Tests(), f"test_{test}")()
+
+
+class Unrewarding(testing.FakeEnvironment):
+    def step(self, action):
+        timestep = super().step(action)
+        return timestep if timestep.first() else timestep._replace(reward=None)
+
+
+def test_a_wrong_timestep_is_told_by_the_index_of_its_environment():
+    kinds = (testing.FakeEnvironment, Unrewarding)
+    inner = [environments.make_training_environment(kind(episode_length=9)) for kind in kinds]
+    environment = environments.InProcessVectorEnvironment(inner)
+    environment.reset()
+    with pytest.raises(
+        specs.SpecError, match=r"^Unrewarding, environment 1, step 1 of episode 1: `reward` is None"
+    ):
+        environment.step([ACTION] * 2)

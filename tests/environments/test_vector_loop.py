@@ -332,6 +332,30 @@ def test_after_an_exception_the_next_step_begins_new_episodes_once_the_adders_ar
     assert counter.get_counts() == {"steps": 12, "episodes": 2}
 
 
+@pytest.mark.parametrize(("where", "num_counted"), [("adder", 1), ("observer", 2)])
+def test_the_steps_that_the_actor_has_observed_are_counted_whatever_fails_after_them(
+    telling, where, num_counted
+):
+    calls = []
+
+    class Failing(Looking):
+        def observe(self, environment, timestep, action):
+            calls.append(1)
+            if len(calls) == 2:
+                raise RuntimeError("broken")
+
+    def fail(*unused):
+        raise RuntimeError("broken")
+
+    counter = counting.Counter()
+    loop, adders = make_loop([telling() for _ in LENGTHS], counter=counter, observers=[Failing()])
+    if where == "adder":
+        adders[1].add = fail
+    with pytest.raises(RuntimeError, match="broken"):
+        loop.step()
+    assert counter.get_counts()["steps"] == num_counted
+
+
 def test_a_run_stops_with_the_step_that_reaches_its_budget():
     counter = counting.Counter()
     loop, _ = make_loop(counter=counter)

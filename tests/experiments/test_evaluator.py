@@ -115,11 +115,34 @@ def test_an_evaluation_is_due_once_in_each_period(run):
     evaluations = evaluator.Evaluator(run)
     due = []
     for run.env_steps in range(3, 33, 3):  # three environments
-        if evaluations.is_due(since=run.env_steps - 3):
+        if evaluations.is_due():
             due.append(run.env_steps)
+            evaluate_at(run, evaluations, run.env_steps, 2)
     assert due == [12, 21, 30]
+    run.env_steps = 45
+    assert evaluations.is_due()
     run.config.evaluation_period = 0
-    assert not evaluations.is_due(since=0)
+    assert not evaluations.is_due()
+
+
+def test_an_evaluation_that_was_cut_short_stays_due(run):
+    evaluations = evaluator.Evaluator(run)
+    run.env_steps, run.lengths, stop = 10, [2], signals.StopRequest()
+    stop.signal_name = "SIGINT"
+    assert not evaluations.evaluate(stop)
+    resumed = evaluator.Evaluator(run)
+    resumed.restore(evaluations.save())
+    assert resumed.is_due()
+
+
+def test_the_last_evaluation_that_was_logged_is_told_by_its_step(run, stop):
+    evaluations = evaluator.Evaluator(run)
+    assert evaluations.logged_until == -1
+    run.lengths = [2, 2]
+    evaluations.evaluate_before_training(stop)
+    assert evaluations.logged_until == 0
+    evaluate_at(run, evaluations, 10, 2)
+    assert evaluations.logged_until == 10
 
 
 def test_restored_evaluations_are_those_that_were_saved(run, stop):

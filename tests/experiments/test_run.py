@@ -1,8 +1,11 @@
 import csv
 import dataclasses
+import json
+import logging
 import multiprocessing.forkserver
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -132,6 +135,133 @@ def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
     }
     again = experiments.run_experiment(make_config(tmp_path, 100))
     assert first == again
+
+
+def same(row):
+    """The part of a row that two runs of one seed share: all but times."""
+    return {name: value for name, value in row.items() if not re.search("second|walltime", name)}
+
+
+def shown_in_tensorboard(folder, **names):
+    """The steps at which TensorBoard shows a number of each label."""
+    code = f"""
+import json, sys, types
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
+from tensorboard.backend.event_processing import event_accumulator
+shown = {{}}
+for label, name in {names!r}.items():
+    accumulator = event_accumulator.EventAccumulator({str(folder / "tensorboard")!r} + "/" + label).Reload()
+    shown[label] = [event.step for event in accumulator.Scalars(name)]
+print(json.dumps(shown))
+"""
+    return json.loads(subprocess.check_output([sys.executable, "-c", code]))
+
+
+def stop_at(env_steps, how):
+    """Calls `how` in the training step that reaches so many environment steps."""
+
+    def on_progress(progress):
+        if progress.phase == "train" and progress.env_steps == env_steps:
+            how()
+
+    return on_progress
+
+
+def kill():
+    raise KeyboardInterrupt  # which saves nothing, as a kill
+
+
+LOGGED = {
+    "checkpoint_period": 600,
+    "checkpoint_best": False,  # it has no replay, so that a run that resumes from it fills a new one
+    "evaluation_period": 300,
+    "replay": "memory",
+    "tensorboard": True,
+}
+
+
+def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    straight = experiments.run_experiment(make_config(tmp_path / "straight", 1200, **LOGGED))
+    killed = make_config(tmp_path / "killed", 1200, **LOGGED)
+    for at in (350, 1150):  # before the first checkpoint, and with two episodes after one
+        with pytest.raises(KeyboardInterrupt):
+            experiments.run_experiment(killed, stop_at(at, kill))
+    assert checkpointing.latest(tmp_path / "killed" / "checkpoints").name == "000000600"
+    with open(tmp_path / "killed" / "actor.csv", "a") as file:
+        file.write("half a r")
+    result = experiments.run_experiment(killed)
+    assert dataclasses.replace(result, directory=straight.directory) == straight
+    for label, num_rows in (("actor", 6), ("evaluator", 5), ("learner", straight.learner_steps)):
+        once = [same(row) for row in rows(tmp_path / "straight", label)]
+        assert once == [same(row) for row in rows(tmp_path / "killed", label)]
+        assert len(once) == num_rows
+    shown = shown_in_tensorboard(
+        tmp_path / "killed",
+        actor="actor/episode_return",
+        evaluator="evaluator/episode_return",
+        learner="loss/q",
+    )
+    assert shown == {
+        label: [
+            int(row[f"{'learner' if label == 'learner' else 'actor'}_steps"])
+            for row in rows(killed.directory, label)
+        ]
+        for label in shown
+    }
+    assert "actor.csv: 2 rows with `actor_steps` above 600 are taken out" in caplog.text
+
+
+def test_a_run_that_begins_anew_for_want_of_a_checkpoint_takes_out_all_rows_and_says_so(tmp_path, caplog):
+    with pytest.raises(KeyboardInterrupt):
+        experiments.run_experiment(make_config(tmp_path, 400, replay="memory"), stop_at(300, kill))
+    assert len(rows(tmp_path, "actor")) == len(rows(tmp_path, "evaluator")) == 1
+    assert caplog.text == ""
+    experiments.run_experiment(make_config(tmp_path, 400, replay="memory"))
+    assert [row["actor_steps"] for row in rows(tmp_path, "actor")] == ["200", "400"]
+    assert [row["actor_steps"] for row in rows(tmp_path, "evaluator")] == ["0", "400"]
+    assert "evaluator.csv: 1 rows with `actor_steps` above -1 are taken out" in caplog.text
+
+
+def test_an_evaluation_that_a_stop_cuts_short_is_made_when_the_run_resumes(tmp_path):
+    config = {"replay": "memory", "evaluation_period": 200, "checkpoint_period": 400}
+    straight = experiments.run_experiment(make_config(tmp_path / "straight", 800, **config))
+    stopped = experiments.run_experiment(
+        make_config(tmp_path / "stopped", 800, **config), stop_at(400, lambda: signal.raise_signal(2))
+    )
+    assert (stopped.interrupted_by, stopped.env_steps) == ("SIGINT", 400)
+    resumed = experiments.run_experiment(make_config(tmp_path / "stopped", 800, **config))
+    assert dataclasses.replace(resumed, directory=straight.directory) == straight
+    once, twice = (
+        [same(row) for row in rows(tmp_path / name, "evaluator")] for name in ("straight", "stopped")
+    )
+    assert once == twice
+    assert [row["actor_steps"] for row in once] == ["0", "200", "400", "600", "800"]
+    kept = [
+        sorted(checkpointing.env_steps(path) for path in (tmp_path / name / "checkpoints").iterdir())
+        for name in ("straight", "stopped")
+    ]
+    assert kept[0] == kept[1]
+
+
+def test_a_second_run_in_a_folder_is_refused_before_it_touches_anything(tmp_path):
+    config = make_config(tmp_path, 20, NEVER_LEARNS)
+    left = [tmp_path / "checkpoints" / ".unfinished-000000020", tmp_path / ".replay" / "files"]
+    refused = []
+
+    def on_progress(progress):
+        if progress.env_steps == 10 and not refused:
+            for folder in left:
+                folder.mkdir(parents=True)  # what the first run is writing
+            with pytest.raises(ValueError, match=f"in use by process {os.getpid()} on") as error:
+                experiments.run_experiment(config)
+            refused.append(error)
+            assert all(folder.exists() for folder in left)
+            left[0].rmdir()
+
+    experiments.run_experiment(config, on_progress)
+    assert len(refused) == 1
+    experiments.run_experiment(config)  # now it is free
 
 
 def test_observers_add_their_metrics_to_the_episodes_of_training(tmp_path):

@@ -148,3 +148,39 @@ def test_a_value_that_is_not_one_number_is_refused_by_name(tmp_path, value, mess
             logger.write({"steps": 1, "loss": value})
         logger.write({"steps": 2})
     assert rows(tmp_path / "log.csv") == [{"steps": "2"}]
+
+
+def test_rows_above_a_step_are_cut_and_the_others_stay_byte_for_byte(tmp_path):
+    kept = b'steps,"note"\r\n 1 ,"two\nlines, \xff"\n,no number\n3\n2.0,short of the next\n'
+    cut = b'4,"not\nthis"\n1e3,nor this\n'
+    (tmp_path / "log.csv").write_bytes(kept + cut + b"2,again\n" + cut + b"9,hal")
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        assert logger.cut("steps", 3) == 4
+        assert (tmp_path / "log.csv").read_bytes() == kept + b"2,again\n"
+        assert logger.cut("steps", 3) == 0
+        logger.write({"steps": 4})
+    assert (tmp_path / "log.csv").read_bytes() == kept + b"2,again\n4,\n"
+    assert os.listdir(tmp_path) == ["log.csv"]
+
+
+def test_a_file_without_the_column_loses_no_row(tmp_path):
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        assert logger.cut("steps", 3) == 0  # nor one without rows
+        logger.write({"loss": 7})
+        assert logger.cut("steps", 3) == 0
+    assert rows(tmp_path / "log.csv") == [{"loss": "7"}]
+
+
+def test_a_file_that_cannot_be_cut_stays_as_it_is(tmp_path, monkeypatch):
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        logger.write({"steps": 1})
+        logger.write({"steps": 2})
+
+        def fail(source, destination):
+            raise OSError("no space left")
+
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="no space left"):
+            patched.setattr(os, "replace", fail)
+            logger.cut("steps", 1)
+        logger.write({"steps": 3})
+    assert [row["steps"] for row in rows(tmp_path / "log.csv")] == ["1", "2", "3"]

@@ -90,6 +90,19 @@ def test_a_continued_run_hides_what_was_written_at_later_steps(tmp_path):
     assert shown == [[1, 13.0], [2, 22.0], [4, 42.0]]
 
 
+def test_a_purge_hides_the_steps_that_the_first_row_would_leave(tmp_path):
+    for purged, steps in ((0, (1, 2, 3)), (2, (4,))):
+        with loggers.TensorBoardLogger(tmp_path, "actor", "steps", hyperparameters={"seed": 1}) as logger:
+            logger.purge(purged)
+            for step in steps:
+                logger.write({"steps": step, "return": 10 * step})
+    shown = as_tensorboard(
+        tmp_path / "actor", '[(event.step, event.value) for event in accumulator.Scalars("return")]'
+    )
+    assert shown == [[1, 10.0], [4, 40.0]]
+    assert list(session(tmp_path / "actor")) == [{"seed": 1.0}] * 2
+
+
 def test_loggers_of_one_run_never_share_a_file(tmp_path):
     with (
         loggers.TensorBoardLogger(tmp_path, "actor", "steps") as first,

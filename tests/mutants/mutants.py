@@ -1717,8 +1717,35 @@ LOOPS = [
         breakage("a reset counts as a step", "if timestep.first():  # the action was ignored", "if False:"),
         breakage(
             "an environment gets the first one's action told",
-            "self._observe(index, timestep, actions[index])",
-            "self._observe(index, timestep, actions[0])",
+            "self._actor.observe(index, actions[index], timestep)",
+            "self._actor.observe(index, actions[0], timestep)",
+        ),
+        breakage(
+            "steps before a failure are not counted",
+            "        finally:  # whatever failed, what is counted is what was observed\n",
+            "        except ZeroDivisionError:\n            pass\n        if True:\n",
+        ),
+    ),
+    *of(
+        "minerva_acme/wrappers/spec_check.py",
+        ("tests/wrappers/test_spec_check.py",),
+        breakage("what is huge passes", "<= _HUGE * _HUGE:", "<= np.inf:"),
+        breakage("episodes are not counted", "self._episode += 1", "pass"),
+        breakage("bounds are warned of at every step", 'self._count(field, "bounds") == 1', "True"),
+        breakage("what left its bounds is looked at forever", "self._forget_bounds(name, path)", "pass"),
+        breakage("a reward of None passes", "if getattr(timestep, name) is None:", "if False:"),
+    ),
+    *of(
+        "minerva_acme/environments/gymnasium_adapter.py",
+        ("tests/environments/test_gymnasium_adapter.py",),
+        breakage("a reward of None becomes NaN", "if reward is not None:", "if True:"),
+    ),
+    *of(
+        "minerva_acme/cli/main.py",
+        ("tests/cli/test_errors.py",),
+        breakage("a fault of ours looks like misuse", " or code[step.tb_lasti] == _RAISE", " or True"),
+        breakage(
+            "an environment's error looks like a refusal", 'module.startswith("minerva_acme.") and ', ""
         ),
     ),
     *of(
@@ -1977,8 +2004,48 @@ EXPERIMENTS = [
         ),
         breakage("earlier evaluations are not restored", "self.latest, self.best = dated", "pass"),
         breakage(
-            "evaluations are due at every step", "self._run.env_steps // period > since // period", "True"
+            "evaluations are due at every step",
+            "self._run.env_steps // period > max(self.logged_until, 0) // period",
+            "True",
         ),
+    ),
+    *of(
+        "minerva_acme/experiments/run.py",
+        RUN,
+        breakage(
+            "an evaluation that was cut short is left out",
+            "# Nor may an evaluation that was due have been made.\n                if evaluations.is_due()",
+            "if False",
+        ),
+        breakage(
+            "an evaluation after the checkpoint stays in the logs",
+            "evaluator=evaluations.logged_until",
+            "evaluator=run.env_steps",
+        ),
+    ),
+    *of(
+        "minerva_acme/experiments/run_logs.py",
+        ("tests/experiments/test_run_logs.py", *RUN),
+        breakage("rows after the checkpoint stay", "self._csv[label].cut(steps_key, step)", "0"),
+        breakage("TensorBoard shows steps twice", "self._events[label].purge(step + 1)", "pass"),
+        breakage("TensorBoard loses the checkpoint's step", "purge(step + 1)", "purge(step)"),
+    ),
+    *of(
+        "minerva_acme/experiments/run_lock.py",
+        ("tests/experiments/test_run_lock.py", *RUN),
+        breakage("a forked process keeps the lock", "os.register_at_fork(after_in_child=_forget)", "pass"),
+        breakage("a forked process frees the lock", "if descriptor in _held:", "if True:"),
+        breakage(
+            "a lock on a deleted file counts", "os.path.samestat(os.fstat(descriptor), path.stat())", "True"
+        ),
+        breakage("a run waits for the lock", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH"),
+    ),
+    *of(
+        "minerva_acme/experiments/rescue.py",
+        ("tests/experiments/test_rescue.py",),
+        breakage("half a learner step is saved", "self._half_done = what", "pass"),
+        breakage("an error saves nothing", "self._save(error, run, checkpoints)", "pass"),
+        breakage("an error in closing hides the one before", "raise self._error", "raise"),
     ),
     *of(
         "minerva_acme/experiments/parts.py",

@@ -1,0 +1,77 @@
+"""What becomes of a run that an error ends."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from minerva_acme.experiments import parts, saver
+from minerva_acme.replay import base as replay
+
+_logger = logging.getLogger(__name__)
+
+
+class Rescue:
+    """Saves a run that an error ends, as for a stop, where all that would be saved fits together.
+
+    A step of the environment is observed and counted, or neither: an error out of an environment, an
+    observer, an evaluation or a callback leaves a run that can be saved as it is. An error in the middle of
+    a learner step may leave half of it behind, and one out of the replay some of what was written. Then the
+    newest checkpoint is what is left.
+    """
+
+    def __init__(self) -> None:
+        """Saves nothing yet."""
+        self._error: Exception | None = None
+        self._half_done: str | None = None
+
+    @contextlib.contextmanager
+    def original_error(self) -> Iterator[None]:
+        """Around the closing of a run's parts, where an error may follow from the one that ended the run.
+
+        Raises:
+            Exception: the one that ended the run, if there is one.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self._error is None or error is self._error:
+                raise
+            _logger.warning("closing the run after the error failed too: %r", error)
+        if self._error is not None:
+            raise self._error
+
+    @contextlib.contextmanager
+    def save_on_error(self, run: parts.Parts, checkpoints: saver.Saver) -> Iterator[None]:
+        """Around training: saves before an error surfaces. Errors in saving are logged alone."""
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+            self._save(error, run, checkpoints)
+            raise
+
+    @contextlib.contextmanager
+    def not_in(self, what: str) -> Iterator[None]:
+        """Around what an error may leave half done, so that nothing is saved after one."""
+        try:
+            yield
+        except Exception:
+            self._half_done = what
+            raise
+
+    def _save(self, error: Exception, run: parts.Parts, checkpoints: saver.Saver) -> None:
+        half_done = "writing to replay" if isinstance(error, replay.ReplayError) else self._half_done
+        kind, steps = type(error).__name__, run.env_steps
+        if half_done is not None:
+            outcome = f"in the middle of {half_done}, so that nothing is saved"
+        elif steps == checkpoints.saved_at:
+            outcome = "with nothing new to save"
+        else:
+            try:
+                checkpoints.save(stopping=True, after_error=True)
+                outcome = "and the run is saved"
+            except Exception as second:
+                outcome = f"and saving failed too: {second}"
+        newest = run.checkpointer.latest()
+        resumes = "there is no checkpoint" if newest is None else f"the run resumes from {newest}"
+        _logger.warning("%s after %d environment steps, %s; %s.", kind, steps, outcome, resumes)

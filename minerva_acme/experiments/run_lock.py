@@ -1,0 +1,109 @@
+"""One run at a time in a folder."""
+
+import contextlib
+import datetime
+import logging
+import os
+import pathlib
+import shlex
+import socket
+import sys
+import textwrap
+from collections.abc import Iterator
+
+_FILE = ".lock"
+_MAX_COMMAND = 200  # characters of a command line that are shown
+
+_logger = logging.getLogger(__name__)
+_held: set[int] = set()  # descriptors of this process
+
+
+@contextlib.contextmanager
+def hold(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Keeps every other run out of a folder, which is made if needed.
+
+    The lock is the system's, `flock` on the file `.lock`. It ends with the process, however that ends, and
+    processes started meanwhile do not inherit it. The file says only who holds it, for the message.
+    Whoever reads the folder needs no lock.
+
+    Between machines that share a network file system, this holds where that passes `flock` on: NFS and
+    most others do, some only if mounted for it. Where there are no locks, a warning says so and the run goes
+    on. A folder that is moved or deleted while a run writes to it is not protected.
+
+    Raises:
+        ValueError: another run holds it; the message names its process.
+        OSError: the folder cannot be made or written to.
+    """
+    path = pathlib.Path(directory) / _FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _open_and_lock(path)
+    except OSError as error:
+        raise OSError(
+            f"A run needs a folder that can be written to, but {path.parent} is none: {error.strerror}. "
+            "Choose another directory for the run, or check the permissions there."
+        ) from error
+    _held.add(descriptor)
+    try:
+        _sign(descriptor, path)
+        yield
+    finally:
+        if descriptor in _held:  # not in a forked process
+            _held.remove(descriptor)
+            with contextlib.suppress(OSError):  # the folder is gone
+                path.unlink()
+            os.close(descriptor)
+
+
+def _open_and_lock(path: pathlib.Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(descriptor, path)
+            # Whoever held it may have deleted the file since it was opened here.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: pathlib.Path) -> None:
+    try:
+        import fcntl  # not on Windows
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+        raise ValueError(
+            f"{path.parent} must be a folder that no other run writes to, but it is in use by "
+            f"{_read(descriptor) or 'another process'}. Stop that run first, or choose another directory."
+        ) from error
+    except (ImportError, OSError) as error:
+        _logger.warning("%s cannot be locked (%s): start no other run there.", path.parent, error)
+
+
+def _sign(descriptor: int, path: pathlib.Path) -> None:
+    if left_by := _read(descriptor):
+        _logger.info("%s is taken over from %s, which ended without releasing it", path.parent, left_by)
+    now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    command = textwrap.shorten(shlex.join(sys.orig_argv), _MAX_COMMAND, placeholder=" ...")
+    os.ftruncate(descriptor, 0)
+    text = f"process {os.getpid()} on {socket.gethostname()}, since {now}: {command}"
+    os.pwrite(descriptor, text.encode(errors="replace"), 0)
+
+
+def _read(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.read(descriptor, 10 * _MAX_COMMAND).decode(errors="replace")
+
+
+def _forget() -> None:
+    # A copy of the descriptor would keep the lock for as long as the new process lives.
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,225 @@
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import traceback
+
+import pytest
+
+from minerva_acme import environments, experiments, wrappers
+from minerva_acme.agents import ppo
+from minerva_acme.experiments import checkpointing
+from minerva_acme.replay import base as replay
+from tests.experiments import test_run
+
+TWO = ppo.PPOConfig(
+    policy_layer_sizes=(8,), value_layer_sizes=(8,), num_environments=2, rollout_steps=20, minibatch_size=10
+)
+
+
+class Breaking(wrappers.EnvironmentWrapper):
+    """A pendulum whose joint breaks."""
+
+    def __init__(self, seed, at):
+        super().__init__(test_run.make_pendulum(seed))
+        self._left = at
+
+    def step(self, action):
+        if self._left == 0:
+            raise ValueError("a joint broke")
+        self._left -= 1
+        return super().step(action)
+
+
+def break_at(*steps):
+    """A factory of environments; the first ones break at these of their steps."""
+    steps = list(steps)
+
+    def make(seed):
+        return Breaking(seed, steps.pop(0)) if steps else test_run.make_pendulum(seed)
+
+    return make
+
+
+def make_config(folder, **overrides):
+    return test_run.make_config(folder, **{"num_env_steps": 400, "replay": "memory", **overrides})
+
+
+def make_two(folder, **overrides):
+    return make_config(folder, **{"builder": ppo.PPOBuilder(TWO), **overrides})
+
+
+def checkpoint(folder):
+    return checkpointing.latest(folder / "checkpoints")
+
+
+def fail(error):
+    def do(*unused, **named):
+        raise error
+
+    return do
+
+
+def test_an_error_of_the_environment_saves_the_steps_before_it_and_surfaces_as_it_is(tmp_path, caplog):
+    with pytest.raises(ValueError, match="^a joint broke$") as raised:
+        experiments.run_experiment(make_config(tmp_path, environment_factory=break_at(150)))
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "step"  # of the environment
+    state = checkpointing.load_state(checkpoint(tmp_path))
+    assert checkpoint(tmp_path).name == "000000150"
+    # The open episode ends there; every transition begins one item.
+    assert (state["counter"]["actor_steps"], state["inserted"]) == (150, 150)
+    assert "ValueError after 150 environment steps, and the run is saved" in caplog.text
+    assert f"the run resumes from {checkpoint(tmp_path)}." in caplog.text
+    resumed = make_config(tmp_path, num_env_steps=350)  # one more episode
+    result = experiments.run_experiment(resumed)
+    assert (result.env_steps, result.learner_steps) == (350, resumed.builder.learner_steps_due(350))
+
+
+def test_an_error_of_one_of_several_environments_saves_what_all_have_made(tmp_path):
+    with pytest.raises(ValueError, match="^a joint broke$"):
+        experiments.run_experiment(make_two(tmp_path, environment_factory=break_at(1000, 75)))
+    assert checkpoint(tmp_path).name == "000000150"
+    result = experiments.run_experiment(make_two(tmp_path))
+    assert (result.env_steps, result.learner_steps) == (400, 20)
+
+
+@pytest.fixture
+def fork_server():
+    """Ends the process that starts processes, which would live as long as this one."""
+    yield
+    multiprocessing.forkserver._forkserver._stop()
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_an_error_in_an_environments_process_saves_all_but_its_randomness(tmp_path, caplog):
+    def make(seed):
+        return Breaking(seed, -1 if multiprocessing.parent_process() is None else 75)
+
+    config = make_two(tmp_path, environment_factory=make, environment_processes=True)
+    with pytest.raises(environments.EnvironmentWorkerError, match="a joint broke"):
+        experiments.run_experiment(config)
+    assert checkpoint(tmp_path).name == "000000150"
+    assert checkpointing.load_state(checkpoint(tmp_path))["environment"] is None
+    assert "random states of the environments are not saved, they begin anew" in caplog.text
+
+
+def test_an_observation_that_replay_refuses_saves_the_steps_before_it(tmp_path):
+    def make(seed):
+        environment = test_run.make_pendulum(seed)
+        step, made = environment.step, []
+
+        def poisoned(action):
+            made.append(step(action))
+            return made[-1]._replace(
+                observation=made[-1].observation * float("nan" if len(made) == 75 else 1)
+            )
+
+        environment.step = poisoned
+        return environment
+
+    factories = [test_run.make_pendulum, make]
+    config = make_two(
+        tmp_path, environment_factory=lambda seed: (factories or [test_run.make_pendulum]).pop(0)(seed)
+    )
+    with pytest.raises(ValueError, match="observation"):
+        experiments.run_experiment(config)
+    # The first environment has made its 75th step, the second has not.
+    state = checkpointing.load_state(checkpoint(tmp_path))
+    assert state["counter"]["actor_steps"] == 149
+    assert experiments.run_experiment(make_two(tmp_path)).learner_steps == 20
+
+
+def test_an_error_of_an_evaluation_saves_the_training_and_the_evaluation_is_made_again(tmp_path):
+    straight = experiments.run_experiment(make_config(tmp_path / "straight", evaluation_period=100))
+    # Environments are made to train in, for random actions, before training, and for each evaluation.
+    broken = make_config(
+        tmp_path / "broken", evaluation_period=100, environment_factory=break_at(-1, -1, -1, -1, 50)
+    )
+    with pytest.raises(ValueError, match="^a joint broke$"):
+        experiments.run_experiment(broken)
+    assert checkpoint(tmp_path / "broken").name == "000000200"
+    resumed = experiments.run_experiment(make_config(tmp_path / "broken", evaluation_period=100))
+    steps = {
+        name: [row["actor_steps"] for row in test_run.rows(tmp_path / name, "evaluator")]
+        for name in ("straight", "broken")
+    }
+    assert steps["straight"] == steps["broken"] == ["0", "100", "200", "300", "400"]
+    assert resumed.before == straight.before
+
+
+def test_an_error_in_a_learner_step_saves_nothing_and_names_what_is_left(tmp_path, caplog, monkeypatch):
+    config = make_config(tmp_path, checkpoint_period=200)
+    make_learner = config.builder.make_learner
+
+    def make(**arguments):
+        learner = make_learner(**arguments)
+        step = learner.step
+
+        def diverge():
+            step()
+            if arguments["counter"].get_counts()["actor_steps"] == 300:
+                raise FloatingPointError("diverged")
+
+        learner.step = diverge
+        return learner
+
+    monkeypatch.setattr(config.builder, "make_learner", make)
+    with pytest.raises(FloatingPointError, match="^diverged$"):
+        experiments.run_experiment(config)
+    assert checkpoint(tmp_path).name == "000000200"
+    assert "FloatingPointError after 300 environment steps, in the middle of learning" in caplog.text
+    assert f"the run resumes from {tmp_path}/checkpoints/000000200." in caplog.text
+
+
+def test_an_error_of_the_replay_saves_nothing(tmp_path, caplog):
+    def on_progress(progress):
+        if progress.env_steps == 100:
+            raise replay.ReplayError("the server is gone")
+
+    with pytest.raises(replay.ReplayError, match="^the server is gone$"):
+        experiments.run_experiment(make_config(tmp_path), on_progress)
+    assert checkpoint(tmp_path) is None
+    assert "so that nothing is saved; there is no checkpoint." in caplog.text
+
+
+def test_with_nothing_new_nothing_is_saved(tmp_path, caplog):
+    with pytest.raises(ValueError, match="^a joint broke$"):
+        experiments.run_experiment(make_config(tmp_path, environment_factory=break_at(0)))
+    assert checkpoint(tmp_path) is None
+    assert "with nothing new to save; there is no checkpoint" in caplog.text
+
+
+def test_an_error_in_saving_does_not_hide_the_one_before(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(checkpointing.Checkpointer, "save", fail(OSError("no space left")))
+    with pytest.raises(ValueError, match="^a joint broke$"):
+        experiments.run_experiment(make_config(tmp_path, environment_factory=break_at(150)))
+    assert "and saving failed too: no space left; there is no checkpoint." in caplog.text
+
+
+def test_a_checkpoint_that_cannot_be_written_is_not_tried_again(tmp_path, monkeypatch):
+    tries = []
+
+    def save(*unused, **named):
+        tries.append(1)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(checkpointing.Checkpointer, "save", save)
+    with pytest.raises(OSError, match="no space left"):
+        experiments.run_experiment(make_config(tmp_path, checkpoint_period=100))
+    assert len(tries) == 1
+
+
+def test_an_error_in_closing_does_not_hide_the_one_before(tmp_path, caplog):
+    def make(seed):
+        environment = Breaking(seed, 150)
+        environment.close = fail(OSError("the simulator is gone"))
+        return environment
+
+    factories = [make]
+    config = make_config(
+        tmp_path, environment_factory=lambda seed: (factories or [test_run.make_pendulum]).pop()(seed)
+    )
+    with pytest.raises(ValueError, match="^a joint broke$") as raised:
+        experiments.run_experiment(config)
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "step"  # of the environment
+    assert "closing the run after the error failed too: OSError('the simulator is gone')" in caplog.text
+    assert ".lock" not in os.listdir(tmp_path)
