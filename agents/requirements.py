@@ -49,7 +49,8 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec) -> None:
     if not isinstance(spec.actions, specs.Array):
         raise ValueError(
             f"{agent} needs actions that are one discrete number or one float32 vector, got "
-            f"{describe(spec.actions)}. Mixed and nested actions must be joined in a wrapper of the environment."
+            f"{describe(spec.actions)}. Mixed and nested actions must be joined in a wrapper of the "
+            "environment."
         )
     check_vector(
         agent,

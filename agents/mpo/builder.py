@@ -32,7 +32,8 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         requirements.check_scalar_signals("MPO", spec)
         if self._config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
             raise ValueError(
-                "`action_penalty` must be False with discrete actions, which have no bounds to leave, got True."
+                "`action_penalty` must be False with discrete actions, which never leave their bounds, got "
+                "True."
             )
 
     def make_networks(
@@ -110,9 +111,11 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         config = self._config
         if config.critic_target == "retrace":
             return targets.retrace(lambda_=config.retrace_lambda, num_actions=config.retrace_mc_actions)
-        if config.critic_target == "n_step":
-            return targets.n_step(num_actions=config.retrace_mc_actions)
-        return targets.one_step(num_actions=config.retrace_mc_actions)
+        make = targets.n_step if config.critic_target == "n_step" else targets.one_step
+        return make(
+            num_actions=config.retrace_mc_actions,
+            num_returns=config.num_samples if config.learns_distributions else None,
+        )
 
     def make_policy(
         self,

@@ -1,19 +1,17 @@
 """The networks that MPO trains.
 
-Shapes: F features; D action dimensions; K discrete actions; N actions in each state; `...` leading axes.
+Shapes: F features; D action dimensions; K discrete actions; `...` leading axes.
 """
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from minerva_acme import distributions, networks, specs, types
 from minerva_acme.agents.mpo import config as mpo_config
-
-Critic = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class MPONetworks(NamedTuple):
@@ -25,6 +23,9 @@ class MPONetworks(NamedTuple):
         critic(features [..., F], action [..., D]) -> q [...]     where actions are continuous
         critic(features [..., F]) -> q [..., K]                   where they are discrete
         encoder(observation, a nest of [..., *]) -> features [..., F]
+
+    In the place of q a critic may give a `networks.Prediction`. It then has a `loss`: see
+    `networks.critic_heads`.
     """
 
     policy: nn.Module
@@ -37,7 +38,11 @@ class MPONetworks(NamedTuple):
 
     def acting(self) -> nn.Module:
         """The policy as a function of the observation: itself where that is what it sees."""
-        return self.policy if isinstance(self.encoder, nn.Identity) else EncodedPolicy(self)
+        return (
+            self.policy
+            if isinstance(self.encoder, nn.Identity | networks.IdentityEncoder)
+            else EncodedPolicy(self)
+        )
 
 
 class EncodedPolicy(nn.Module):
@@ -55,59 +60,76 @@ class EncodedPolicy(nn.Module):
         return policy
 
 
-def action_values(critic: Callable[..., torch.Tensor], action_spec: specs.BoundedArray) -> Critic:
-    """A critic as a function of features and actions, whichever kind of actions it is for.
-
-    Args:
-        critic: as in `MPONetworks`.
-        action_spec: tells the kind.
-
-    Returns:
-        A function of features [..., F] and actions [..., D] or, where discrete, [...]; they may have an axis
-        N more in front if that suits the critic. It gives q with the leading axes of the actions.
-    """
-    if not isinstance(action_spec, specs.DiscreteArray):
-        return critic
-
-    def of_discrete_actions(features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        q = critic(features)  # [..., K], once for all actions
-        q = q.expand(*action.shape, q.shape[-1])
-        return q.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
-
-    return of_discrete_actions
-
-
 def make_networks(
     spec: specs.EnvironmentSpec, config: mpo_config.MPOConfig, generator: torch.Generator
 ) -> MPONetworks:
-    """Makes LayerNorm MLPs for a flat observation and a flat bounded action, or a discrete one.
+    """Makes LayerNorm MLPs behind an encoder of the observations, which of a flat vector does nothing.
 
     Args:
-        spec: observations float32 [O], actions float32 [D] with finite bounds, or discrete.
-        config: the layer sizes.
+        spec: any observations that `networks.make_encoder` takes; actions float32 [D] with finite bounds, or
+            discrete.
+        config: the layer sizes and the critic's head.
         generator: draws the initial weights.
     """
-    observation_size = spec.observations.shape[0]
-    if isinstance(spec.actions, specs.DiscreteArray):
-        sizes = observation_size, spec.actions.num_values
-        return MPONetworks(
-            policy=networks.CategoricalPolicy(*sizes, config.policy_layer_sizes, generator=generator),
-            critic=networks.DiscreteCritic(*sizes, config.critic_layer_sizes, generator=generator),
+    encoder = networks.make_encoder(spec.observations, generator=generator)
+    make_parts = _discrete_parts if isinstance(spec.actions, specs.DiscreteArray) else _continuous_parts
+    policy, make_critic = make_parts(encoder.output_size, spec.actions, config, generator)
+    critics = [make_critic() for _ in range(config.num_critics)]
+    critic = critics[0] if len(critics) == 1 else networks.Ensemble(critics, rule=config.critic_ensemble)
+    return MPONetworks(policy=policy, critic=critic, encoder=encoder)
+
+
+_Parts = tuple[nn.Module, Callable[[], nn.Module]]  # a policy, and what makes a critic
+
+
+def _continuous_parts(
+    features: int, action_spec: specs.BoundedArray, config: mpo_config.MPOConfig, generator: torch.Generator
+) -> _Parts:
+    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
+    sizes = config.critic_layer_sizes
+
+    def make_critic() -> nn.Module:
+        if config.critic_head == "scalar" and config.num_critics == 1:  # the one with a fast twin
+            return networks.Critic(features, low, high, sizes, generator=generator)
+        torso = networks.LayerNormMLP(features + len(low), sizes, generator=generator)
+        head = _make_head(torso.output_size, None, config, generator)
+        return networks.CriticWithHead(torso, head, bounds=(low, high))
+
+    policy = networks.GaussianPolicy(
+        features, len(low), config.policy_layer_sizes, generator=generator, initial_stddev=config.init_stddev
+    )
+    return policy, make_critic
+
+
+def _discrete_parts(
+    features: int, action_spec: specs.DiscreteArray, config: mpo_config.MPOConfig, generator: torch.Generator
+) -> _Parts:
+    num_actions = action_spec.num_values
+
+    def make_critic() -> nn.Module:
+        torso = networks.LayerNormMLP(features, config.critic_layer_sizes, generator=generator)
+        head = _make_head(torso.output_size, num_actions, config, generator)
+        return networks.CriticWithHead(torso, head, bounds=None)
+
+    policy = networks.CategoricalPolicy(features, num_actions, config.policy_layer_sizes, generator=generator)
+    return policy, make_critic
+
+
+def _make_head(
+    features: int, num_actions: int | None, config: mpo_config.MPOConfig, generator: torch.Generator
+) -> nn.Module:
+    options: dict[str, Any] = {"num_actions": num_actions, "generator": generator}
+    if config.critic_head == "scalar":
+        return networks.ScalarHead(features, **options)
+    if config.critic_head == "mixture":
+        return networks.MixtureOfGaussiansHead(
+            features, num_components=config.num_components, init_scale=config.init_scale, **options
         )
-    low, high = specs.bounds(spec.actions)
-    return MPONetworks(
-        policy=networks.GaussianPolicy(
-            observation_size,
-            low.size,
-            config.policy_layer_sizes,
-            generator=generator,
-            initial_stddev=config.init_stddev,
-        ),
-        critic=networks.Critic(
-            observation_size,
-            torch.from_numpy(low),
-            torch.from_numpy(high),
-            config.critic_layer_sizes,
-            generator=generator,
-        ),
+    return networks.CategoricalCriticHead(
+        features,
+        vmin=config.vmin,
+        vmax=config.vmax,
+        num_bins=config.num_bins,
+        projection=config.critic_head,
+        **options,
     )

@@ -12,10 +12,10 @@ from minerva_acme.agents.mpo.networks import MPONetworks
 
 def trained_modules(networks: MPONetworks, config: MPOConfig) -> Mapping[str, nn.Module]:
     """What the losses of policy and critic train: each its own network, and the encoder by `encoder_loss`."""
-    parts = {"policy": [networks.policy], "critic": [networks.critic]}
-    for name in ("policy", "critic") if config.encoder_loss == "both" else (config.encoder_loss,):
-        parts[name].append(networks.encoder)
-    return {name: nn.ModuleList(modules) for name, modules in parts.items()}
+    return {
+        name: nn.ModuleList([module, *([networks.encoder] if config.trains_encoder(name) else [])])
+        for name, module in (("policy", networks.policy), ("critic", networks.critic))
+    }
 
 
 def make_groups(

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
-from minerva_acme import distributions, losses, types
-from minerva_acme.agents.mpo.networks import Critic
+from minerva_acme import distributions, losses, networks, types
+from minerva_acme.agents.mpo.critics import Critic
 
 # Of [B, T + 1]: the states that steps begin in, and those that they lead to.
 _T: Any = (slice(None), slice(None, -1))
@@ -27,15 +27,16 @@ class CriticTarget(Protocol):
         policy: distributions.Distribution,
         critic: Critic,
         generator: torch.Generator,
-    ) -> torch.Tensor:
-        """Returns the targets, [B, T]; what stands at masked steps is not used.
+    ) -> torch.Tensor | networks.ReturnDistribution:
+        """Returns values or distributions of the return, [B, T]; what stands at masked steps is not used.
 
         Args:
             trajectory: a batch of sequences with features in the place of observations, [B, T + 1, F]; extras
                 are `BehaviourExtras` with axes [B, T].
             discount_t: the environment's discount times gamma, [B, T].
             policy: the target policy at every state, [B, T + 1].
-            critic: the target critic, (features [..., F], action [..., D] or [M, ..., D]) -> q of each action.
+            critic: the target critic, (features [..., F], action [..., D] or [M, ..., D]) -> q of each;
+                its `mixture` gives the distribution of the return.
             generator: draws the actions that state values are estimated with, where they are sampled.
         """
 
@@ -106,14 +107,20 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
     return _bootstrapped(num_actions, combine)
 
 
-def n_step(*, num_actions: int) -> CriticTarget:
+def n_step(*, num_actions: int, num_returns: int | None = None) -> CriticTarget:
     """The return to the last step that happened before a masked one or the end, bootstrapped there.
 
     Not corrected for off-policy data. Each step bootstraps from the state that follows the last step of
     its own run of unmasked ones, so a sequence may hold parts of several episodes; see
     `losses.n_step_targets`. Values are computed at every state, T times what one bootstrap state a sequence
     costs: where the runs end is known on the device alone, and to choose by it would make the host wait.
+
+    Args:
+        num_actions: M.
+        num_returns: None gives values; a number distributions, of so many returns where they are sampled.
     """
+    if num_returns is not None:
+        return _distributions(num_actions, num_returns, losses.n_step_targets)
     return _bootstrapped(
         num_actions,
         lambda trajectory, discount_t, v_tp1, *_: losses.n_step_targets(
@@ -122,11 +129,52 @@ def n_step(*, num_actions: int) -> CriticTarget:
     )
 
 
-def one_step(*, num_actions: int) -> CriticTarget:
-    """r_t + discount_t V(s_{t+1})."""
+def one_step(*, num_actions: int, num_returns: int | None = None) -> CriticTarget:
+    """r_t + discount_t V(s_{t+1}), or the distribution of r_t + discount_t z; arguments as of `n_step`."""
+    if num_returns is not None:
+        return _distributions(
+            num_actions,
+            num_returns,
+            lambda z_tp1, r_t, discount_t, _: losses.one_step_targets(z_tp1, r_t, discount_t),
+        )
     return _bootstrapped(
         num_actions,
         lambda trajectory, discount_t, v_tp1, *_: losses.one_step_targets(
             v_tp1, trajectory.reward, discount_t
         ),
     )
+
+
+def _distributions(num_actions: int, num_returns: int, fold: Callable[..., torch.Tensor]) -> CriticTarget:
+    """`fold` of each return z that the states which follow may have, with the probability of that return.
+
+    Args:
+        num_actions: M.
+        num_returns: N, where returns are sampled.
+        fold: (z_tp1, r_t, discount_t, mask_t), [.., T] each -> targets, linear in z.
+    """
+
+    def target(
+        trajectory: types.Trajectory,
+        discount_t: torch.Tensor,
+        policy: distributions.Distribution,
+        critic: Critic,
+        generator: torch.Generator,
+    ) -> networks.ReturnDistribution:
+        points = policy.at(_TP1).points(generator, num_actions)
+        state = critic.mixture(trajectory.observation[_TP1], points)
+        returns = state.returns(generator=generator, num_samples=num_returns)  # of [B, T, N]
+        num = returns.values.shape[-1]
+
+        def of_each(x: torch.Tensor, *signals: torch.Tensor) -> torch.Tensor:
+            rows = x.movedim(-1, 0).flatten(0, 1)  # [N B, T]
+            folded = fold(rows, *(signal.repeat(num, 1) for signal in (*signals, trajectory.mask)))
+            return folded.unflatten(0, (num, -1)).movedim(0, -1)
+
+        return networks.ReturnDistribution(
+            values=of_each(returns.values, trajectory.reward, discount_t),
+            # They stay with their returns: as if nothing were earned and nothing discounted.
+            weights=of_each(returns.weights, torch.zeros_like(discount_t), torch.ones_like(discount_t)),
+        )
+
+    return target

@@ -70,7 +70,8 @@ class MPODuals(nn.Module):
         """Makes the parameters; initial values are before softplus.
 
         Args:
-            num_dimensions: D, or 1 where the KL bounds hold for the sum over dimensions or the policy is discrete.
+            num_dimensions: D, or 1 where the KL bounds hold for the sum over dimensions, or the policy is
+                discrete.
             init_log_temperature: of the temperature, and of the penalty's.
             init_log_alpha_mean: of the multipliers of the mean's KL.
             init_log_alpha_stddev: of the multipliers of the standard deviation's KL; None: it has none, as

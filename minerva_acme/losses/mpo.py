@@ -48,9 +48,9 @@ def e_step(
         L_eta   = eta (epsilon + mean_b logsumexp_i(Q_{b,i} / eta + log p_{b,i}))
                 = eta (epsilon + mean_b logsumexp_i((Q_{b,i} - m_b) / eta + log p_{b,i})) + mean_b m_b
 
-    with m_b = max_i Q_{b,i}. Actions that were sampled from the target policy weigh the same, p = 1 / N. Where
-    all actions are there, p is the target policy: its expectations are exact then, and w is the improved
-    policy itself. L_eta is the dual of max_w E_w[Q] under KL(w || p) <= epsilon: its
+    with m_b = max_i Q_{b,i}. Actions that were sampled from the target policy weigh the same, p = 1 / N.
+    Where all actions are there, p is the target policy: its expectations are exact then, and w is the
+    improved policy itself. L_eta is the dual of max_w E_w[Q] under KL(w || p) <= epsilon: its
     derivative by eta is epsilon less that KL. It is computed in the second form, since in the first the
     derivative is the difference of two terms of the size of Q / eta: in float32 nothing is left of it
     where Q is large and differs little between actions. Source: [1] section 4.1, [2] section 4.

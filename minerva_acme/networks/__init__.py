@@ -7,7 +7,7 @@ from minerva_acme.networks.actor_critic import (
     PolicyAndValue,
     make_actor_critic,
 )
-from minerva_acme.networks.critic import Critic, DiscreteCritic
+from minerva_acme.networks.critic import Critic, CriticWithHead
 from minerva_acme.networks.critic_heads import (
     CategoricalCriticHead,
     CategoricalPrediction,
@@ -19,6 +19,7 @@ from minerva_acme.networks.critic_heads import (
     ReturnDistribution,
     ScalarHead,
     ScalarPrediction,
+)
 from minerva_acme.networks.encoders import (
     Encoder,
     FlatEncoder,
@@ -39,7 +40,7 @@ __all__ = [
     "CategoricalPolicy",
     "CategoricalPrediction",
     "Critic",
-    "DiscreteCritic",
+    "CriticWithHead",
     "Encoder",
     "Ensemble",
     "EnsemblePrediction",

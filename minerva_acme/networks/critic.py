@@ -1,6 +1,7 @@
-"""Critics: of observation and action, and of all actions at an observation."""
+"""Critics: of observation and action, and with other heads or of all discrete actions at once."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -49,7 +50,11 @@ class Critic(nn.Module):
         self.register_buffer("high", action_high.detach().clone().float())
         action_size = action_low.shape[0]
         self.torso = LayerNormMLP(observation_size + action_size, layer_sizes, generator=generator)
-        self.head = _head(self.torso.output_size, 1, generator)
+        self.head = uniform_linear(self.torso.output_size, 1, generator)
+        nn.init.trunc_normal_(
+            self.head.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
+        )
+        nn.init.zeros_(self.head.bias)
 
     def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Q of each pair.
@@ -67,39 +72,40 @@ class Critic(nn.Module):
         return q.squeeze(-1)
 
 
-class DiscreteCritic(nn.Module):
-    """A torso on the observation and one linear head with a value for each action."""
+class CriticWithHead(nn.Module):
+    """A torso and any head of `critic_heads`: it gives predictions, of one action or of all discrete ones."""
+
+    low: torch.Tensor  # [D]
+    high: torch.Tensor  # [D]
 
     def __init__(
-        self,
-        observation_size: int,
-        num_actions: int,
-        layer_sizes: Sequence[int],
-        *,
-        generator: torch.Generator | None = None,
+        self, torso: nn.Module, head: nn.Module, *, bounds: tuple[torch.Tensor, torch.Tensor] | None
     ) -> None:
-        """Makes the layers.
+        """Takes the parts.
 
         Args:
-            observation_size: O.
-            num_actions: K.
-            layer_sizes: units of each layer of the torso.
-            generator: draws the initial weights; None is torch's global one.
+            torso: of features, and of actions where there are bounds: [..., O + D] -> [..., F].
+            head: [..., F] -> prediction, with a `loss`.
+            bounds: smallest and largest action, [D] each, to which actions are clipped; None: the head has
+                values for all discrete actions.
         """
         super().__init__()
-        self.torso = LayerNormMLP(observation_size, layer_sizes, generator=generator)
-        self.head = _head(self.torso.output_size, num_actions, generator)
+        self.torso = torso
+        self.head = head
+        if bounds is not None:
+            for name, bound in zip(("low", "high"), bounds, strict=True):
+                self.register_buffer(name, bound.detach().clone().float())
 
-    def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """Q of every action, [..., O] -> [..., K]."""
-        q: torch.Tensor = self.head(self.torso(observation))
-        return q
+    def forward(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
+        """The prediction at each observation, [..., O], and action, [..., D] or [N, ..., D], or of all."""
+        inputs = observation
+        if action:
+            (raw,) = action
+            observation = observation.expand(*raw.shape[:-1], observation.shape[-1])
+            inputs = torch.cat([observation, torch.clamp(raw, self.low, self.high)], dim=-1)
+        return self.head(self.torso(inputs))
 
-
-def _head(features: int, size: int, generator: torch.Generator | None) -> nn.Linear:
-    head = uniform_linear(features, size, generator)
-    nn.init.trunc_normal_(
-        head.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
-    )
-    nn.init.zeros_(head.bias)
-    return head
+    def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
+        """The head's."""
+        loss: torch.Tensor = self.head.loss(prediction, target, mask)
+        return loss
