@@ -8,7 +8,7 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import acceleration, actors, builders, core, specs, types
+from minerva_acme import acceleration, actors, builders, core, networks, specs, types
 from minerva_acme.agents import actions
 
 
@@ -95,3 +95,20 @@ class GreedyPolicy(_Acting):
         """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E]."""
         action, _ = self._raw_actions.to_environment(self._policy.mode(observations))
         return actors.PolicyOutput(action)
+
+    def as_module(self) -> nn.Module:
+        return _Greedy(self._network, self._raw_actions)
+
+
+class _Greedy(nn.Module):
+    """What `GreedyPolicy` computes, on tensors."""
+
+    def __init__(self, network: nn.Module, raw_actions: actions.RawActions) -> None:
+        super().__init__()
+        self._network = network
+        self._raw_actions = raw_actions
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        network = self._network
+        policy = network.policy if isinstance(network, networks.ActorCritic) else network
+        return self._raw_actions.execute(policy(observations).mode())

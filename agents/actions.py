@@ -40,6 +40,10 @@ class RawActions(abc.ABC):
         """The actions to execute, [..., D], or [...] where discrete."""
 
     @abc.abstractmethod
+    def execute(self, raw: torch.Tensor) -> torch.Tensor:
+        """The actions of `to_environment`, on tensors."""
+
+    @abc.abstractmethod
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:
         """log |d action / d raw|, [...]: what the density of the action lacks beside that of the raw one."""
 
@@ -54,6 +58,9 @@ class ClippedActions(RawActions):
     def to_environment(self, raw: np.ndarray) -> Executed:
         # np.clip takes several times as long for a few numbers.
         return Executed(np.minimum(np.maximum(raw, self._low), self._high), _ZERO)
+
+    def execute(self, raw: torch.Tensor) -> torch.Tensor:
+        return raw.clamp(torch.from_numpy(self._low), torch.from_numpy(self._high))
 
     def log_det(self, raw: torch.Tensor) -> float:
         return 0.0
@@ -79,6 +86,10 @@ class SquashedActions(RawActions):
             np.add.reduce(log_slope + self._log_half, -1),
         )
 
+    def execute(self, raw: torch.Tensor) -> torch.Tensor:
+        action: torch.Tensor = self._squash(raw)
+        return action
+
     def log_det(self, raw: torch.Tensor) -> torch.Tensor:
         self._squash.to(raw.device)
         log_det: torch.Tensor = self._squash.log_det(raw)
@@ -96,6 +107,9 @@ class DiscreteActions(RawActions):
 
     def to_environment(self, raw: np.ndarray) -> Executed:
         return Executed(raw.astype(self._dtype), _ZERO)
+
+    def execute(self, raw: torch.Tensor) -> torch.Tensor:
+        return raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
 
     def log_det(self, raw: torch.Tensor) -> float:
         return 0.0

@@ -1,8 +1,15 @@
 """Reinforcement learning agents from interchangeable parts, in PyTorch."""
 
-from minerva_acme import thread_settings
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy, thread_settings
 from minerva_acme._version import __version__
+
+if TYPE_CHECKING:
+    from minerva_acme.experiments.policies import load_policy
 
 thread_settings.set_defaults()  # before anything here imports torch, which reads them once
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "load_policy"]
+
+__getattr__ = _lazy.attach(__name__, __file__)

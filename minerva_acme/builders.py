@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 import tree
+from torch import nn
 
 from minerva_acme import actors, core, counting, loggers, specs, types
 from minerva_acme.replay import base as replay
@@ -25,6 +26,17 @@ class AgentPolicy(core.Saveable):
         """Chooses the action for one observation."""
         action, extras = self.batch(_with_axis(observation))
         return actors.PolicyOutput(_first_row(action), _first_row(extras))
+
+    def as_module(self) -> nn.Module:
+        """Makes a module from observations [B, ...] to the actions that `batch` chooses, for `torch.export`.
+
+        Raises:
+            ValueError: the policy explores, or is none that can be written as a module.
+        """
+        raise ValueError(
+            f"A policy must have `as_module` to be exported as a program, but {type(self).__name__} has "
+            "none. Write it, or export the weights alone."
+        )
 
     @abc.abstractmethod
     def set_variables(self, values: list[types.NestedArray]) -> None:

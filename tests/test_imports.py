@@ -137,6 +137,34 @@ print(json.dumps([before, "torch" in sys.modules]))
     assert answer(code, tmp_path) == [[], True]
 
 
+def test_a_runs_policy_is_loaded_without_replay_stores_and_simulators(tmp_path: pathlib.Path) -> None:
+    train = """
+import json
+from minerva_acme import environments, experiments
+from minerva_acme.agents import ppo
+make = lambda seed: environments.make_training_environment("CartPole-v1", seed=seed)
+sizes = dict(num_environments=1, rollout_steps=16, minibatch_size=8, num_epochs=1)
+experiments.run_experiment(experiments.ExperimentConfig(
+    builder=ppo.PPOBuilder(ppo.PPOConfig(**sizes)), environment_factory=make, directory="run",
+    num_env_steps=16, evaluation_episodes=1, replay="memory", tensorboard=False))
+experiments.export_policy("run", "policy.safetensors")
+print(json.dumps(None))
+"""
+    load = f"""
+import json, sys
+import minerva_acme
+import numpy as np
+actions = []
+for path in ("run", "policy.safetensors"):
+    policy = minerva_acme.load_policy(path)
+    actions.append(int(policy(np.ones(4, np.float32)).action))
+print(json.dumps([actions, [name for name in {HEAVY} if name in sys.modules]]))
+"""
+    answer(train, tmp_path)
+    actions, heavy = answer(load, tmp_path)
+    assert actions[0] == actions[1] and heavy == []
+
+
 def test_torch_threads_wait_without_spinning_unless_the_user_says_otherwise(tmp_path: pathlib.Path) -> None:
     code = "import json, os, minerva_acme; print(json.dumps(os.environ['OMP_WAIT_POLICY']))"
     assert answer(code, tmp_path) == "PASSIVE"

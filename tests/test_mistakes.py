@@ -29,8 +29,8 @@ from minerva_acme import (
     video,
 )
 from minerva_acme.agents import mpo, ppo, vmpo
-from minerva_acme.cli import main, runs
-from minerva_acme.experiments import checkpointing, run_lock
+from minerva_acme.cli import main
+from minerva_acme.experiments import checkpointing, run_folder, run_lock
 from minerva_acme.replay import backends, dataset, layouts
 from minerva_acme.replay.reverb import ports
 from minerva_acme.video import recording
@@ -502,8 +502,8 @@ def a_port_in_use(s):
 
 @mistake(
     ValueError,
-    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's "
-    "('policy' is missing). Use the builder that it was trained with, or another folder.",
+    "<run> holds another run: agent is 'ppo' there, 'mpo' here. Choose another directory, or resume it as "
+    "it is by `minerva resume <run>`.",
 )
 def a_folder_with_the_run_of_another_agent(s):
     experiments.run_experiment(make_config(mpo.MPOBuilder(TINY_MPO), s.run, num_env_steps=20))
@@ -511,8 +511,8 @@ def a_folder_with_the_run_of_another_agent(s):
 
 @mistake(
     ValueError,
-    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's (<...>). Use "
-    "the builder that it was trained with, or another folder.",
+    "<run> holds another run: policy_layer_sizes is [4] there, [5] here. Choose another directory, or resume "
+    "it as it is by `minerva resume <run>`.",
 )
 def a_folder_with_a_run_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
@@ -521,8 +521,8 @@ def a_folder_with_a_run_of_other_layer_sizes(s):
 
 @mistake(
     ValueError,
-    "`num_environments` must be 1 as in <run>/checkpoints/000000016, got 2. Change it back, or choose"
-    " another `directory`.",
+    "<run> holds another run: num_environments is 1 there, 2 here. Choose another directory, or resume it as "
+    "it is by `minerva resume <run>`.",
 )
 def a_folder_with_a_run_of_fewer_environments(s):
     config = dataclasses.replace(TINY_PPO, num_environments=2)
@@ -876,7 +876,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are train, resume, eval, video, plot, list, bench, "
+        "There is no command 'trian'; there are train, resume, eval, video, plot, export, list, bench, "
         "doctor. Did you mean 'train'?",
     ),
     "an agent misspelt": (
@@ -1029,14 +1029,14 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "the folder of another run": (
         "train ppo --env CartPole-v1 --seed 1 --num-env-steps 10 --directory <young>",
         2,
-        "<young> holds another run: seed is 0 there, 1 here. Choose another --directory, or resume it "
-        "as it is: minerva resume <young>",
+        "<young> holds another run: seed is 0 there, 1 here. Choose another directory, or resume it "
+        "as it is by `minerva resume <young>`.",
     ),
     "a folder below a file": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --directory <young>/run.json/a",
         1,
-        "There must be a folder for the run, but <young>/run.json/a cannot be made: Not a directory. "
-        "Choose another --directory, or see to the rights there.",
+        "A run needs a folder that can be written to, but <young>/run.json/a is none: Not a directory. "
+        "Choose another directory for the run, or check the permissions there.",
     ),
 }
 
@@ -1047,7 +1047,7 @@ def folders(tmp_path):
     paths = {"<folder>": tmp_path / "empty", "<young>": tmp_path / "young", "<judged>": tmp_path / "judged"}
     paths["<folder>"].mkdir()
     for path in (paths["<young>"], paths["<judged>"]):
-        runs.RunDescription(
+        run_folder.RunDescription(
             agent="ppo",
             environment="CartPole-v1",
             seed=0,

@@ -60,6 +60,8 @@ class Resume:
     """Where the learner computes, if not where it did before."""
     log: tuple[_Log, ...] | None = None
     """Where logs go, separated by commas, if not where they went before."""
+    import_code: bool = False
+    """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,8 @@ class Eval:
     """Seed of the environment and of exploration."""
     explore: bool = False
     """Act with the exploring policy instead of its mean."""
+    import_code: bool = False
+    """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,8 @@ class Video:
     """Seed of the first episode; the others' follow it."""
     explore: bool = False
     """Act with the exploring policy instead of its mean."""
+    import_code: bool = False
+    """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,6 +129,24 @@ class Plot:
     """Published curves to draw behind, separated by commas; none: none; by default the nearest."""
     aggregate: bool = False
     """Draw all of dm_control's tasks in one panel, over seeds and tasks."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a trained run's policy to one file to share: its weights, or a program for torch alone."""
+
+    function: ClassVar = "export:run"
+    directory: tyro.conf.Positional[pathlib.Path]
+    """The run's folder."""
+    output: pathlib.Path | None = None
+    """The file; in the run's folder, named by the checkpoint, by default."""
+    format: Literal["safetensors", "pt2"] | None = None
+    """`safetensors`: weights, with what run.json says, for `minerva_acme.load_policy`; `pt2`: a program of
+    torch.export from observations to actions without exploration. By default the file's suffix says it."""
+    checkpoint: str = "latest"
+    """Which checkpoint: latest, best or its number of environment steps."""
+    import_code: bool = False
+    """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,5 +184,8 @@ class Doctor:
 
 
 COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
-    {command.__name__.lower(): command for command in (Train, Resume, Eval, Video, Plot, List, Bench, Doctor)}
+    {
+        command.__name__.lower(): command
+        for command in (Train, Resume, Eval, Video, Plot, Export, List, Bench, Doctor)
+    }
 )

@@ -4,9 +4,9 @@ import contextlib
 
 from rich.console import Console
 
-from minerva_acme import environments, experiments
-from minerva_acme.cli import commands, runs
-from minerva_acme.experiments import checkpointing
+from minerva_acme import experiments
+from minerva_acme.cli import commands
+from minerva_acme.experiments import checkpointing, run_folder
 
 
 def run(command: commands.Eval) -> int:
@@ -14,10 +14,10 @@ def run(command: commands.Eval) -> int:
     console = Console(highlight=False, soft_wrap=True)
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
-    description = runs.read(command.directory)
+    description = run_folder.read(command.directory)
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
-    builder, seed = description.make_builder(), command.seed
-    environment = environments.make_training_environment(description.environment, seed=seed)
+    builder, seed = description.make_builder(import_code=command.import_code), command.seed
+    environment = description.make_environment_factory(import_code=command.import_code)(seed)
     with contextlib.closing(environment):
         result = experiments.evaluate_checkpoint(
             checkpoint, builder, environment, command.episodes, seed=seed, explore=command.explore

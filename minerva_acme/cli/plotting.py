@@ -9,8 +9,8 @@ from rich.console import Console
 
 from minerva_acme import plotting
 from minerva_acme.agents import registry
-from minerva_acme.cli import commands, runs
-from minerva_acme.experiments import checkpointing
+from minerva_acme.cli import commands, extras
+from minerva_acme.experiments import checkpointing, run_folder
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
 _DM_CONTROL_RETURNS = (0.0, 1000.0)
@@ -18,7 +18,7 @@ _DM_CONTROL_RETURNS = (0.0, 1000.0)
 
 class _Run(NamedTuple):
     directory: pathlib.Path
-    description: runs.RunDescription
+    description: run_folder.RunDescription
     label: str
     curve: plotting.Curve
 
@@ -29,7 +29,7 @@ def run(command: commands.Plot) -> int:
     Raises:
         ValueError: there are no such runs, they have no such metric, or cannot be drawn as asked.
     """
-    with runs.extra("plot"):
+    with extras.needed("plot"):
         from minerva_acme.plotting import figure
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     metric = command.metric
@@ -57,7 +57,7 @@ def run(command: commands.Plot) -> int:
 
 def _read(command: commands.Plot, console: Console) -> Iterator[_Run]:
     for directory in _find(command.directories):
-        description = runs.read(directory)
+        description = run_folder.read(directory)
         curve = plotting.read_curve(directory, command.metric)
         if len(curve.env_steps):
             yield _Run(directory, description, _label(description, command.group.split(",")), curve)
@@ -70,15 +70,15 @@ def _find(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
         raise ValueError("At least one run must be given, got none. Give the folders that trainings wrote.")
     found: dict[pathlib.Path, pathlib.Path] = {}  # by where they really are: none counts twice
     for directory in directories:
-        below = [directory] if (directory / "run.json").exists() else []
-        below = below or sorted(path.parent for path in directory.rglob("run.json"))
+        below = [directory] if (directory / run_folder.FILE).exists() else []
+        below = below or sorted(path.parent for path in directory.rglob(run_folder.FILE))
         if not below:
-            runs.read(directory)  # says that there is none
+            run_folder.read(directory)  # says that there is none
         found |= {path.resolve(): path for path in below}
     return list(found.values())
 
 
-def _label(description: runs.RunDescription, group: Sequence[str]) -> str:
+def _label(description: run_folder.RunDescription, group: Sequence[str]) -> str:
     values: dict[str, Any] = {**description.hyperparameters, "agent": description.agent}
     for key in group:
         if key not in values:
@@ -86,9 +86,10 @@ def _label(description: runs.RunDescription, group: Sequence[str]) -> str:
                 f"`group` must be agent or a hyperparameter of every run, got '{key}'. "
                 f"{description.agent} has {', '.join(sorted(description.hyperparameters))}."
             )
-    title = registry.AGENTS[description.agent].title
     return ", ".join(
-        title if key == "agent" else f"{key.replace('_', ' ')} {str(values[key]).replace('_', '-')}"
+        description.title
+        if key == "agent"
+        else f"{key.replace('_', ' ')} {str(values[key]).replace('_', '-')}"
         for key in group
     )
 
@@ -161,7 +162,7 @@ def _published(
     """Returns what was published of the environment, or the means of what was of all of several."""
     if wanted is None:
         agents = dict.fromkeys(run.description.agent for runs in by_environment.values() for run in runs)
-        wanted = dict.fromkeys(name for agent in agents for name in registry.AGENTS[agent].compared_with)
+        wanted = dict.fromkeys(name for agent in agents for name in _compared_with(agent))
     backdrop = []
     for name in wanted:
         if name == "none":
@@ -174,6 +175,10 @@ def _published(
             algorithm = name.partition("_")[0].upper()  # without its variant, such as sac_1024's
             backdrop.append((f"{algorithm}, published: mean of {seeds} seeds", curve))
     return backdrop
+
+
+def _compared_with(agent: str) -> Sequence[str]:
+    return registry.AGENTS[agent].compared_with if agent in registry.AGENTS else ()
 
 
 def _random_return(members: Sequence[_Run]) -> float | None:

@@ -1,15 +1,16 @@
 """`minerva train` and `minerva resume`."""
 
-import contextlib
 import dataclasses
 import pathlib
+from collections.abc import Callable
 
+import dm_env
 from rich.console import Console
 from rich.table import Column, Table
 
-from minerva_acme import environments, experiments, specs, video
-from minerva_acme.cli import commands, progress, runs
-from minerva_acme.experiments import checkpointing
+from minerva_acme import experiments, video
+from minerva_acme.cli import commands, progress
+from minerva_acme.experiments import checkpointing, run_folder
 
 
 def train(command: commands.Train) -> int:
@@ -17,7 +18,7 @@ def train(command: commands.Train) -> int:
     options = dataclasses.replace(
         command.run, tensorboard="tensorboard" in command.log, wandb="wandb" in command.log
     )
-    description = runs.RunDescription(
+    description = run_folder.RunDescription(
         agent=command.agent,
         environment=command.env,
         seed=options.seed,
@@ -26,7 +27,8 @@ def train(command: commands.Train) -> int:
     )
     by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{command.agent}-seed{options.seed}")
     directory = command.directory or by_default
-    return _run(description, directory, checkpointing.find_to_resume(directory))
+    # What is typed may be imported.
+    return _run(description, directory, checkpointing.find_to_resume(directory), import_code=True)
 
 
 def resume(command: commands.Resume) -> int:
@@ -36,7 +38,9 @@ def resume(command: commands.Resume) -> int:
         ValueError: there is no run, or it has made all its steps.
     """
     directory = command.directory
-    description = runs.read(directory)
+    description = run_folder.read(directory)
+    if reason := description.unknown.get("observers"):
+        raise ValueError(f"{directory} can be resumed only from Python: {reason}")
     values = {"evaluation_video": False, **description.options, "seed": description.seed}
     changes = {"num_env_steps": command.num_env_steps, "device": command.device}
     values |= {name: value for name, value in changes.items() if value is not None}
@@ -60,31 +64,31 @@ def resume(command: commands.Resume) -> int:
             f"--num-env-steps {2 * made}"
         )
     description = dataclasses.replace(description, options=dataclasses.asdict(options))
-    return _run(description, directory, checkpoint)
+    return _run(description, directory, checkpoint, import_code=command.import_code)
 
 
-def _run(description: runs.RunDescription, directory: pathlib.Path, checkpoint: pathlib.Path | None) -> int:
+def _run(
+    description: run_folder.RunDescription,
+    directory: pathlib.Path,
+    checkpoint: pathlib.Path | None,
+    *,
+    import_code: bool,
+) -> int:
     console = Console(highlight=False, soft_wrap=True)
     environment_id, options = description.environment, description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
-    film_episode = video.make_filmer(environment_id) if options["evaluation_video"] else None
-    # A wrong id or an unfit environment is reported before a folder is made for it.
-    builder = description.make_builder()
-    make_environment = environments.make_training_environment
-    with contextlib.closing(make_environment(environment_id, seed=0)) as environment:
-        builder.check_spec(specs.make_environment_spec(environment))
-    description.write(directory)
+    make_environment = description.make_environment_factory(import_code=import_code)
+    film_episode = _make_filmer(description, make_environment) if options["evaluation_video"] else None
     agent, num_env_steps = description.agent, options["num_env_steps"]
     console.print(f"{agent} on {environment_id}, {num_env_steps:,} steps, in {directory}")
     if checkpoint:
         made = checkpointing.env_steps(checkpoint)
         console.print(f"Resuming at {made:,} steps; remove the folder to begin anew.")
     config = experiments.ExperimentConfig(
-        builder=builder,
-        environment_factory=lambda seed: make_environment(environment_id, seed=seed),
+        builder=description.make_builder(import_code=import_code),
+        environment_factory=make_environment,
         directory=directory,
         resume_from=checkpoint or "latest",
-        description=dataclasses.asdict(description),
         film_episode=film_episode,
         **options,
     )
@@ -94,6 +98,14 @@ def _run(description: runs.RunDescription, directory: pathlib.Path, checkpoint: 
         result = experiments.run_experiment(config, on_progress=display)
     _show(console, result)
     return 0
+
+
+def _make_filmer(
+    description: run_folder.RunDescription, make_environment: Callable[[int], dm_env.Environment]
+) -> video.Filmer:
+    if description.environment_factory:
+        return video.Filmer(make_environment)
+    return video.make_filmer(description.environment, **description.environment_settings)
 
 
 def _show(console: Console, result: experiments.ExperimentResult) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from minerva_acme import environments, experiments
-from minerva_acme.cli import commands, runs
-from minerva_acme.experiments import checkpointing
+from minerva_acme import experiments
+from minerva_acme.cli import commands, extras
+from minerva_acme.experiments import checkpointing, run_folder
 from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
 
@@ -24,21 +24,24 @@ def run(command: commands.Video) -> int:
     Raises:
         ValueError: there is no such run, a package is missing, or the environment cannot be drawn so.
     """
-    with runs.extra("video"):
+    with extras.needed("video"):
         from minerva_acme.video import movie
     console = Console(highlight=False, soft_wrap=True)
-    description = runs.read(command.directory)
+    description = run_folder.read(command.directory)
     environment_id = description.environment
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
     files = _files(command, command.directory / "videos" / checkpoint.name)
     recording.choose_renderer()
-    builder = description.make_builder()
+    builder = description.make_builder(import_code=command.import_code)
+    make_environment = description.make_environment_factory(import_code=command.import_code)
     camera = int(command.camera) if command.camera and command.camera.isdigit() else command.camera
     settings, render = recording.drawing(environment_id, camera, command.height, command.width)
+    if description.environment_factory:  # takes a seed alone
+        settings.pop("render_mode", None)
 
     def make(episode_seed: int) -> dm_env.Environment:
         try:
-            return environments.make_training_environment(environment_id, seed=episode_seed, **settings)
+            return make_environment(episode_seed, **settings)
         except TypeError as error:
             raise ValueError(
                 f"`camera`, `height` and `width` must not be given with {environment_id}, "

@@ -21,7 +21,7 @@ import numpy as np
 import tree
 
 from minerva_acme import wrappers
-from minerva_acme.environments import process_vector, vector
+from minerva_acme.environments import origin, process_vector, vector
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
@@ -94,7 +94,10 @@ def make_training_environment(
             "make it with them."
         )
     # Innermost, where fields have the names that the environment gave them.
-    return wrap_for_flat_control(wrappers.SpecCheckWrapper(environment, name=name, strict=False))
+    made = wrap_for_flat_control(wrappers.SpecCheckWrapper(environment, name=name, strict=False))
+    if name is not None:
+        origin.mark(made, origin.Origin(name, task_kwargs))
+    return made
 
 
 def make_vector(

@@ -13,7 +13,7 @@ import cloudpickle
 import dm_env
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import vector
+from minerva_acme.environments import origin, vector
 
 # Never "fork": a child of a process with threads, such as a replay server's, may hang.
 _START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -51,8 +51,9 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
             with _blocked_interrupts():
                 for index, make in enumerate(environment_factories):
                     self._workers.append(_Worker(index, make))
-            environment_specs = [worker.receive()[0] for worker in self._workers]
-            super().__init__(len(self._workers), vector.common_spec(environment_specs))
+            made = [worker.receive()[0] for worker in self._workers]
+            super().__init__(len(self._workers), vector.common_spec([spec for spec, _ in made]))
+            origin.mark(self, origin.common(found for _, found in made))
         except BaseException:
             self.close()
             raise
@@ -150,13 +151,13 @@ class _Worker:
 
 
 def _play(pipe: Any, make: bytes, index: int) -> None:
-    """Runs in a worker: answers with the specs, then each call until the other side closes the pipe."""
+    """Runs in a worker: answers with specs and origin, then each call until the pipe is closed."""
     # A fork server that somebody else started has not inherited the mask of `_blocked_interrupts`.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(ConnectionError):  # nobody is there to be answered
         try:
             with vector.InProcessVectorEnvironment([pickle.loads(make)()], first_index=index) as environment:
-                pipe.send(("", specs.make_environment_spec(environment), ()))
+                pipe.send(("", (specs.make_environment_spec(environment), origin.of(environment)), ()))
                 while True:
                     method, arguments = pipe.recv()
                     result = getattr(environment, method)(*arguments)

@@ -7,6 +7,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, specs, types
+from minerva_acme.environments import origin
 from minerva_acme.wrappers import random_state
 
 
@@ -92,6 +93,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
             if hasattr(environment, "set_index"):
                 environment.set_index(index)
         self._environments = tuple(environments)
+        origin.mark(self, origin.common(map(origin.of, environments)))
         # The info of LAST, for the environments that were reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}
         self._reset_next_step = True

@@ -6,8 +6,9 @@ from minerva_acme import _lazy
 
 if TYPE_CHECKING:
     from minerva_acme.experiments.config import EnvironmentFactory, EpisodeFilmer, ExperimentConfig
-    from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint, load_policy
+    from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint
     from minerva_acme.experiments.options import RunOptions
+    from minerva_acme.experiments.policies import export_policy, load_policy
     from minerva_acme.experiments.progress import Progress
     from minerva_acme.experiments.run import ExperimentResult, run_experiment
 
@@ -21,6 +22,7 @@ __all__ = [
     "RunOptions",
     "evaluate",
     "evaluate_checkpoint",
+    "export_policy",
     "load_policy",
     "run_experiment",
 ]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
@@ -32,9 +32,6 @@ class ExperimentConfig(options.RunOptions):
     """Which checkpoint such a run is resumed from: `latest`, `best`, an environment step or a folder."""
     observers: Sequence[environments.Observer] = ()
     """Look on in training and add their metrics to each episode's row; see `minerva_acme.observers`."""
-    description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What the run is, such as its hyperparameters: TensorBoard and Weights & Biases show it. All but
-    `options`, which may change when a run is resumed, is in TensorBoard's table of runs."""
     film_episode: EpisodeFilmer | None = None
     """Makes the films of `evaluation_video`: `video.make_filmer(environment_id)` or a function of yours."""
 

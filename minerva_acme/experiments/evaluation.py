@@ -1,17 +1,14 @@
 """Evaluating a policy: the returns of a few episodes."""
 
 import os
-import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, overload
 
 import dm_env
 import numpy as np
-import torch
-import tree
 
-from minerva_acme import builders, core, environments, specs
-from minerva_acme.experiments import checkpointing
+from minerva_acme import builders, core, environments
+from minerva_acme.experiments import policies
 
 
 class Evaluation(NamedTuple):
@@ -80,42 +77,6 @@ def evaluate(
     )
 
 
-def load_policy(
-    path: str | os.PathLike[str],
-    builder: builders.AgentBuilder[Any],
-    environment: dm_env.Environment | specs.EnvironmentSpec,
-    *,
-    seed: int = 0,
-    explore: bool = False,
-) -> builders.AgentPolicy:
-    """Loads the policy that a run has learned: `policy(timestep.observation).action`.
-
-    Args:
-        path: the folder of a run, whose newest checkpoint is used, or of a checkpoint.
-        builder: of the trained agent, with its config.
-        environment: wrapped as in training, or its spec.
-        seed: of the policy's randomness, if any.
-        explore: whether to explore as in training.
-
-    Raises:
-        ValueError: there is no checkpoint, the agent cannot act in this environment, or the checkpoint is
-            of another agent, config or environment.
-    """
-    checkpoint = checkpointing.find(pathlib.Path(path))
-    spec = environment
-    if not isinstance(spec, specs.EnvironmentSpec):
-        spec = specs.make_environment_spec(spec)
-    builder.check_spec(spec)
-    generator = torch.Generator().manual_seed(seed)
-    policy = builder.make_policy(
-        builder.make_networks(spec, generator), spec, generator, evaluation=not explore
-    )
-    values = checkpointing.load_state(checkpoint)["policy_variables"]
-    with checkpointing.explain_misfit(checkpoint):
-        policy.set_variables([tree.map_structure(lambda tensor: tensor.numpy(), value) for value in values])
-    return policy
-
-
 def evaluate_checkpoint(
     path: str | os.PathLike[str],
     builder: builders.AgentBuilder[Any],
@@ -137,5 +98,5 @@ def evaluate_checkpoint(
     Raises:
         ValueError: as `load_policy` and `evaluate`.
     """
-    policy = load_policy(path, builder, environment, seed=seed, explore=explore)
+    policy = policies.load_policy(path, builder, environment, seed=seed, explore=explore)
     return evaluate(environment, builder.make_actor(policy), num_episodes)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import pathlib
 import shutil
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, counting, environments, specs
-from minerva_acme.experiments import checkpointing, run_lock, run_logs, seeds
+from minerva_acme.experiments import checkpointing, run_folder, run_lock, run_logs, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
+
+_logger = logging.getLogger(__name__)
 
 
 class Parts:
@@ -26,7 +29,8 @@ class Parts:
             resources: closes them.
 
         Raises:
-            ValueError: the agent cannot handle the environment, or another run is going on in the directory.
+            ValueError: the agent cannot handle the environment, the folder holds another run, or that run
+                is going on.
         """
         builder, device = config.builder, config.torch_device
         self.config = config
@@ -42,6 +46,10 @@ class Parts:
 
         # Before anything is written, and until all that writes is closed.
         resources.enter_context(run_lock.hold(config.directory))
+        description = run_folder.describe(config, self.environment)
+        description.write(pathlib.Path(config.directory))
+        for reason in description.unknown.values():
+            _logger.warning("%s cannot be continued from its folder alone: %s", config.directory, reason)
         self.checkpoint = checkpointing.find_to_resume(config.directory, config.resume_from)
         self.checkpointer = checkpointing.Checkpointer(
             pathlib.Path(config.directory, "checkpoints"),
@@ -51,7 +59,7 @@ class Parts:
         self.tables = builder.make_replay_tables(self.spec)
         self.client = self._open_replay(resources)
 
-        self.logs = run_logs.RunLogs(config, resources)
+        self.logs = run_logs.RunLogs(config, description.summary(), resources)
         self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
         dataset = builder.make_dataset(self.client, self.spec, device)
         resources.callback(dataset.close)  # type: ignore[attr-defined]

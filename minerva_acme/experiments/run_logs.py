@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from minerva_acme import loggers
@@ -17,25 +18,33 @@ _STEPS_KEYS = {"actor": "actor_steps", "learner": "learner_steps", "evaluator": 
 class RunLogs:
     """The loggers of a run, in its folder."""
 
-    def __init__(self, config: experiment_config.ExperimentConfig, resources: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        config: experiment_config.ExperimentConfig,
+        description: Mapping[str, Any],
+        resources: contextlib.ExitStack,
+    ) -> None:
         """Opens the logs.
 
         Args:
             config: of the run.
+            description: what the run is, which TensorBoard and Weights & Biases show. All but `options`,
+                which may change when a run is resumed, is in TensorBoard's table of runs.
             resources: closes them.
 
         Raises:
             ValueError: Weights & Biases does not start; the message says what to do.
         """
         self._config = config
+        self._description = description
         self._wandb = None
         self._csv: dict[str, loggers.CSVLogger] = {}
         self._events: dict[str, loggers.TensorBoardLogger] = {}
         if config.wandb:
-            run = loggers.WandbRun(config.directory, config=dict(config.description))
+            run = loggers.WandbRun(config.directory, config=dict(description))
             self._wandb = resources.enter_context(run)
-        if config.tensorboard and config.description:
-            loggers.write_description(self._events_folder, config.description)
+        if config.tensorboard:
+            loggers.write_description(self._events_folder, description)
         self.newest_row = loggers.NewestRow()
         """Holds the learner's newest row."""
         self.actor, self.learner, self.evaluator = (
@@ -95,6 +104,6 @@ class RunLogs:
 
     def _hyperparameters(self) -> dict[str, Any]:
         """What distinguishes this run from others; the options may change when it resumes."""
-        description = self._config.description
+        description = self._description
         parameters = {k: v for k, v in description.items() if k not in ("hyperparameters", "options")}
-        return parameters | description.get("hyperparameters", {})
+        return parameters | description["hyperparameters"]

@@ -5,6 +5,7 @@ import functools
 import pathlib
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import dm_env
 import numpy as np
@@ -84,8 +85,12 @@ class Filmer:
             return gif.read_bytes()
 
 
-def make_filmer(environment_id: str) -> Filmer:
+def make_filmer(environment_id: str, **task_kwargs: Any) -> Filmer:
     """Makes a `Filmer` of a training environment by id. Call it before anything imports MuJoCo.
+
+    Args:
+        environment_id: as `environments.make` takes it.
+        **task_kwargs: likewise.
 
     Raises:
         ValueError: as `environments.make` and `Filmer`.
@@ -94,6 +99,8 @@ def make_filmer(environment_id: str) -> Filmer:
     size = (_HEIGHT, _WIDTH) if environment_id.startswith("dm_control/") else (None, None)
     settings, render = recording.drawing(environment_id, None, *size)
     return Filmer(
-        lambda seed: environments.make_training_environment(environment_id, seed=seed, **settings),
+        lambda seed: environments.make_training_environment(
+            environment_id, seed=seed, **task_kwargs | settings
+        ),
         render=render,
     )

@@ -1,6 +1,7 @@
 """Films of evaluations, whoever makes them."""
 
 import csv
+import json
 import logging
 
 import pytest
@@ -121,11 +122,12 @@ def test_the_hyperparameters_are_the_description_but_for_options(tmp_path, monke
             super().__init__(*args, **others)
 
     monkeypatch.setattr(loggers, "TensorBoardLogger", Spy)
-    description = {
+    experiments.run_experiment(make_config(tmp_path, num_env_steps=64))
+    (parameters,) = filter(None, given)
+    assert parameters == {
         "agent": "ppo",
+        "environment": "CartPole-v1",
         "seed": 0,
-        "hyperparameters": {"discount": 0.99},
-        "options": {"num_env_steps": 256},
+        **json.loads((tmp_path / "run.json").read_text())["hyperparameters"],
     }
-    experiments.run_experiment(make_config(tmp_path, num_env_steps=64, description=description))
-    assert given == [{"agent": "ppo", "seed": 0, "discount": 0.99}]
+    assert "num_env_steps" not in parameters

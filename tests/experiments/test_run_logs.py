@@ -21,11 +21,14 @@ class FakeWandb:
         return testing.FakeLogger()
 
 
+DESCRIPTION = {"hyperparameters": {}}
+
+
 @pytest.mark.parametrize("wandb", [True, False])
 def test_weights_and_biases_keeps_what_is_cut_and_that_is_said(tmp_path, monkeypatch, caplog, wandb):
     monkeypatch.setattr(loggers, "WandbRun", FakeWandb)
     with contextlib.ExitStack() as resources:
-        logs = run_logs.RunLogs(test_run.make_config(tmp_path, 10, wandb=wandb), resources)
+        logs = run_logs.RunLogs(test_run.make_config(tmp_path, 10, wandb=wandb), {}, resources)
         logs.learner.write({"learner_steps": 3})
         logs.cut(learner=3)
         assert caplog.text == ""
@@ -37,7 +40,9 @@ def test_weights_and_biases_keeps_what_is_cut_and_that_is_said(tmp_path, monkeyp
 def test_a_step_that_is_not_logged_again_is_gone_too(tmp_path):
     for last, steps in ((0, (10, 20, 30)), (15, (40,))):
         with contextlib.ExitStack() as resources:
-            logs = run_logs.RunLogs(test_run.make_config(tmp_path, 10, tensorboard=True), resources)
+            logs = run_logs.RunLogs(
+                test_run.make_config(tmp_path, 10, tensorboard=True), DESCRIPTION, resources
+            )
             logs.cut(actor=last)
             for step in steps:
                 logs.actor.write({"actor_steps": step})

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from minerva_acme import environments, experiments
-from minerva_acme.cli import runs
-from minerva_acme.experiments import checkpointing
+from minerva_acme.experiments import checkpointing, run_folder
 
 FOLDER = pathlib.Path(__file__).parents[2] / "runs" / "learn"
 
@@ -38,7 +37,7 @@ def evaluate() -> Evaluate:
     """Mean return of ten episodes without exploration, from initial states not seen in training."""
 
     def function(directory: pathlib.Path) -> float:
-        description = runs.read(directory)
+        description = run_folder.read(directory)
         result = experiments.evaluate_checkpoint(
             checkpointing.Checkpointer(directory / "checkpoints").latest(),
             description.make_builder(),

@@ -1941,8 +1941,49 @@ EXPERIMENTS = [
         breakage(
             "an evaluation plays one episode", "while len(episodes) < num_episodes:", "while not episodes:"
         ),
+    ),
+    *of(
+        "minerva_acme/experiments/policies.py",
+        ("tests/experiments/test_evaluation.py", "tests/experiments/test_policies.py"),
         breakage("a loaded policy explores", "evaluation=not explore", "evaluation=False"),
-        breakage("a loaded policy has not learned", "policy.set_variables([tree", "list([tree"),
+        breakage("a loaded policy has not learned", "policy.set_variables(values)", "list(values)"),
+        breakage(
+            "an exported program takes one size of batch alone",
+            "leaf: {0: batch}, spec",
+            "leaf: {}, spec",
+        ),
+    ),
+    *of(
+        "minerva_acme/experiments/run_folder.py",
+        ("tests/experiments/test_run_folder.py",),
+        breakage(
+            "code that a file names is imported unasked", "    if not import_code:\n", "    if False:\n"
+        ),
+        breakage(
+            "a module that an id names is imported unasked",
+            'if ":" in self.environment and not import_code',
+            "if False",
+        ),
+        breakage("a newer format is read", "found <= FORMAT", "found <= 99"),
+        breakage(
+            "a run of another seed is gone on with",
+            '"environment_settings", "seed")',
+            '"environment_settings")',
+        ),
+        breakage(
+            "a class within a function is named as if it could be imported",
+            "if found is not thing",
+            "if False",
+        ),
+    ),
+    *of(
+        "agents/actions.py",
+        ("tests/experiments/test_policies.py",),
+        breakage(
+            "an exported program leaves the bounds",
+            "return raw.clamp(torch.from_numpy(self._low), torch.from_numpy(self._high))",
+            "return raw",
+        ),
     ),
     *of(
         "minerva_acme/experiments/checkpointing.py",

@@ -205,10 +205,11 @@ def test_other_projections_take_the_mean_of_a_distribution(projection: Any) -> N
     target = networks.ReturnDistribution(torch.tensor([[-1.0, 3.0]]), torch.tensor([[0.75, 0.25]]))
     assert torch.equal(head.project(target), head.project(torch.tensor([0.0])))
     assert (make_categorical().project(target)[0] > 0.0).sum() == 2
-    assert torch.equal(
-        make_categorical().project(torch.tensor([1.0])),
-        make_categorical("two_hot").project(torch.tensor([1.0])),
-    )
+
+
+def test_c51_takes_a_value_for_a_certain_return() -> None:
+    values = torch.linspace(-6.0, 6.0, 7)
+    assert torch.equal(make_categorical("c51").project(values), make_categorical("two_hot").project(values))
 
 
 def test_sigma_of_hl_gauss_is_in_bin_widths() -> None:
@@ -253,9 +254,9 @@ def test_scale_starts_at_what_was_asked_for() -> None:
 
 def test_samples_have_the_shares_means_and_scales_of_the_components() -> None:
     prediction = networks.MixturePrediction(
-        torch.tensor([[0.25, 0.75], [1.0, 1e-9]]).log(),
-        torch.tensor([[-10.0, 10.0], [3.0, 0.0]]),
-        torch.tensor([[1.0, 2.0], [0.5, 1.0]]),
+        logits=torch.tensor([[0.25, 0.75], [1.0, 1e-9]]).log(),
+        loc=torch.tensor([[-10.0, 10.0], [3.0, 0.0]]),
+        scale=torch.tensor([[1.0, 2.0], [0.5, 1.0]]),
     )
     samples = prediction.returns(generator=make_generator(), num_samples=40_000).values
     low, high = samples[0][samples[0] < 0.0], samples[0][samples[0] > 0.0]

@@ -6,8 +6,8 @@ import pytest
 
 from minerva_acme import loggers
 from minerva_acme.agents import registry
-from minerva_acme.cli import commands, plotting, runs
-from minerva_acme.experiments import checkpointing
+from minerva_acme.cli import commands, plotting
+from minerva_acme.experiments import checkpointing, run_folder
 from minerva_acme.plotting import figure
 
 
@@ -18,7 +18,7 @@ def make_run(tmp_path):
     def make(name, agent="mpo", environment="dm_control/walker/walk", seed=0, returns=None, **changes):
         directory = tmp_path / name
         config = dataclasses.replace(registry.AGENTS[agent].presets["default"], **changes)
-        runs.RunDescription(
+        run_folder.RunDescription(
             agent=agent, environment=environment, seed=seed, hyperparameters=dataclasses.asdict(config)
         ).write(directory)
         returns = [10.0, 300.0 + seed, 500.0 + seed] if returns is None else returns

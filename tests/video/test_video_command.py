@@ -10,8 +10,8 @@ import torch
 
 from minerva_acme import environments, specs, testing, wrappers
 from minerva_acme.agents import ppo
-from minerva_acme.cli import commands, runs, video
-from minerva_acme.experiments import checkpointing
+from minerva_acme.cli import commands, video
+from minerva_acme.experiments import checkpointing, run_folder
 from minerva_acme.video import movie, recording
 
 pytestmark = pytest.mark.usefixtures("environment_variables_stay")
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("environment_variables_stay")
 def make_run(directory, environment_id, environment=None):
     """Makes the folder of a run whose policy has learned nothing."""
     config = ppo.PPOConfig(policy_layer_sizes=(8,), value_layer_sizes=(8,))
-    description = runs.RunDescription(
+    description = run_folder.RunDescription(
         agent="ppo", environment=environment_id, seed=0, hyperparameters=dataclasses.asdict(config)
     )
     description.write(directory)

@@ -1,0 +1,35 @@
+"""`minerva export`."""
+
+from rich.console import Console
+
+from minerva_acme import experiments
+from minerva_acme.cli import choices, commands
+from minerva_acme.experiments import checkpointing
+
+_FORMATS = ("safetensors", "pt2")
+
+
+def run(command: commands.Export) -> int:
+    """Writes a run's policy to one file; returns the exit status.
+
+    Raises:
+        ValueError: there is no such run or checkpoint, or its policy cannot be written so.
+    """
+    suffix = command.output.suffix.removeprefix(".") if command.output else ""
+    format_ = command.format or (choices.choose("format", suffix, _FORMATS) if suffix else _FORMATS[0])
+    checkpoint = checkpointing.find(command.directory, command.checkpoint)
+    output = command.output or command.directory / f"policy-{checkpoint.name}.{format_}"
+    experiments.export_policy(
+        command.directory,
+        output,
+        format=format_,  # type: ignore[arg-type]
+        checkpoint=command.checkpoint,
+        import_code=command.import_code,
+    )
+    if format_ == "pt2":
+        use = f"torch.export.load('{output}').module()(observations)"
+    else:
+        use = f"minerva_acme.load_policy('{output}')(observation).action"
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"Wrote {output} of checkpoint {checkpoint.name}. To act with it: {use}", markup=False)
+    return 0

@@ -1,0 +1,30 @@
+"""What an environment was made from, so that a run's folder can say it."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+_ATTRIBUTE = "_origin"
+
+
+class Origin(NamedTuple):
+    """How `make_training_environment` was called."""
+
+    environment_id: str
+    settings: dict[str, Any]  # besides the seed
+
+
+def mark(environment: Any, origin: Origin | None) -> None:
+    """Notes the origin on an environment or a vector of them."""
+    setattr(environment, _ATTRIBUTE, origin)
+
+
+def of(environment: Any) -> Origin | None:
+    """Returns the origin of an environment, or None where it is not known or a wrapper was added since."""
+    origin: Origin | None = getattr(environment, "__dict__", {}).get(_ATTRIBUTE)
+    return origin
+
+
+def common(origins: Iterable[Origin | None]) -> Origin | None:
+    """Returns the one origin that all of several environments have, or None."""
+    first, *others = origins
+    return first if all(other == first for other in others) else None

@@ -1,0 +1,173 @@
+"""The policy that a run has learned: loaded from its folder or from one file, and written to one."""
+
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable
+from typing import Any, Literal
+
+import dm_env
+import numpy as np
+import torch
+import tree
+
+from minerva_acme import builders, specs
+from minerva_acme.experiments import checkpointing, run_folder
+
+_METADATA = "minerva_acme"
+
+
+def load_policy(
+    path: str | os.PathLike[str],
+    builder: builders.AgentBuilder[Any] | None = None,
+    environment: dm_env.Environment | specs.EnvironmentSpec | None = None,
+    *,
+    checkpoint: str | int | os.PathLike[str] = "latest",
+    seed: int = 0,
+    explore: bool = False,
+    import_code: bool = False,
+) -> builders.AgentPolicy:
+    """Loads the policy that a run has learned: `policy(timestep.observation).action`.
+
+    Args:
+        path: the folder of a run or of a checkpoint, or a file in safetensors that `export_policy` wrote.
+        builder: of the trained agent, with its config; None: what is written beside the weights says it.
+        environment: wrapped as in training, or its spec; None: likewise.
+        checkpoint: which one of a run: "latest", "best", its number of environment steps or its folder.
+        seed: of the policy's randomness, if any.
+        explore: whether to explore as in training.
+        import_code: whether a builder that is not this library's may be imported from where the run says it
+            is. That runs its code.
+
+    Raises:
+        ValueError: there is no checkpoint, builder or spec, the agent cannot act in this environment, or the
+            checkpoint is of another agent, config or environment.
+    """
+    path = pathlib.Path(path)
+    if path.is_file():
+        described, tensors = _read_safetensors(path)
+        found = path
+    else:
+        described, tensors = None, {}
+        found = checkpointing.find(path, checkpoint)
+    if builder is None or environment is None:
+        described = described or _description(path, found)
+        builder = builder or described.make_builder(import_code=import_code)
+        environment = environment or described.make_specs(import_code=import_code)
+    spec = environment
+    if not isinstance(spec, specs.EnvironmentSpec):
+        spec = specs.make_environment_spec(spec)
+    builder.check_spec(spec)
+    generator = torch.Generator().manual_seed(seed)
+    policy = builder.make_policy(
+        builder.make_networks(spec, generator), spec, generator, evaluation=not explore
+    )
+    with checkpointing.explain_misfit(found):
+        if path.is_file():
+            values = [_below(tensors, name) for name in builder.policy_variables]
+        else:
+            state = checkpointing.load_state(found)["policy_variables"]
+            values = [tree.map_structure(lambda tensor: tensor.numpy(), value) for value in state]
+        policy.set_variables(values)
+    return policy
+
+
+def export_policy(
+    path: str | os.PathLike[str],
+    file: str | os.PathLike[str],
+    *,
+    format: Literal["safetensors", "pt2"] = "safetensors",
+    checkpoint: str | int | os.PathLike[str] = "latest",
+    import_code: bool = False,
+) -> None:
+    """Writes the policy that a run has learned to one file.
+
+    Args:
+        path: the folder of a run or of a checkpoint.
+        file: what to write; it is replaced as a whole.
+        format: `safetensors`: the weights that actors pull, with what run.json says, for `load_policy`.
+            Reading them runs no code. `pt2`: a program of `torch.export` that maps observations [B, ...], of
+            any B >= 1, to the actions without exploration; torch alone loads and runs it.
+        checkpoint: which one of a run: "latest", "best", its number of environment steps or its folder.
+        import_code: as for `load_policy`.
+
+    Raises:
+        ValueError: as `load_policy`; or the policy's weights are not named tensors (safetensors), or it
+            makes no module (pt2).
+        OSError: the file cannot be written.
+    """
+    path, file = pathlib.Path(path), pathlib.Path(file)
+    found = checkpointing.find(path, checkpoint)
+    described = _description(path, found)
+    if format == "pt2":
+        program = _export_program(
+            load_policy(path, checkpoint=found, import_code=import_code),
+            described.make_specs(import_code=import_code),
+        )
+        _write_whole(file, lambda new: torch.export.save(program, new))
+        return
+    from safetensors import numpy as safetensors
+
+    builder = described.make_builder(import_code=import_code)
+    # Its form is checked before anybody is given the file.
+    variables = checkpointing.load_state(found)["policy_variables"]
+    tensors: dict[str, np.ndarray] = {}
+    for name, value in zip(builder.policy_variables, variables, strict=True):
+        if not isinstance(value, dict) or not all(isinstance(part, torch.Tensor) for part in value.values()):
+            raise ValueError(
+                f"`{name}` must be a dict of tensors to be exported, got {type(value).__name__}."
+            )
+        tensors |= {f"{name}.{part}": np.asarray(tensor, order="C") for part, tensor in value.items()}
+    metadata = {_METADATA: json.dumps(described.content()), "checkpoint": found.name, "format": "np"}
+    _write_whole(file, lambda new: safetensors.save_file(tensors, new, metadata))
+
+
+def _export_program(
+    policy: builders.AgentPolicy, spec: specs.EnvironmentSpec
+) -> torch.export.ExportedProgram:
+    module = policy.as_module()
+    # Two rows: of one, torch would take the batch to be always 1.
+    example = tree.map_structure(
+        lambda leaf: torch.from_numpy(np.zeros((2, *leaf.shape), leaf.dtype)), spec.observations
+    )
+    batch = torch.export.Dim("batch", min=1)
+    sizes = tree.map_structure(lambda leaf: {0: batch}, spec.observations)
+    return torch.export.export(module, (example,), dynamic_shapes=(sizes,))
+
+
+def _description(path: pathlib.Path, checkpoint: pathlib.Path) -> run_folder.RunDescription:
+    """Returns what the folder of a run says, or of a checkpoint in <run>/checkpoints."""
+    return run_folder.read(checkpoint.parent.parent if checkpoint == path else path)
+
+
+def _read_safetensors(path: pathlib.Path) -> tuple[run_folder.RunDescription, dict[str, np.ndarray]]:
+    import safetensors
+
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, TypeError) as error:
+        raise ValueError(
+            f"{path} must be a whole file in safetensors, as `minerva export` writes it, got none: {error}."
+        ) from error
+    if _METADATA not in metadata:
+        raise ValueError(
+            f"{path} must say which agent its weights are of, under '{_METADATA}' of its metadata, but does "
+            "not. `minerva export RUN` writes such files."
+        )
+    return run_folder.parse(metadata[_METADATA], path), tensors
+
+
+def _below(tensors: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _write_whole(file: pathlib.Path, write: Callable[[str], Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".export-") as folder:
+        new = pathlib.Path(folder, file.name)
+        write(str(new))
+        os.replace(new, file)
