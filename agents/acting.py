@@ -81,7 +81,7 @@ class BehaviourPolicy(_Acting):
     """Samples the policy and records how."""
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
+        """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
         raw, log_prob, parameters = self._policy.sample(observations)
         action, log_det = self._raw_actions.to_environment(raw)
         recorded = tree.map_structure(np.asarray, parameters) if self._record_parameters else ()
@@ -92,7 +92,7 @@ class GreedyPolicy(_Acting):
     """Executes the mode: the mean, or the most probable action."""
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E]."""
+        """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E]."""
         action, _ = self._raw_actions.to_environment(self._policy.mode(observations))
         return actors.PolicyOutput(action)
 

@@ -31,7 +31,7 @@ TORCH_FREE = ("minerva_acme._lazy", "minerva_acme.constraints")
 KERNELS = "minerva_acme.acceleration"
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")
 # What of it meets observations of any structure.
-TAKES_NESTS = ("minerva_acme.networks.encoders", "minerva_acme.networks.normalizer")
+TAKES_NESTS = tuple(f"minerva_acme.networks.{name}" for name in ("actor_critic", "encoders", "normalizer"))
 OF_NESTS = ("tree", "minerva_acme.specs", "minerva_acme.types")
 # Where a library that is slow or hard to install may be named, be it lazily.
 ONLY_IN = {

@@ -1,6 +1,6 @@
 """A rollout, made ready to be learned from.
 
-Shapes: T steps of each of E environments, n = T * E samples, O observation size.
+Shapes: T steps of each of E environments, n = T * E samples.
 """
 
 import functools
@@ -18,7 +18,7 @@ from minerva_acme.agents.on_policy import config as on_policy_config
 class RolloutBatch(NamedTuple):
     """The samples of a rollout, time first; nothing here carries a gradient."""
 
-    observation: torch.Tensor  # [n, O] normalised, as the actions were chosen under
+    observation: types.NestedTensor  # leaves [n, ...], normalised, as the actions were chosen under
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     log_det: torch.Tensor  # [n] log |d action / d raw|
     log_prob: torch.Tensor  # [n] of the action under the behaviour policy
@@ -128,13 +128,13 @@ class RolloutPreparer:
         raw_action = extras.raw_action.flatten(0, 1)
         log_prob = extras.log_prob.flatten()
         return RolloutBatch(
-            observation=self._network.normalize(rollout.observation).flatten(0, 1),
+            observation=_flat(self._network.normalize(rollout.observation)),
             raw_action=raw_action,
             log_det=torch.as_tensor(self._raw_actions.log_det(raw_action), device=log_prob.device).expand_as(
                 log_prob
             ),
             log_prob=log_prob,
-            parameters=tree.map_structure(lambda leaf: leaf.flatten(0, 1), extras.parameters),
+            parameters=_flat(extras.parameters),
             value=v_t.flatten(),
             advantage=targets.advantage.flatten(),
             target=targets.target.flatten(),
@@ -158,9 +158,15 @@ class RolloutPreparer:
         rows = [row for row, ends in enumerate(is_end) if ends]
         ends = torch.tensor(rows, dtype=torch.int64, device=v_t.device)
         v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
-        v_tp1.view(-1)[ends] = self._network.value(rollout.next_observation.flatten(0, 1)[ends])
+        final = tree.map_structure(lambda leaf: leaf[ends], _flat(rollout.next_observation))
+        v_tp1.view(-1)[ends] = self._network.value(final)
         return v_tp1
 
 
-def _update(norm: networks.RunningNorm, name: str, rows: torch.Tensor) -> None:
+def _flat(nest: types.NestedTensor) -> types.NestedTensor:
+    """[T, E, ...] -> [n, ...]."""
+    return tree.map_structure(lambda leaf: leaf.flatten(0, 1), nest)
+
+
+def _update(norm: networks.RunningNorm | networks.NestNorm, name: str, rows: types.NestedTensor) -> None:
     learners.require_finite({f"variances of the {name}": norm.update(rows)})

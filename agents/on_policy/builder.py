@@ -54,7 +54,9 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
         config = self._config
         discrete = isinstance(spec.actions, specs.DiscreteArray)
         return networks.make_actor_critic(
-            observation_size=spec.observations.shape[0],
+            normalizer=networks.make_normalizer(spec.observations) if config.normalize_observations else None,
+            encoder=self.make_encoder(spec, generator),
+            encoder_loss=config.encoder_loss,
             num_actions=spec.actions.num_values if discrete else None,
             action_size=None if discrete else spec.actions.shape[0],
             layer_sizes=config.policy_layer_sizes,
@@ -64,9 +66,12 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
             state_dependent_std=config.state_dependent_stddev,
             initial_stddev=config.init_stddev,
             policy_gain=_POLICY_GAIN,
-            normalize_observations=config.normalize_observations,
             generator=generator,
         )
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos, one for policy and value."""
+        return networks.make_encoder(spec.observations, generator=generator)
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.

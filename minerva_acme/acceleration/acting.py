@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
+import tree
 from torch import nn
 
 from minerva_acme.acceleration import kernels, notes
 from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
-from minerva_acme.networks import normalizer, torso
+from minerva_acme.networks import encoders, normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 
@@ -177,7 +178,7 @@ class _TorchPolicy(ActingPolicy):
 
 
 def _to_tensors(nest: Any) -> Any:
-    return torch.utils._pytree.tree_map(torch.from_numpy, nest)
+    return tree.map_structure(torch.from_numpy, nest)
 
 
 # What follows computes with features first, [F, E]: that is the quickest product that BLAS has for one
@@ -200,6 +201,7 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
         head = _categorical(network.logits)
     elif type(network) is ActorCritic:
         layers = [] if network.normalizer is None else _layers(network.normalizer)
+        layers += _layers(network.encoder)
         layers += _layers(network.policy_torso)
         head = _head(network.policy_head)
     else:
@@ -256,6 +258,8 @@ def _layers(module: nn.Module) -> list[_Layer]:
     kind = kernels.plain_type(module)
     if kind in (nn.Sequential, torso.LayerNormMLP, torso.TanhMLP):
         return [layer for child in module.children() for layer in _layers(child)]
+    if kind is encoders.IdentityEncoder:
+        return []
     if kind not in _MAKERS:
         raise UnknownPolicy(f"{kind.__name__} is not known")
     return [_MAKERS[kind](module)]

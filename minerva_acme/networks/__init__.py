@@ -29,7 +29,7 @@ from minerva_acme.networks.encoders import (
     OneHotEncoder,
     make_encoder,
 )
-from minerva_acme.networks.normalizer import RunningNorm
+from minerva_acme.networks.normalizer import NestNorm, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
@@ -53,6 +53,7 @@ __all__ = [
     "MixtureOfGaussiansHead",
     "MixturePrediction",
     "NestEncoder",
+    "NestNorm",
     "OneHotEncoder",
     "PolicyAndValue",
     "Prediction",
@@ -63,4 +64,5 @@ __all__ = [
     "TanhMLP",
     "make_actor_critic",
     "make_encoder",
+    "make_normalizer",
 ]

@@ -185,6 +185,11 @@ def make_encoder(observation_spec: types.NestedSpec, *, generator: torch.Generat
     return NestEncoder([_make_leaf_encoder(leaf, generator) for leaf in tree.flatten(observation_spec)])
 
 
+def is_vector(spec: types.NestedSpec) -> bool:
+    """Whether observations are one float32 vector, which needs no encoder."""
+    return isinstance(spec, specs.Array) and spec.dtype == np.float32 and len(spec.shape) == 1
+
+
 def is_image(spec: specs.Array) -> bool:
     """Whether an observation is taken to be an image, or a stack of images: bytes, 3 x 3 of them or more."""
     if spec.dtype != np.uint8 or not 2 <= len(spec.shape) <= 4:
@@ -197,7 +202,7 @@ def _make_leaf_encoder(spec: specs.Array, generator: torch.Generator | None) -> 
         return OneHotEncoder(spec.num_values)
     if is_image(spec):
         return ImageEncoder(spec.shape, generator=generator)
-    if spec.dtype == np.float32 and len(spec.shape) == 1:
+    if is_vector(spec):
         return IdentityEncoder(spec.shape[0])
     return FlatEncoder(spec.shape)
 

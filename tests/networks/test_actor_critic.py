@@ -15,8 +15,12 @@ STATE_DEPENDENT: dict[str, Any] = {"action_size": 2, "state_dependent_std": True
 
 
 def make(seed: int = 0, **changes: Any) -> networks.ActorCritic:
+    size = changes.pop("observation_size", 5)
+    normalizes = changes.pop("normalize_observations", True)
     arguments: dict[str, Any] = {
-        "observation_size": 5,
+        "normalizer": networks.RunningNorm(size) if normalizes else None,
+        "encoder": networks.IdentityEncoder(size),
+        "encoder_loss": "both",
         "layer_sizes": (32, 16),
         "value_layer_sizes": (32, 16),
         "torso": "tanh",
@@ -24,7 +28,6 @@ def make(seed: int = 0, **changes: Any) -> networks.ActorCritic:
         "state_dependent_std": False,
         "initial_stddev": 0.5,
         "policy_gain": 0.01,
-        "normalize_observations": True,
         "generator": torch.Generator().manual_seed(seed),
     }
     return networks.make_actor_critic(**(arguments | changes))
@@ -119,28 +122,31 @@ class Counted(nn.Module):
 
 
 def counted(shared: bool) -> tuple[networks.ActorCritic, list[Counted]]:
+    encoder = Counted(nn.Identity())
     policy_torso, value_torso = Counted(nn.Linear(5, 4)), Counted(nn.Linear(5, 4))
     policy_head = Counted(networks.CategoricalHead(4, 3, gain=1.0))
     value_head = Counted(nn.Linear(4, 1))
     network = networks.ActorCritic(
         normalizer=None,
+        encoder=encoder,
+        encoder_loss="both",
         policy_torso=policy_torso,
         value_torso=None if shared else value_torso,
         policy_head=policy_head,
         value_head=value_head,
     )
-    return network, [policy_torso, value_torso, policy_head, value_head]
+    return network, [encoder, policy_torso, value_torso, policy_head, value_head]
 
 
 @pytest.mark.parametrize(
     ("method", "shared", "expected"),
     [
-        ("forward", False, [1, 1, 1, 1]),
-        ("forward", True, [1, 0, 1, 1]),
-        ("policy", False, [1, 0, 1, 0]),
-        ("policy", True, [1, 0, 1, 0]),
-        ("value", False, [0, 1, 0, 1]),
-        ("value", True, [1, 0, 0, 1]),
+        ("forward", False, [1, 1, 1, 1, 1]),
+        ("forward", True, [1, 1, 0, 1, 1]),
+        ("policy", False, [1, 1, 0, 1, 0]),
+        ("policy", True, [1, 1, 0, 1, 0]),
+        ("value", False, [1, 0, 1, 0, 1]),
+        ("value", True, [1, 1, 0, 0, 1]),
     ],
 )
 def test_nothing_is_computed_that_is_not_asked_for(method: str, shared: bool, expected: list[int]) -> None:
