@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from minerva_acme import acceleration, builders, core, counting, loggers, losses, specs
+from minerva_acme import acceleration, builders, core, counting, loggers, losses, networks, specs
 from minerva_acme.agents import acting, actions, requirements
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import learner, targets
@@ -39,7 +39,11 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        return mpo_networks.make_networks(spec, self._config, generator)
+        return mpo_networks.make_networks(spec, self._config, generator, self.make_encoder(spec, generator))
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos, one for policy and critic."""
+        return networks.make_encoder(spec.observations, generator=generator)
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         return [

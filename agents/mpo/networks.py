@@ -61,7 +61,10 @@ class EncodedPolicy(nn.Module):
 
 
 def make_networks(
-    spec: specs.EnvironmentSpec, config: mpo_config.MPOConfig, generator: torch.Generator
+    spec: specs.EnvironmentSpec,
+    config: mpo_config.MPOConfig,
+    generator: torch.Generator,
+    encoder: networks.Encoder | None = None,
 ) -> MPONetworks:
     """Makes LayerNorm MLPs behind an encoder of the observations, which of a flat vector does nothing.
 
@@ -70,8 +73,9 @@ def make_networks(
             discrete.
         config: the layer sizes and the critic's head.
         generator: draws the initial weights.
+        encoder: None: `networks.make_encoder`'s.
     """
-    encoder = networks.make_encoder(spec.observations, generator=generator)
+    encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     make_parts = _discrete_parts if isinstance(spec.actions, specs.DiscreteArray) else _continuous_parts
     policy, make_critic = make_parts(encoder.output_size, spec.actions, config, generator)
     critics = [make_critic() for _ in range(config.num_critics)]
