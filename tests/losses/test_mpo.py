@@ -365,3 +365,80 @@ def test_mpo_finds_the_maximum_of_a_quadratic_in_steps_within_its_bounds() -> No
 def test_without_its_bounds_the_policy_narrows_too_fast() -> None:
     climb = climb_quadratic(torch.tensor([1.5, -1.0]), bounded=False)
     assert climb.kl_stddev.max().item() > 10.0 * EPSILON_STDDEV
+
+
+# All actions instead of samples.
+
+
+def test_weights_of_all_actions_are_the_prior_tilted_by_their_values() -> None:
+    # Prior 1/2, 1/4, 1/4 and Q = 0, log 2, log 6 at eta = 1: weights in the ratio 2 : 2 : 6.
+    q_BN = torch.tensor([[0.0, math.log(2.0), math.log(6.0)]])
+    log_prior_BN = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    temperature = torch.tensor(1.0, requires_grad=True)
+    e_step = losses.e_step(q_BN, temperature, epsilon=0.1, log_prior_BN=log_prior_BN)
+    torch.testing.assert_close(e_step.weights, torch.tensor([[0.2, 0.2, 0.6]]))
+    kl = 0.2 * math.log(0.4) + 0.2 * math.log(0.8) + 0.6 * math.log(2.4)
+    torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(kl))
+    entropy = -0.4 * math.log(0.2) - 0.6 * math.log(0.6)
+    torch.testing.assert_close(e_step.entropy, torch.tensor(entropy))
+    # log sum p exp(Q) = log (1/2 + 1/2 + 3/2).
+    torch.testing.assert_close(e_step.temperature_loss, torch.tensor(0.1 + math.log(2.5)))
+    e_step.temperature_loss.backward()
+    torch.testing.assert_close(temperature.grad, torch.tensor(0.1 - kl))
+
+
+def test_a_uniform_prior_is_as_if_the_actions_were_sampled() -> None:
+    q_BN = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    prior = torch.full((4, 5), -math.log(5.0))
+    for ours, theirs in zip(
+        losses.e_step(q_BN, torch.tensor(0.5), epsilon=0.1),
+        losses.e_step(q_BN, torch.tensor(0.5), epsilon=0.1, log_prior_BN=prior),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1e-4])
+def test_an_action_that_is_never_taken_has_no_weight_whatever_its_value(temperature: float) -> None:
+    policy = distributions.Categorical(torch.zeros(1, 3)).masked(torch.tensor([True, False, True]))
+    log_prior_BN = policy.logits.log_softmax(dim=1)
+    for worth in (-1e3, 1e6):
+        q_BN = torch.tensor([[1.0, worth, 1.0]])
+        eta = torch.tensor(temperature, requires_grad=True)
+        e_step = losses.e_step(q_BN, eta, epsilon=0.1, log_prior_BN=log_prior_BN)
+        torch.testing.assert_close(e_step.weights, torch.tensor([[0.5, 0.0, 0.5]]))
+        torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(0.0), atol=1e-5, rtol=0.0)
+        e_step.temperature_loss.backward()
+        torch.testing.assert_close(eta.grad, torch.tensor(0.1), atol=1e-4, rtol=0.0)
+
+
+def test_a_discrete_policy_is_fitted_by_the_cross_entropy_and_held_by_one_kl() -> None:
+    logits = torch.tensor([[0.0, 0.0, 0.0]], requires_grad=True)
+    online = distributions.Categorical(logits)
+    target = distributions.Categorical(torch.tensor([[0.5, 0.25, 0.25]]).log())
+    weights_BN = torch.tensor([[0.2, 0.2, 0.6]])
+    (loss,) = losses.decoupled_policy_losses(weights_BN, torch.arange(3)[None], online, target)
+    torch.testing.assert_close(loss, torch.tensor(math.log(3.0)))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(gradient, torch.full((1, 3), 1.0 / 3.0) - weights_BN)
+    for per_dimension in (True, False):
+        kls = losses.decoupled_kls(online, target, per_dimension)
+        assert kls._fields == ("mean",)
+        torch.testing.assert_close(kls.mean, torch.tensor([math.log(3.0) - 1.5 * math.log(2.0)]))
+    penalty = losses.kl_penalty(kls, torch.tensor([2.0], requires_grad=True))
+    (gradient,) = torch.autograd.grad(penalty, logits)
+    torch.testing.assert_close(
+        gradient, 2.0 * (torch.full((1, 3), 1.0 / 3.0) - torch.tensor([[0.5, 0.25, 0.25]]))
+    )
+
+
+def test_duals_of_a_discrete_policy_have_one_multiplier() -> None:
+    duals = losses.MPODuals(
+        num_dimensions=1,
+        init_log_temperature=1.0,
+        init_log_alpha_mean=2.0,
+        init_log_alpha_stddev=None,
+        action_penalty=False,
+    )
+    assert list(duals.alphas()) == ["mean"]
+    assert list(duals.state_dict()) == ["temperature.raw", "alpha_mean.raw"]
