@@ -76,7 +76,7 @@ def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> 
 
 
 def critic_loss(
-    module: torch.nn.Module, prediction: networks.Prediction, target: Any, mask: torch.Tensor
+    module: Any, prediction: networks.Prediction, target: Any, mask: torch.Tensor
 ) -> torch.Tensor:
     """The loss that a critic comes with; of one that gives values, `losses.critic_loss`."""
     if hasattr(module, "loss"):

@@ -46,5 +46,7 @@ def axes_of(name: str, distribution: Any, axes: str) -> list[tuple[str, torch.Te
         distribution: one that is not a named tuple has nothing to check.
         axes: of each of its tensors.
     """
-    fields = distribution._asdict().items() if isinstance(distribution, tuple) else ()
-    return [(f"{name}.{field}", part, axes) for field, part in fields if isinstance(part, torch.Tensor)]
+    parts = distribution._asdict() if hasattr(distribution, "_asdict") else {}
+    return [
+        (f"{name}.{field}", part, axes) for field, part in parts.items() if isinstance(part, torch.Tensor)
+    ]

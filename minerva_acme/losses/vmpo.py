@@ -168,7 +168,7 @@ def vmpo_kls(online: Distribution, behaviour: Distribution, selected: torch.Tens
     kls = parts._make(frozen.kl(part) for part in parts)
     if isinstance(frozen, DiagonalGaussian):
         # The 1e-8 is the reference implementation's.
-        kl_mean = (online.mean - frozen.mean).square() / (2.0 * (2.0 * frozen.log_std).exp() + _TINY)
+        kl_mean = (parts.mean.mean - frozen.mean).square() / (2.0 * (2.0 * frozen.log_std).exp() + _TINY)
         kls = kls._replace(mean=kl_mean.sum(dim=1))
     check_shapes(("kls.mean", kls.mean, "n"), ("selected", selected, "n"))
     return parts._make(_mean_of_selected(kl, selected) for kl in kls)

@@ -107,5 +107,6 @@ class CriticWithHead(nn.Module):
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
         """The head's."""
-        loss: torch.Tensor = self.head.loss(prediction, target, mask)
+        head: Any = self.head
+        loss: torch.Tensor = head.loss(prediction, target, mask)
         return loss
