@@ -83,8 +83,3 @@ def critic_loss(
         loss: torch.Tensor = module.loss(prediction, target, mask)
         return loss
     return losses.critic_loss(prediction.mean(), target, mask)
-
-
-def values_of(target: torch.Tensor | networks.ReturnDistribution) -> torch.Tensor:
-    """What a critic target expects, [B, T]."""
-    return target.mean() if isinstance(target, networks.ReturnDistribution) else target

@@ -118,7 +118,7 @@ class MPOLearner(learners.ModuleLearner):
         """One round of critic, E-step, duals and policy on one batch."""
         batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
-        with self._updates.whole_or_nothing(self._num_steps) as metrics:
+        with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:
             estimates = self._estimate(batch)
             begins = batch._replace(observation=learners.at(batch.observation, (slice(None), slice(-1))))
             steps = learners.at(begins, (slice(None), self._loss_steps))  # of the critic's loss
@@ -153,9 +153,13 @@ class MPOLearner(learners.ModuleLearner):
         q_NB = self._target_q(features[:, 0], actions_NBD)
         learners.require_finite(  # What stands at masked steps is never used.
             {
+                "observations": learners.at(batch.observation, (slice(None), slice(1))),
+                "later observations": learners.where_unmasked(
+                    batch.mask, learners.at(batch.observation, (slice(None), slice(1, None)))
+                ),
                 "rewards": learners.where_unmasked(batch.mask, batch.reward),
                 "actions": learners.where_unmasked(batch.mask, batch.action),
-                "critic targets": learners.where_unmasked(batch.mask, critics.values_of(critic_targets)),
+                "critic targets": learners.where_unmasked(batch.mask, critic_targets),
                 "Q values": q_NB,
             }
         )

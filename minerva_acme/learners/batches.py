@@ -34,6 +34,14 @@ def at(nest: Any, index: Any) -> Any:
     return tree.map_structure(lambda leaf: leaf[index], nest)
 
 
-def where_unmasked(mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """`x`, [B, T, *], with 0 at masked steps, [B, T], where anything may stand."""
-    return x.where((mask > 0).view(*mask.shape, *[1] * (x.ndim - mask.ndim)), 0.0)
+def where_unmasked(mask: torch.Tensor, nest: Any) -> Any:
+    """A nest of [B, T, *] with 0 for the floats at masked steps, [B, T], where anything may stand.
+
+    For `require_finite`, to which integers are nothing to look at: they stay.
+    """
+
+    def of_leaf(x: torch.Tensor) -> torch.Tensor:
+        happened = (mask > 0).view(*mask.shape, *[1] * (x.ndim - mask.ndim))
+        return x.where(happened, 0.0) if x.is_floating_point() else x
+
+    return tree.map_structure(of_leaf, nest)

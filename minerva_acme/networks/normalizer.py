@@ -4,13 +4,13 @@ Shapes: O observation size; n rows of a batch.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import tree
 from torch import nn
 
-from minerva_acme import specs, types
+from minerva_acme import constraints, specs, types
 from minerva_acme.networks import encoders
 
 _INITIAL_COUNT = 1e-4  # rows that the initial mean 0 and variance 1 weigh as much as
@@ -43,19 +43,20 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: torch.Tensor) -> torch.Tensor:
-        """Takes rows into the statistics, unless the variance would not be finite then.
+        """Takes rows into the statistics; with w = n / (count + n) and delta = mean_x - mean,
 
-            mean' = mean + delta n / (count + n),  delta = mean_x - mean
-            var'  = (var count + var_x n + delta^2 count n / (count + n)) / (count + n)
+            mean' = mean + w delta
+            var'  = (1 - w) var + w var_x + w (1 - w) delta^2
 
-        Source: Chan et al. 1979, the merging of two samples' moments; population variances.
+        Source: Chan et al. 1979, the merging of two samples' moments; population variances. Deviation: rows
+        with an element that is not finite or beyond `constraints.LARGEST` are left out. With a single 1e19
+        all others would be 0 from then on, and the square of 1e20 is infinite.
 
         Args:
-            x: [..., O]; the leading axes are n rows, at least one.
+            x: [..., O]; the leading axes are rows, at least one, of which n are not left out.
 
         Returns:
-            The new variance, [O]. Where an element is not finite, because a row is not or float32 does not
-            hold it, the statistics are as they were. Nothing is read on the host: that is for the caller.
+            How many rows were left out, []. Nothing is read on the host: that is for the caller.
 
         Raises:
             ValueError: the rows have another size, or there are none.
@@ -64,21 +65,24 @@ class RunningNorm(nn.Module):
         if x.ndim < 1 or x.shape[-1] != size or x.numel() == 0:
             raise ValueError(f"`x` must have shape [..., {size}] and hold a row, got {list(x.shape)}.")
         rows = x.reshape(-1, size)
-        n = rows.shape[0]
+        is_taken = (rows.abs() <= constraints.LARGEST).all(dim=1, keepdim=True)
+        n = is_taken.sum()
+        rows_mean = rows.where(is_taken, 0.0).sum(dim=0) / n.clamp(min=1)
+        rows_var = (rows - rows_mean).where(is_taken, 0.0).square().sum(dim=0) / n.clamp(min=1)
+        delta = rows_mean - self.mean
         total = self.count + n
-        delta = rows.mean(dim=0) - self.mean
-        sum_squares = self.var * self.count + rows.var(dim=0, correction=0) * n
-        sum_squares += delta.square() * self.count * n / total
-        var = sum_squares / total
-        is_finite = torch.isfinite(var).all()
+        weight = n / total
         # In place: variables that are already handed out by reference stay the same tensors.
-        for statistic, new in (
-            (self.mean, self.mean + delta * n / total),
-            (self.var, var),
-            (self.count, total),
-        ):
-            statistic.copy_(torch.where(is_finite, new, statistic))
-        return var
+        self.mean.add_(delta * weight)
+        self.var.copy_(
+            self.var * (1.0 - weight) + rows_var * weight + delta.square() * (weight * (1.0 - weight))
+        )
+        self.count.copy_(total)
+        return len(rows) - n
+
+    def parts(self, name: str, x: torch.Tensor) -> "Iterator[tuple[str, RunningNorm, torch.Tensor]]":
+        """Yields what is to be updated with x [..., O]: a name, the statistics and their rows."""
+        yield name, self, x
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""
@@ -108,18 +112,13 @@ class NestNorm(nn.Module):
             nn.Identity() if shape is None else RunningNorm(math.prod(shape)) for shape in shapes
         )
 
-    def update(self, nest: types.NestedTensor) -> torch.Tensor:
-        """Takes a nest of [..., *leaf] into the statistics, each leaf as `RunningNorm.update` does.
-
-        Returns:
-            The new variances of all normalised leaves, one after the other.
-        """
-        variances = [
-            norm.update(_rows(leaf, ndim))
-            for norm, leaf, ndim in zip(self.leaves, tree.flatten(nest), self._ndims, strict=True)
-            if isinstance(norm, RunningNorm) and ndim is not None
-        ]
-        return torch.cat(variances)
+    def parts(self, name: str, nest: types.NestedTensor) -> Iterator[tuple[str, RunningNorm, torch.Tensor]]:
+        """Yields what is to be updated with a nest of [..., *leaf]: as `RunningNorm.parts`, for each leaf."""
+        for norm, ndim, (path, leaf) in zip(
+            self.leaves, self._ndims, tree.flatten_with_path(nest), strict=True
+        ):
+            if isinstance(norm, RunningNorm) and ndim is not None:
+                yield specs.leaf_name(name, path), norm, _rows(leaf, ndim)
 
     def forward(self, nest: types.NestedTensor) -> types.NestedTensor:
         """Normalises a nest of [..., *leaf]; what is normalised becomes float32."""

@@ -11,9 +11,12 @@ def test_a_nest_is_indexed_leaf_by_leaf():
     assert learners.at(nest["a"], 1).tolist() == [3, 4, 5]
 
 
-def test_what_stands_at_masked_steps_is_zero_whatever_it_was():
+def test_floats_at_masked_steps_are_zero_whatever_they_were():
     mask = torch.tensor([[1.0, 0.0]])
     assert learners.where_unmasked(mask, torch.tensor([[2.0, float("nan")]])).tolist() == [[2.0, 0.0]]
     vectors = torch.tensor([[[1.0, 2.0], [float("inf"), 3.0]]])
     assert learners.where_unmasked(mask, vectors).tolist() == [[[1.0, 2.0], [0.0, 0.0]]]
-    assert learners.where_unmasked(mask, torch.tensor([[3, 4]])).tolist() == [[3, 0]]
+    nest = learners.where_unmasked(mask, {"a": vectors, "b": torch.tensor([[3, 4]], dtype=torch.uint8)})
+    assert nest["a"].tolist() == [[[1.0, 2.0], [0.0, 0.0]]]
+    assert nest["b"].tolist() == [[3, 4]]
+    assert nest["b"].dtype == torch.uint8

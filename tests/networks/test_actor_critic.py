@@ -15,7 +15,7 @@ STATE_DEPENDENT: dict[str, Any] = {"action_size": 2, "state_dependent_std": True
 
 
 def make(seed: int = 0, **changes: Any) -> networks.ActorCritic:
-    size = changes.pop("observation_size", 5)
+    size = changes["encoder"].output_size if "encoder" in changes else changes.pop("observation_size", 5)
     normalizes = changes.pop("normalize_observations", True)
     arguments: dict[str, Any] = {
         "normalizer": networks.RunningNorm(size) if normalizes else None,
@@ -88,6 +88,27 @@ def test_every_parameter_gets_a_gradient(variant: dict[str, Any]) -> None:
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max().item() > 0.0, name
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("encoder_loss", "trained_by"),
+    [("both", (True, True)), ("policy", (True, False)), ("value", (False, True))],
+)
+def test_the_encoder_is_trained_by_the_losses_that_are_named(
+    encoder_loss: str, trained_by: tuple[bool, bool], shared: bool
+) -> None:
+    encoder = networks.ImageEncoder((3, 3), generator=torch.Generator().manual_seed(0))
+    settings = CONTINUOUS | {"normalizer": None, "encoder": encoder, "shared_torso": shared}
+    network, plain = make(**settings, encoder_loss=encoder_loss), make(**settings)
+    observation = torch.randint(0, 256, (6, 3, 3), dtype=torch.uint8)
+    policy, value = network(observation)
+    assert torch.equal(policy.mean, plain(observation).policy.mean)
+    assert torch.equal(value, plain(observation).value)
+    parameters = [*encoder.parameters()]
+    for output, is_trained in zip((policy.mean.sum(), value.sum()), trained_by, strict=True):
+        gradients = torch.autograd.grad(output, parameters, allow_unused=True, retain_graph=True)
+        assert all((gradient is not None and bool(gradient.any())) == is_trained for gradient in gradients)
 
 
 def test_numbers_are_those_derived_by_hand() -> None:
