@@ -55,6 +55,29 @@ def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
             )
 
 
+def check_actions(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that actions are one discrete number or one float32 vector with finite bounds.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if isinstance(spec.actions, specs.DiscreteArray):
+        return
+    if not isinstance(spec.actions, specs.Array):
+        raise ValueError(
+            f"{agent} needs actions that are one discrete number or one float32 vector, got "
+            f"{describe(spec.actions)}. Mixed and nested actions must be joined in a wrapper of the "
+            "environment."
+        )
+    check_vector(
+        agent,
+        "actions",
+        spec.actions,
+        "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
+    )
+    check_bounded(agent, spec)
+
+
 def check_bounded(agent: str, spec: specs.EnvironmentSpec) -> None:
     """Checks that actions have finite bounds.
 

@@ -48,22 +48,7 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations(self.name, spec)
         requirements.check_scalar_signals(self.name, spec)
-        actions_spec = spec.actions
-        if isinstance(actions_spec, specs.DiscreteArray):
-            return
-        if not isinstance(actions_spec, specs.Array):
-            raise ValueError(
-                f"{self.name} needs actions that are one discrete number or one float32 vector, got "
-                f"{requirements.describe(actions_spec)}. Mixed and nested actions must be joined in a "
-                "wrapper of the environment."
-            )
-        requirements.check_vector(
-            self.name,
-            "actions",
-            actions_spec,
-            "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
-        )
-        requirements.check_bounded(self.name, spec)
+        requirements.check_actions(self.name, spec)
 
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.ActorCritic:
         config = self._config

@@ -22,7 +22,7 @@ from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks import encoders, normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays instead of tensors
@@ -40,7 +40,7 @@ class Choice(NamedTuple):
 
     raw: Any  # [E, D] float32, or [E] int64 where actions are discrete
     log_prob: Any  # [E] float32, log-density or log-probability of `raw`
-    parameters: Distribution  # of arrays [E, D] or [E, K]
+    parameters: Distribution  # of arrays or tensors, [E, D] or [E, K]
 
 
 class ActingPolicy(abc.ABC):
@@ -164,7 +164,7 @@ class _TorchPolicy(ActingPolicy):
         policy: Any = self._policy(_to_tensors(observations))
         raw = policy.sample(self._generator)
         log_prob = policy.log_prob(raw)
-        return Choice(raw.numpy(), log_prob.numpy(), policy._make([part.numpy() for part in policy]))
+        return Choice(raw.numpy(), log_prob.numpy(), policy)
 
     @torch.no_grad()
     def mode(self, observations: Any) -> Any:
@@ -196,6 +196,9 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
     if type(network) is GaussianPolicy:
         layers = _layers(network.torso)
         head = _gaussian(network.mean_head, network.log_std_head)
+    elif type(network) is CategoricalPolicy:
+        layers = _layers(network.torso)
+        head = _categorical(network.logits)
     elif type(network) is ActorCritic:
         layers = [] if network.normalizer is None else _layers(network.normalizer)
         layers += _layers(network.encoder)
@@ -216,13 +219,17 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
 def _head(module: nn.Module) -> Callable[[Array], Distribution]:
     _check(module)
     if type(module) is CategoricalHead:
-        logits = _linear(module.logits)
-        return lambda features: Categorical(cast(torch.Tensor, logits(features).T))
+        return _categorical(module.logits)
     if type(module) is GaussianHead:
         return _gaussian(
             module.mean_head, module.log_std if module.log_std_head is None else module.log_std_head
         )
     raise UnknownPolicy(f"{type(module).__name__} is not known")
+
+
+def _categorical(logits_head: nn.Module) -> Callable[[Array], Distribution]:
+    logits = _linear(logits_head)
+    return lambda features: Categorical(cast(torch.Tensor, logits(features).T))
 
 
 def _gaussian(

@@ -1,6 +1,6 @@
 """What learners have in common."""
 
-from minerva_acme.learners.batches import next_batch
+from minerva_acme.learners.batches import at, next_batch, where_unmasked
 from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite
 from minerva_acme.learners.module_learner import ModuleLearner
 from minerva_acme.learners.optimizers import make_optimizer
@@ -13,8 +13,10 @@ __all__ = [
     "NonFinite",
     "Updates",
     "WAY_OUT",
+    "at",
     "make_optimizer",
     "next_batch",
     "read",
     "require_finite",
+    "where_unmasked",
 ]

@@ -7,7 +7,7 @@ from minerva_acme.networks.actor_critic import (
     PolicyAndValue,
     make_actor_critic,
 )
-from minerva_acme.networks.critic import Critic
+from minerva_acme.networks.critic import Critic, CriticWithHead
 from minerva_acme.networks.critic_heads import (
     CategoricalCriticHead,
     CategoricalPrediction,
@@ -30,29 +30,31 @@ from minerva_acme.networks.encoders import (
     make_encoder,
 )
 from minerva_acme.networks.normalizer import NestNorm, RunningNorm, make_normalizer
-from minerva_acme.networks.policy import GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
 __all__ = [
     "ActorCritic",
     "CategoricalCriticHead",
     "CategoricalHead",
+    "CategoricalPolicy",
     "CategoricalPrediction",
     "Critic",
+    "CriticWithHead",
     "Encoder",
-    "FlatEncoder",
     "Ensemble",
     "EnsemblePrediction",
+    "FlatEncoder",
     "GaussianHead",
     "GaussianPolicy",
     "IdentityEncoder",
     "ImageEncoder",
     "LayerNormMLP",
+    "MixtureOfGaussiansHead",
+    "MixturePrediction",
     "NestEncoder",
     "NestNorm",
     "OneHotEncoder",
-    "MixtureOfGaussiansHead",
-    "MixturePrediction",
     "PolicyAndValue",
     "Prediction",
     "ReturnDistribution",

@@ -48,6 +48,9 @@ def with_torso(*layers: nn.Module) -> networks.ActorCritic:
 POLICIES = {
     "Gaussian policy": lambda: gaussian_policy(32, 32, 16),
     "one layer": lambda: gaussian_policy(32),
+    "categorical policy": lambda: networks.CategoricalPolicy(
+        OBSERVATION_SIZE, 4, (32, 16), generator=seeded()
+    ),
     "wide": lambda: gaussian_policy(256, 256, 256),
     "Gaussian, its own log-std": lambda: actor_critic(),
     "Gaussian, log-std of the state": lambda: actor_critic(state_dependent_std=True),

@@ -28,11 +28,6 @@ def with_spec(spec, **overrides):
     [
         (
             "actions",
-            specs.DiscreteArray(3),
-            "MPO needs actions that are one float32 vector, got DiscreteArray",
-        ),
-        (
-            "actions",
             specs.Array((2,), np.float32),
             r"MPO needs actions with finite bounds, low below high, got Array\(2,\) float32",
         ),
@@ -54,7 +49,7 @@ def with_spec(spec, **overrides):
         (
             "actions",
             {"arm": specs.BoundedArray((2,), np.float32, -1.0, 1.0), "grip": specs.DiscreteArray(3)},
-            "MPO needs actions that are one float32 vector, got a nest, {'arm': BoundedArray",
+            "one discrete number or one float32 vector, got a nest, {'arm': BoundedArray",
         ),
         ("observations", specs.Array((), np.float32), r"one float32 vector, got Array\(\) float32"),
         ("observations", specs.DiscreteArray(7), "one float32 vector, got DiscreteArray with 7 values"),
