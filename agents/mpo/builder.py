@@ -152,4 +152,9 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
     def _layout(self, spec: specs.EnvironmentSpec) -> Any:
         from minerva_acme.replay import layouts
 
-        return layouts.TrajectoryLayout(spec, self._config.sequence_length, acting.extras_spec(spec))
+        return layouts.TrajectoryLayout(
+            spec,
+            self._config.sequence_length,
+            acting.extras_spec(spec),
+            frame_stack=self._config.frame_stack,
+        )

@@ -65,6 +65,9 @@ class MPOConfig:
     """Whether the critic learns from the first step of a sequence or from all of them."""
     sequence_length: constraints.Count = 5
     """Transitions in a replayed sequence."""
+    frame_stack: constraints.Count = 1
+    """Frames of an observation where the environment is in a `FrameStackWrapper`: replay holds each of them
+    once. 1: observations are stored as they are."""
     sequence_period: constraints.Count = 1
     """Steps between the starts of two sequences; 1: each transition starts one."""
     discount: constraints.Share = 0.99
