@@ -270,8 +270,7 @@ def test_a_newer_format_is_refused_in_a_sentence(tmp_path):
         {"colour": "blue"},
         {"format": "two"},
         {"format": None},
-        {"agent": "sac"},
-        {"agent": "sac", "unknown": []},
+        {"unknown": []},
     ],
 )
 def test_what_describes_no_run_is_refused_in_a_sentence(content, tmp_path):
