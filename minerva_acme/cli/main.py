@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsing.DEBUG in arguments:
             traceback.print_exception(error)
         message = "\n".join([str(error), *getattr(error, "__notes__", ())])
-    except KeyboardInterrupt:
-        status, message = 130, "stopped without saving"
+    except KeyboardInterrupt as error:
+        status, message = 130, str(error) or "stopped without saving"
     print(f"minerva: {message}", file=sys.stderr)
     return status
 

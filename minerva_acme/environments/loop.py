@@ -1,8 +1,9 @@
 """Runs an actor in an environment."""
 
 import time
-from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import dm_env
 import numpy as np
@@ -20,6 +21,8 @@ ActorT = TypeVar("ActorT")
 
 _FLOATS = (float, np.floating)
 _PHASES = ("reset", "select_action", "environment_step", "observe", "update")
+
+_clocks: "weakref.WeakSet[Clock]" = weakref.WeakSet()
 
 
 class Observer(Protocol):
@@ -108,7 +111,7 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
         clock = self._clock
         clock.start()
         action = self._actor.select_action(episode.timestep.observation)
-        clock.lap("select_action")
+        clock.lap("select_action", then="step")
         timestep = self._environment.step(action)
         clock.lap("environment_step")
         episode.add(timestep)
@@ -129,6 +132,10 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
             return self._finish(episode.result() | counts, self._observers)
         self._episode = episode
         return None
+
+    def reset(self) -> None:
+        """Leaves an open episode, without a result: the next step begins a new one. `reset` the adder too."""
+        self._episode = None
 
     def run_episode(self) -> EpisodeResult:
         """Plays the open episode, or a new one, to its end and returns its result."""
@@ -154,7 +161,7 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
 
     def _begin(self) -> "Episode":
         episode = Episode(self._clock)
-        self._clock.start()
+        self._clock.start("reset")
         episode.timestep = self._environment.reset()
         self._clock.lap("reset")
         self._actor.observe_first(episode.timestep)
@@ -169,17 +176,36 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(_PHASES, 0.0)
-        self._started_at = 0.0
+        self.started_at = 0.0
+        self.calling: str | None = None
+        """The method of the environment that this phase consists of."""
+        _clocks.add(self)
 
-    def start(self) -> None:
+    def start(self, calling: str | None = None) -> None:
         """Begins the first of several phases that follow each other."""
-        self._started_at = time.perf_counter()
+        self.started_at = time.perf_counter()
+        self.calling = calling
 
-    def lap(self, name: str) -> None:
-        """Ends a phase and begins the next."""
+    def lap(self, name: str, then: str | None = None) -> None:
+        """Ends a phase and begins the next, `then` is the method of the environment that it consists of."""
         now = time.perf_counter()
-        self.seconds[name] += now - self._started_at
-        self._started_at = now
+        self.seconds[name] += now - self.started_at
+        self.started_at = now
+        self.calling = then
+
+
+class OpenCall(NamedTuple):
+    """A call of an environment that has not returned."""
+
+    method: str  # "step" or "reset"
+    started_at: float  # by time.perf_counter
+
+
+def open_calls() -> Iterator[OpenCall]:
+    """Yields the calls that the loops of this process wait for, in whatever thread they play."""
+    for clock in list(_clocks):
+        if (method := clock.calling) is not None:
+            yield OpenCall(method, clock.started_at)
 
 
 class Episode:

@@ -18,7 +18,7 @@ from minerva_acme.environments import origin, vector
 # Never "fork": a child of a process with threads, such as a replay server's, may hang.
 _START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 GRACE_SECONDS = 5.0
-"""How long a process may take to end by itself."""
+"""How long a process may take to end by itself; after Ctrl-C a fifth of that."""
 MAKE_ANEW = "All processes have ended; make them anew."
 
 
@@ -87,14 +87,22 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
         self._call("restore", [([environment_state],) for environment_state in state])
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        self._close(GRACE_SECONDS)
+
+    def _close(self, grace_seconds: float) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
             for worker in self._workers:
                 worker.pipe.close()  # which ends the process
-            deadline = time.monotonic() + GRACE_SECONDS
+            deadline = time.monotonic() + grace_seconds
             for worker in self._workers:
                 worker.process.join(max(0.0, deadline - time.monotonic()))
+        finally:  # after another Ctrl-C too
+            for worker in self._workers:
                 worker.process.kill()  # if it has not ended
+            for worker in self._workers:
                 worker.process.join()
 
     def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
@@ -105,8 +113,8 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
             for worker, own_arguments in zip(self._workers, arguments, strict=True):
                 worker.send(method, own_arguments)
             answers = [worker.receive() for worker in self._workers]
-        except BaseException:  # after an interrupt nobody knows which answers were read
-            self.close()
+        except BaseException as error:  # after an interrupt nobody knows which answers were read
+            self._close(GRACE_SECONDS / 5 if isinstance(error, KeyboardInterrupt) else GRACE_SECONDS)
             raise
         return [result and result[0] for result, _ in answers], [infos for _, infos in answers]
 

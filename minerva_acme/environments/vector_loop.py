@@ -49,6 +49,10 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         results, _ = self._step()
         return results
 
+    def reset(self) -> None:
+        """Leaves open episodes, without results: the next step begins new ones. `reset` the adders too."""
+        self._episodes = None
+
     def run(self, num_episodes: int | None = None, num_steps: int | None = None) -> None:
         """Plays until `num_episodes` have ended, or `num_steps` are made, or forever if neither is given.
 
@@ -71,7 +75,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         clock = self._clock
         clock.start()
         actions = self._actor.select_action(self._observations)
-        clock.lap("select_action")
+        clock.lap("select_action", then="step")
         arrived = self._environment.step(actions)
         clock.lap("environment_step")
         num_steps = 0
@@ -109,7 +113,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
 
     def _begin_all(self) -> list[loop.Episode]:
         episodes = [loop.Episode(self._clock) for _ in range(self._environment.num_environments)]
-        self._clock.start()
+        self._clock.start("reset")
         timesteps = self._environment.reset()
         self._clock.lap("reset")
         for index, timestep in enumerate(timesteps):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import evaluation, evaluator, pacing, parts, progress, rescue, saver, signals
+from minerva_acme.replay import base as replay
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,10 +36,11 @@ def run_experiment(
     """Trains an agent in this process, with its replay server, and evaluates it.
 
     Acting and learning take turns: after each environment step the learner makes the steps that the
-    builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns; the same call
-    resumes from the newest checkpoint in the run's directory, or from `resume_from`. An error of the
-    environment, or of anything else that leaves a whole state behind, saves too before it surfaces as it is.
-    What was logged after the checkpoint is taken out of the logs, for those steps are made again.
+    builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns, once the environment's
+    step has returned; the same call resumes from the newest checkpoint in the run's directory, or from
+    `resume_from`. An error of the environment, or of anything else that leaves a whole state behind, saves
+    too before it surfaces as it is. What was logged after the checkpoint is taken out of the logs, for those
+    steps are made again.
 
     Args:
         config: the experiment.
@@ -46,6 +48,8 @@ def run_experiment(
 
     Raises:
         ValueError: the agent cannot handle the environment, or another run is going on in the directory.
+        ReplayError: replay cannot go on, as where the learner would wait for what nobody writes.
+        KeyboardInterrupt: a second signal came before the run was saved; it names the newest checkpoint.
     """
     errors = rescue.Rescue()
     with errors.original_error(), contextlib.ExitStack() as resources:
@@ -63,32 +67,39 @@ def run_experiment(
         run.logs.cut(
             actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
         )
-        with signals.stop_request_on_signals() as stop, errors.save_on_error(run, checkpoints):
+        with (
+            signals.stop_request_on_signals(checkpoints.newest) as stop,
+            errors.save_on_error(run, checkpoints),
+        ):
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if run.env_steps < config.num_env_steps:
-                # A run that was stopped may not have learned from all that it wrote. On-policy agents need
-                # the newest weights before they make the next step.
-                learn(stop)
-                # Nor may an evaluation that was due have been made.
+                # A run that was stopped may not have made an evaluation that was due.
                 if evaluations.is_due() and _evaluate(evaluations, reporter, stop) and checkpoints.is_best():
-                    save(stopping=False)
+                    save()
+                # Nor may it have learned from all that it wrote. On-policy agents need the newest weights
+                # before they make the next step.
+                learn(stop)
             while run.env_steps < config.num_env_steps and not stop:
-                episodes = run.play_step()
+                try:
+                    episodes = run.play_step()
+                except replay.ReplayStopped:  # while it waited for a table to take an item
+                    break
                 learn(stop)
                 reporter.report("train", episodes)
                 if evaluations.is_due():
                     _evaluate(evaluations, reporter, stop)
                 if checkpoints.is_due(between_episodes=len(episodes) == len(run.adders)):
                     reporter.report("save")
-                    save(stopping=False)
+                    save()
+                    learn(stop)  # from the ends of episodes, as a run that resumes here
                 elif checkpoints.is_best():
                     reporter.report("save")
                     save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
             if is_new or stop or run.env_steps != checkpoints.saved_at:
                 reporter.report("save")
-                save(stopping=True)
+                save()
     return ExperimentResult(
         directory=pathlib.Path(config.directory),
         env_steps=run.env_steps,

@@ -178,6 +178,23 @@ class ReplayError(RuntimeError):
 class ReplayTimeout(ReplayError):
     """The store did not answer in time, or has not enough items; the message says which."""
 
+    def __init__(self, message: str, *, held_back: bool = False) -> None:
+        """Args: message: see above. held_back: whether it is a table's rate limiter that makes one wait."""
+        super().__init__(message)
+        self.held_back = held_back
+
+
+class ReplaySilence(ReplayTimeout):
+    """The server did not answer for so long that it counts as gone."""
+
+
+class ReplayStopped(ReplayTimeout):
+    """A wait was ended by a request to stop, see `waiting.alone`."""
+
+
+class ReplayDeadlock(ReplayTimeout):
+    """A wait could never have ended: nobody else writes or samples, see `waiting.alone`."""
+
 
 def check_timeout(timeout_seconds: float) -> None:
     """Checks a limit to waiting.

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from minerva_acme import core
-from minerva_acme.replay import base
+from minerva_acme.replay import base, waiting
 
 T = TypeVar("T")
 
-_SLICE_SECONDS = 0.5
+_PREPARING = "Waiting for a batch to be made ready."
 
 
 class ReplaySample(NamedTuple, Generic[T]):
@@ -64,7 +64,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         self._ready: queue.Queue[ReplaySample[T] | BaseException] = queue.Queue(max(prefetch, 1))
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._reason = "Waiting for the first batch."
+        self._reason = base.ReplayTimeout(_PREPARING)  # what the thread waits for
         self._wait_seconds = 0.0
 
     @property
@@ -99,27 +99,26 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         self._closed.set()
         self._sampler.close()
         if self._thread is not None:
-            self._thread.join(_SLICE_SECONDS)
+            self._thread.join(waiting.SLICE_SECONDS)
 
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise base.ReplayError("The dataset is closed. Make a new one.")
 
     def _take(self, timeout_seconds: float | None) -> ReplaySample[T]:
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        wait = waiting.Wait(timeout_seconds)
         self._check_open()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="dataset", daemon=True)
             self._thread.start()
         while True:
-            left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
             try:
-                # In slices, so that Ctrl-C and `close` from another thread have an effect.
-                sample = self._ready.get(timeout=min(_SLICE_SECONDS, max(left, 0.001)))
+                sample = self._ready.get(timeout=wait.slice())
             except queue.Empty:
+                sample = None
+            if sample is None:
                 self._check_open()
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise base.ReplayTimeout(self._reason) from None
+                wait.go_on(self._reason)
                 continue
             if isinstance(sample, BaseException):
                 self._thread = None  # It has ended; the next call starts a new one.
@@ -130,15 +129,15 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         result: ReplaySample[T] | BaseException
         while not self._closed.is_set():
             try:
-                result = self._sample(_SLICE_SECONDS)
-            except base.ReplayTimeout as error:
-                self._reason = str(error)
-                continue
+                result = self._sample(waiting.SLICE_SECONDS)
             except BaseException as error:
+                if isinstance(error, base.ReplayTimeout) and not isinstance(error, base.ReplaySilence):
+                    self._reason = error
+                    continue
                 result = error
             while not self._closed.is_set():
                 try:
-                    self._ready.put(result, timeout=_SLICE_SECONDS)
+                    self._ready.put(result, timeout=waiting.SLICE_SECONDS)
                     break
                 except queue.Full:
                     continue
@@ -147,6 +146,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
 
     def _sample(self, timeout_seconds: float | None) -> ReplaySample[T]:
         info, fields = self._sampler.sample_batch(self._batch_size, timeout_seconds)
+        self._reason = base.ReplayTimeout(_PREPARING)
         return ReplaySample(
             info, self._unpack({name: self._to_tensor(field) for name, field in fields.items()})
         )

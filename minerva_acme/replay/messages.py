@@ -303,26 +303,31 @@ def unknown_table(name: str, where: str, known: Iterable[str]) -> str:
     return f"There is no table '{name}' {where}. Its tables are {names}."
 
 
-def sampling_waits(table: TableDescription, batch_size: int, num_taken: int) -> str:
+def sampling_waits(table: TableDescription, batch_size: int, num_taken: int) -> base.ReplayTimeout:
     """Says what an incomplete batch is waiting for."""
     if table.size < table.limits.min_size:
-        return f"Waiting for {table.limits.min_size} items in table '{table.name}', has {table.size}."
-    if not table.samples_allowed():
-        return (
-            f"Table '{table.name}' holds samples back: {table.inserted} inserted, {table.sampled} "
-            f"sampled, {table.size} stored. Its rate limiter waits for more to be written."
+        return base.ReplayTimeout(
+            f"Waiting for {table.limits.min_size} items in table '{table.name}', has {table.size}.",
+            held_back=True,
         )
-    return (
+    if not table.samples_allowed():
+        return base.ReplayTimeout(
+            f"Table '{table.name}' holds samples back: {table.inserted} inserted, {table.sampled} "
+            f"sampled, {table.size} stored. Its rate limiter waits for more to be written.",
+            held_back=True,
+        )
+    return base.ReplayTimeout(
         f"Waiting for a batch of {batch_size} items from table '{table.name}': {num_taken} have "
         f"come, {table.size} are stored."
     )
 
 
-def inserting_waits(table: TableDescription) -> str:
+def inserting_waits(table: TableDescription) -> base.ReplayTimeout:
     """Says why a table takes no item."""
-    return (
+    return base.ReplayTimeout(
         f"Table '{table.name}' holds inserts back: {table.inserted} inserted, {table.sampled} sampled, "
-        f"{table.size} stored. Sample from it, or let its rate limiter allow more."
+        f"{table.size} stored. Sample from it, or let its rate limiter allow more.",
+        held_back=True,
     )
 
 

@@ -1,10 +1,15 @@
 import io
+import logging
+import sys
 
 import pytest
 from rich import console as rich_console
 
 from minerva_acme import experiments
+from minerva_acme.cli import main  # noqa: F401 -- the function, whose module is not reached through it
 from minerva_acme.cli import progress as cli_progress
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import waiting
 
 METRICS = {
     "loss/temperature": 0.7621,
@@ -128,3 +133,18 @@ def test_every_episode_counts_also_if_returns_are_equal():
         display(make_progress(num_episodes=episode, last_episode_return=episode_return))
     console.print(display.block(make_progress(num_episodes=4)))
     assert "last 200.0, mean of the last 4: 175.0, episode 4" in console.export_text()
+
+
+def test_what_a_wait_is_for_is_shown_above_the_live_block(monkeypatch):
+    monkeypatch.setattr(waiting, "_REPORT_SECONDS", 0.0)
+    shown = io.StringIO()
+    console = rich_console.Console(file=shown, width=100, force_terminal=True, color_system=None)
+    handler = logging.StreamHandler(sys.modules["minerva_acme.cli.main"]._Stderr())
+    logging.getLogger("minerva_acme").addHandler(handler)
+    try:
+        with cli_progress.ProgressDisplay(console) as display:
+            display(make_progress())
+            waiting.Wait().go_on(replay.ReplayTimeout("Waiting for 20 items in table 'replay', has 0."))
+    finally:
+        logging.getLogger("minerva_acme").removeHandler(handler)
+    assert "Waiting for 20 items in table 'replay', has 0. 0 s so far." in shown.getvalue()

@@ -426,6 +426,21 @@ def test_a_process_that_does_not_end_by_itself_is_killed(monkeypatch):
     assert not multiprocessing.active_children()
 
 
+def test_an_interrupt_while_processes_are_awaited_leaves_none(monkeypatch):
+    environment = make_processes(testing.FakeEnvironment, testing.FakeEnvironment)
+    process = environment._workers[0].process
+    join = process.join
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(process, "join", join)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        environment.close()
+    assert not multiprocessing.active_children()
+
+
 def failing_in_step(how):
     """A factory; its class is local, so that the processes get it by value."""
 
@@ -525,9 +540,11 @@ def test_a_poisoned_number_of_gymnasiums_vector_is_told_by_the_index_of_its_envi
     place = "SyncVectorEnv, environment 1, step 3 of episode 1: `reward` "
     with pytest.raises(specs.SpecError, match=place + "must be .* and finite, got nan"):
         step_poisoned(mode, np.nan)
-    assert len(step_poisoned(mode, 1e30)) == 4
+    with pytest.raises(specs.SpecError, match=place + r"must be .* and within \+-1e\+15, got 1e\+30"):
+        step_poisoned(mode, 1e30)
+    assert len(step_poisoned(mode, 9e14)) == 4
     (record,) = caplog.records
-    assert record.getMessage().startswith(place + "reaches 1e+30. ")
+    assert record.getMessage().startswith(place + "reaches 9e+14. ")
 
 
 def test_an_error_that_cannot_be_pickled_is_not_waited_for(monkeypatch):

@@ -3,6 +3,7 @@ import types
 import pytest
 
 from minerva_acme.experiments import pacing, signals
+from minerva_acme.replay import base as replay
 
 
 class FakeRun:
@@ -10,6 +11,14 @@ class FakeRun:
 
     def __init__(self):
         self.calls = []
+        self.tables = [
+            types.SimpleNamespace(name="replay", max_times_sampled=0),
+            types.SimpleNamespace(name="queue", max_times_sampled=1),
+        ]
+        self.size = 5
+        self.client = types.SimpleNamespace(
+            table_info=lambda name: replay.TableInfo(name, self.size, 100, 6, 0, 1)
+        )
         self.config = types.SimpleNamespace(
             builder=types.SimpleNamespace(learner_steps_due=lambda num_inserted: num_inserted // 2)
         )
@@ -50,15 +59,50 @@ def test_steps_that_a_stop_leaves_stay_due(run):
     run.adders[0].num_inserted = 6
     pacer.learn(stop)
     assert run.calls.count("step") == 1
-    assert pacer.save() == {"inserted": 6, "learned": 1}
+    assert pacer.save() == {"inserted": 6, "learned": 1, "replay_sizes": {"replay": 5}}
 
 
 def test_a_restored_pacer_adds_to_what_was_inserted_and_learned_before(run):
     pacer = pacing.Pacer(run)
-    pacer.restore({"inserted": 7, "learned": 2})
+    pacer.restore({"inserted": 7, "learned": 2, "replay_sizes": {"replay": 5}})
     pacer.learn(signals.StopRequest())
     assert run.calls.count("step") == 1
     run.adders[0].num_inserted = 1
     pacer.learn(signals.StopRequest())
     assert run.calls.count("step") == 2
-    assert pacer.save() == {"inserted": 8, "learned": 4}
+    assert pacer.save() == {"inserted": 8, "learned": 4, "replay_sizes": {"replay": 5}}
+
+
+def test_a_step_whose_wait_was_stopped_stays_due(run):
+    def step():
+        raise replay.ReplayStopped("Asked to stop.")
+
+    pacer = pacing.Pacer(run)
+    run.learner.step = step
+    run.adders[0].num_inserted = 2
+    pacer.learn(signals.StopRequest())
+    assert pacer.save()["learned"] == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "way_out"), [(0, "`learner_steps_due` of"), (7, "Resume from another checkpoint")]
+)
+def test_a_wait_without_end_says_what_the_run_believes(run, before, way_out):
+    def step():
+        raise replay.ReplayDeadlock("Waiting for 20 items in table 'replay', has 5.")
+
+    pacer = pacing.Pacer(run)
+    pacer.restore({"inserted": before, "learned": 0, "replay_sizes": {"replay": 5}})
+    run.learner.step = step
+    run.adders[0].num_inserted = 2
+    said = f"has 5. .* {before + 2} items written, {before} of them .*{way_out}"
+    with pytest.raises(replay.ReplayDeadlock, match=said):
+        pacer.learn(signals.StopRequest())
+
+
+def test_a_replay_that_came_back_with_less_is_refused(run):
+    state = pacing.Pacer(run).save()
+    pacing.Pacer(run).restore(state)
+    run.size = 4
+    with pytest.raises(replay.ReplayError, match="Table 'replay' came back with 4 items, but held 5 when"):
+        pacing.Pacer(run).restore(state)

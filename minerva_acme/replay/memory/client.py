@@ -2,13 +2,12 @@
 
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 
-from minerva_acme.replay import base, messages
+from minerva_acme.replay import base, messages, waiting
 from minerva_acme.replay.memory.rows import Stream
 from minerva_acme.replay.memory.table import Batch, Table, Tables, store_key
 
@@ -16,7 +15,6 @@ _logger = logging.getLogger(__name__)
 
 _MAX_PENDING_ROWS = 16  # as Reverb's writer
 _CLOSE_SECONDS = 0.4
-_ASK_SECONDS = 2.0  # a shorter wait is not worth a line in the log
 
 
 class MemoryClient(base.ReplayClient):
@@ -40,15 +38,9 @@ class MemoryClient(base.ReplayClient):
             self._tables.check_open()
         return MemoryWriter(self._tables, max_window, self._timeout_seconds)
 
-    def sampler(self, table: str, report_seconds: float = 10.0) -> "MemorySampler":
-        """Returns a sampler of one table.
-
-        Args:
-            table: the table's name.
-            report_seconds: how often the log says what a wait is for.
-        """
+    def sampler(self, table: str) -> "MemorySampler":
         with self._tables.lock:
-            return MemorySampler(self._tables, self._tables.table(table), report_seconds)
+            return MemorySampler(self._tables, self._tables.table(table))
 
     def check_table(self, config: base.TableConfig) -> None:
         with self._tables.lock:
@@ -152,8 +144,7 @@ class MemoryWriter(base.Writer):
         with tables.lock:
             if self._is_closed:
                 return
-            deadline = time.monotonic() + _CLOSE_SECONDS
-            tables.wait(lambda: tables.is_closed or not self.num_pending, deadline)
+            tables.wait(lambda: tables.is_closed or not self.num_pending, _CLOSE_SECONDS)
             lost = {
                 name: count for name, table in tables.tables.items() if (count := table.drop_pending(self))
             }
@@ -183,25 +174,24 @@ class MemoryWriter(base.Writer):
 
     def _wait_for_pending(self, max_pending: int) -> None:
         tables = self._tables
-        deadline = time.monotonic() + self._timeout_seconds
-        if not tables.wait(lambda: tables.is_closed or self.num_pending <= max_pending, deadline):
+        wait = waiting.Wait(self._timeout_seconds)
+        while not tables.wait(lambda: tables.is_closed or self.num_pending <= max_pending, wait.slice()):
             held_back = next(
                 table
                 for _, table in sorted(tables.tables.items())
                 if any(item.owner is self for item in table.pending)
             )
-            raise base.ReplayTimeout(messages.inserting_waits(held_back.description()))
+            wait.go_on(messages.inserting_waits(held_back.description()))
         tables.check_open()
 
 
 class MemorySampler(base.Sampler):
     """Takes items from one table, in the caller's thread and no more than asked for."""
 
-    def __init__(self, tables: Tables, table: Table, report_seconds: float) -> None:
+    def __init__(self, tables: Tables, table: Table) -> None:
         """See `MemoryClient.sampler`."""
         self._tables = tables
         self._table = table
-        self._report_seconds = report_seconds
         self._is_closed = False
         self._taken: list[Batch] = []  # what came before a timeout, or is left over from a larger batch
 
@@ -236,24 +226,17 @@ class MemorySampler(base.Sampler):
 
     def _collect(self, batch_size: int, timeout_seconds: float | None) -> None:
         """Takes what the table gives, and waits, until there is enough for a batch."""
-        start = time.monotonic()
-        deadline = math.inf if timeout_seconds is None else start + timeout_seconds
-        next_report = start + _ASK_SECONDS
+        wait = waiting.Wait(timeout_seconds)
         while (num_taken := sum(len(batch.info.key) for batch in self._taken)) < batch_size:
             batch = self._table.draw(batch_size - num_taken)
             if batch is not None:
                 self._taken.append(batch)
                 self._tables.notify()
                 continue
-            has_news = self._tables.wait(self._has_news, min(deadline, next_report))
+            has_news = self._tables.wait(self._has_news, wait.slice())
             self._check_open()
-            if has_news:
-                continue
-            reason = messages.sampling_waits(self._table.description(), batch_size, num_taken)
-            if time.monotonic() >= deadline:
-                raise base.ReplayTimeout(reason)
-            next_report = time.monotonic() + max(self._report_seconds, _ASK_SECONDS)
-            _logger.info("%s", reason)
+            if not has_news:
+                wait.go_on(messages.sampling_waits(self._table.description(), batch_size, num_taken))
 
     def _has_news(self) -> bool:
         return self._is_closed or self._tables.is_closed or self._table.samples_allowed() > 0

@@ -3,7 +3,6 @@
 import collections
 import functools
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory.rows import RowStore
 from minerva_acme.replay.memory.sum_tree import SumTree
 
-_SLICE_SECONDS = 0.5  # how long Ctrl-C may have to wait, where waiting for a lock ignores it
 _MIN_CAPACITY = 16
 _NUMBERS = ("size", "inserted", "sampled", "_capacity", "_first", "_end", "_common_priority")  # of a table
 _SPARSE = 4  # places for each item from which on guessing where one is does not pay
@@ -103,16 +101,11 @@ class Tables:
             self.stores.clear()
             self.notify()
 
-    def wait(self, is_done: Callable[[], bool], deadline: float | None) -> bool:
-        """Waits until `is_done` or the deadline, if there is one; returns whether it is done."""
+    def wait(self, is_done: Callable[[], bool], seconds: float) -> bool:
+        """Waits until `is_done` or the time is over; returns whether it is done."""
         self._num_waiting += 1
         try:
-            while not is_done():
-                left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
-                if left <= 0.0:
-                    return False
-                self._changed.wait(min(left, _SLICE_SECONDS))
-            return True
+            return self._changed.wait_for(is_done, seconds)
         finally:
             self._num_waiting -= 1
 

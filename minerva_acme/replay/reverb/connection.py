@@ -5,18 +5,11 @@ busy or gone. Here every wait is cut into slices and has a limit.
 """
 
 import os
-import threading
 import time
-from collections.abc import Callable
-from concurrent import futures
-from typing import Any, TypeVar
+from typing import Any
 
-from minerva_acme.replay import base, messages
+from minerva_acme.replay import base, messages, waiting
 from minerva_acme.replay.reverb import loader, wire_format
-
-T = TypeVar("T")
-
-SLICE_SECONDS = 0.5  # how long Ctrl-C may have to wait
 
 _PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _BYPASS_VARIABLE = "no_grpc_proxy"
@@ -40,16 +33,15 @@ class ReverbConnection:
         """Asks the server for its tables.
 
         Raises:
-            ReplayTimeout: it did not answer in time.
+            ReplaySilence: it did not answer in time.
         """
-        deadline = time.monotonic() + (timeout_seconds or self.answer_seconds)
+        wait = waiting.Wait(timeout_seconds or self.answer_seconds)
         while True:
             try:
                 # Whole seconds; 0 would be no limit.
                 encoded = self.client.ServerInfo(1)
-            except RuntimeError as error:
-                if time.monotonic() >= deadline:
-                    raise base.ReplayTimeout(self._silence()) from error
+            except RuntimeError:
+                wait.go_on(self.silence())
                 time.sleep(0.05)  # The error may have come at once.
                 continue
             descriptions = map(wire_format.decode_table_info, encoded)
@@ -59,7 +51,7 @@ class ReverbConnection:
         """Asks the server for one table.
 
         Raises:
-            ReplayTimeout: it did not answer in time.
+            ReplaySilence: it did not answer in time.
             ReplayError: there is no such table.
         """
         tables = self.tables(timeout_seconds)
@@ -67,31 +59,11 @@ class ReverbConnection:
             raise base.ReplayError(messages.unknown_table(name, f"at {self.address}", tables))
         return tables[name]
 
-    def call(self, function: Callable[[], T], timeout_seconds: float | None = None) -> T:
-        """Calls what blocks in C++ so that Ctrl-C works and, with a limit, the wait ends.
-
-        Raises:
-            ReplayTimeout: it took longer; the call itself stays behind in a daemon thread.
-        """
-        answer: futures.Future[T] = futures.Future()
-
-        def target() -> None:
-            try:
-                answer.set_result(function())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        threading.Thread(target=target, name="reverb-call", daemon=True).start()
-        while not futures.wait([answer], SLICE_SECONDS).done:
-            if deadline is not None and time.monotonic() >= deadline:
-                raise base.ReplayTimeout(self._silence())
-        return answer.result()
-
-    def _silence(self) -> str:
+    def silence(self) -> base.ReplaySilence:
+        """Says that the server does not answer."""
         proxies = [name for name in _PROXY_VARIABLES if os.environ.get(name)]
         hint = f", and that no_proxy covers it (${proxies[0]} is set)" if proxies else ""
-        return (
+        return base.ReplaySilence(
             f"The replay server at {self.address} does not answer. "
             f"Check that it runs and can be reached{hint}."
         )

@@ -2,7 +2,6 @@
 
 import atexit
 import collections
-import logging
 import threading
 import time
 import weakref
@@ -11,15 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base, messages
+from minerva_acme.replay import base, messages, waiting
 from minerva_acme.replay.reverb import log
-from minerva_acme.replay.reverb.connection import SLICE_SECONDS, ReverbConnection
-
-_logger = logging.getLogger(__name__)
+from minerva_acme.replay.reverb.connection import ReverbConnection
 
 _MAX_IN_FLIGHT = 512  # items that Reverb fetches ahead
 _POLL_SECONDS = 0.02
-_ASK_SECONDS = 2.0  # after which the server is asked whether it runs and what it waits for
 
 _samplers: "weakref.WeakSet[ReverbSampler]" = weakref.WeakSet()
 _blocked_samplers: list[Any] = []  # see `_let_go`
@@ -36,13 +32,7 @@ class ReverbSampler(base.Sampler):
     always be interrupted and a closed sampler can be left behind.
     """
 
-    def __init__(
-        self,
-        connection: ReverbConnection,
-        table: str,
-        exact: bool | None = None,
-        report_seconds: float = 10.0,
-    ) -> None:
+    def __init__(self, connection: ReverbConnection, table: str, exact: bool | None = None) -> None:
         """See `ReverbClient.sampler`. Raises: ReplayError: there is no such table."""
         description = connection.table(table)
         if exact is None:
@@ -54,7 +44,6 @@ class ReverbSampler(base.Sampler):
             for name, spec in description.fields.items()
         }
         self._exact = exact
-        self._report_seconds = report_seconds
 
         # Shared with the thread.
         self._changed = threading.Condition()
@@ -62,9 +51,8 @@ class ReverbSampler(base.Sampler):
         self._items: collections.deque[Any] = collections.deque()
         self._error: Exception | None = None
         self._closed = False
+        self._is_fetching = False  # exactly what the table allowed, which is on its way
 
-        self._waiting_since: float | None = None
-        self._asked_at = self._reported_at = 0.0
         self._thread: threading.Thread | None = None
         _samplers.add(self)
 
@@ -95,15 +83,12 @@ class ReverbSampler(base.Sampler):
 
     def _take(self, batch_size: int, timeout_seconds: float | None) -> list[Any]:
         """Returns the next items; those that came before an interrupt are kept for the next call."""
-        start = time.monotonic()
+        wait = waiting.Wait(timeout_seconds)
         while True:
             with self._changed:
                 self._request(batch_size)
-                waited = time.monotonic() - start
-                left = SLICE_SECONDS if timeout_seconds is None else timeout_seconds - waited
                 self._changed.wait_for(
-                    lambda: len(self._items) >= batch_size or self._closed or self._error,
-                    min(SLICE_SECONDS, max(left, 0.0)),
+                    lambda: len(self._items) >= batch_size or self._closed or self._error, wait.slice()
                 )
                 if self._closed:
                     raise base.ReplayError(messages.sampler_closed(self._table))
@@ -112,19 +97,8 @@ class ReverbSampler(base.Sampler):
                     raise base.ReplayError(f"Sampling from table '{self._table}' failed: {error}") from error
                 if len(self._items) >= batch_size:
                     self._wanted = 0
-                    self._waiting_since = None
                     return [self._items.popleft() for _ in range(batch_size)]
-            now = time.monotonic()
-            if self._waiting_since is None:
-                self._waiting_since = self._asked_at = self._reported_at = start
-            if timeout_seconds is not None and now - start >= timeout_seconds:
-                raise base.ReplayTimeout(self._explain_wait(batch_size))
-            if now - self._asked_at >= _ASK_SECONDS:
-                reason = self._explain_wait(batch_size)
-                self._asked_at = now
-                if now - self._reported_at >= self._report_seconds:
-                    self._reported_at = now
-                    _logger.info("%s", reason)
+            wait.go_on(self._explain_wait(batch_size))
 
     def _request(self, num_items: int) -> None:
         self._wanted = num_items
@@ -146,6 +120,7 @@ class ReverbSampler(base.Sampler):
                     # from the table after it was closed.
                     missing = min(missing, allowed) if self._exact else missing
                     sampler = self._new_sampler(missing)
+                    self._is_fetching = self._exact
                 for _ in range(missing):
                     if self._closed:
                         break
@@ -156,6 +131,7 @@ class ReverbSampler(base.Sampler):
                     self._error = error
                     self._wanted = 0
             with self._changed:
+                self._is_fetching = False
                 self._changed.notify_all()
         self._let_go(sampler)
 
@@ -197,8 +173,11 @@ class ReverbSampler(base.Sampler):
             time.sleep(_POLL_SECONDS)
         return 0
 
-    def _explain_wait(self, batch_size: int) -> str:
-        return messages.sampling_waits(self._connection.table(self._table), batch_size, len(self._items))
+    def _explain_wait(self, batch_size: int) -> base.ReplayTimeout:
+        table = self._connection.table(self._table)
+        reason = messages.sampling_waits(table, batch_size, len(self._items))
+        reason.held_back &= not self._is_fetching
+        return reason
 
 
 @atexit.register

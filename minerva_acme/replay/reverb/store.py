@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme.replay import base, messages
+from minerva_acme.replay import base, messages, waiting
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
 from minerva_acme.replay.reverb.connection import ReverbConnection
 from minerva_acme.replay.reverb.sampler import ReverbSampler
@@ -74,7 +74,10 @@ class ReverbServer(base.ReplayServer):
                 "",
                 str(checkpoint) if checkpoint else None,
             )
-            self._server: Any = pybind.Server(reverb_tables, port, checkpointer)
+            self._server: Any = waiting.call(
+                lambda: pybind.Server(reverb_tables, port, checkpointer),
+                base.ReplayTimeout(f"Waiting for Reverb to restore {checkpoint or 'nothing'}."),
+            )
         self._port = port
         try:
             if not public and not ports.keep_to_this_machine(port):
@@ -135,7 +138,7 @@ class ReverbClient(base.ReplayClient):
     def writer(self, max_window: int) -> ReverbWriter:
         return ReverbWriter(self._connection, max_window, self._timeout_seconds)
 
-    def sampler(self, table: str, exact: bool | None = None, report_seconds: float = 10.0) -> ReverbSampler:
+    def sampler(self, table: str, exact: bool | None = None) -> ReverbSampler:
         """Returns a sampler of one table.
 
         Args:
@@ -143,9 +146,8 @@ class ReverbClient(base.ReplayClient):
             exact: whether to take no more items from the server than were asked for; otherwise some
                 are fetched ahead, which is faster. None: exact where it matters, that is where the
                 order is fixed or an item can be sampled a limited number of times only.
-            report_seconds: how often the log says what a wait is for.
         """
-        return ReverbSampler(self._connection, table, exact, report_seconds)
+        return ReverbSampler(self._connection, table, exact)
 
     def check_table(self, config: base.TableConfig) -> None:
         found = self._connection.table(config.name).settings()
@@ -159,8 +161,10 @@ class ReverbClient(base.ReplayClient):
         updates = list(zip(keys.tolist(), priorities.tolist(), strict=True))
         connection = self._connection
         try:
-            connection.call(
-                lambda: connection.client.MutatePriorities(table, updates, []), connection.answer_seconds
+            waiting.call(
+                lambda: connection.client.MutatePriorities(table, updates, []),
+                connection.silence(),
+                connection.answer_seconds,
             )
         except (RuntimeError, ValueError) as error:
             connection.table(table)  # Raises where there is no such table, or no server.
@@ -168,12 +172,13 @@ class ReverbClient(base.ReplayClient):
 
     def checkpoint(self) -> str:
         self._connection.tables()
+        reason = base.ReplayTimeout(f"Waiting for a checkpoint of the replay server at {self.address}.")
         try:
             with log.quiet():
-                return str(self._connection.call(self._connection.client.Checkpoint))
+                return str(waiting.call(self._connection.client.Checkpoint, reason))
         except (RuntimeError, ValueError) as error:
-            reason = messages.NO_DIRECTORY if "no Checkpointer" in str(error) else str(error)
-            raise base.ReplayError(messages.no_checkpoint(f"at {self.address}", reason)) from error
+            cause = messages.NO_DIRECTORY if "no Checkpointer" in str(error) else str(error)
+            raise base.ReplayError(messages.no_checkpoint(f"at {self.address}", cause)) from error
 
     def close(self) -> None:
         """Does nothing: writers and samplers are closed on their own."""

@@ -2,15 +2,14 @@
 
 import collections
 import logging
-import time
 import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from minerva_acme.replay import base, messages
-from minerva_acme.replay.reverb.connection import SLICE_SECONDS, ReverbConnection
+from minerva_acme.replay import base, messages, waiting
+from minerva_acme.replay.reverb.connection import ReverbConnection
 
 _logger = logging.getLogger(__name__)
 
@@ -38,8 +37,10 @@ class ReverbWriter(base.Writer):
         self._chunk_rows = min(max_window, _MAX_CHUNK_ROWS)
         self._tables = connection.tables()  # Making a writer fetches them too, but waits for ever.
         options = connection.pybind.ConstantChunkerOptions(self._chunk_rows, max_window)
-        writer = connection.call(
-            lambda: connection.client.NewTrajectoryWriter(options, True), connection.answer_seconds
+        writer = waiting.call(
+            lambda: connection.client.NewTrajectoryWriter(options, True),
+            connection.silence(),
+            connection.answer_seconds,
         )
         self._staged = _Staged(writer)
         self._fitting: set[tuple[object, ...]] = set()  # items that fit their tables: see `_check_item`
@@ -124,31 +125,30 @@ class ReverbWriter(base.Writer):
 
     def _in_slices(self, call: Any) -> None:
         """Repeats a call with a time limit until it succeeds or the writer's own limit is over."""
-        deadline = time.monotonic() + self._timeout_seconds
+        wait = waiting.Wait(self._timeout_seconds)
         while True:
-            # A limit of 0 would be none.
-            left = max(0.001, min(SLICE_SECONDS, deadline - time.monotonic()))
             try:
-                call(max(1, round(1000 * left)))
+                call(max(1, round(1000 * wait.slice())))  # A limit of 0 would be none.
                 return
             except RuntimeError as error:
                 if "Timeout exceeded" not in str(error):
                     raise base.ReplayError(
                         f"Writing to {self._connection.address} failed: {error}"
                     ) from error
-                if time.monotonic() >= deadline:
-                    raise base.ReplayTimeout(self._explain_wait()) from None
+            wait.go_on(self._explain_wait())
 
-    def _explain_wait(self) -> str:
-        tables = self._connection.tables(timeout_seconds=1.0)  # Raises where the server does not answer.
+    def _explain_wait(self) -> base.ReplayTimeout:
+        try:
+            tables = self._connection.tables(timeout_seconds=1.0)
+        except base.ReplaySilence as silence:  # It may come back.
+            return silence
         for name in sorted(self._staged.unsent_tables & tables.keys()):
             table = tables[name]
             if not table.allows_inserting():
                 return messages.inserting_waits(table)
-        return (
-            f"The replay server at {self._connection.address} answers, but did not take "
-            f"up to {self._staged.num_unsent} items within {self._timeout_seconds:g} s. See what slows it "
-            "down."
+        return base.ReplayTimeout(
+            f"The replay server at {self._connection.address} answers, but has not taken up to "
+            f"{self._staged.num_unsent} items. See what slows it down."
         )
 
 

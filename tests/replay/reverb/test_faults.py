@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import replay
+from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import ports
 
 pytestmark = pytest.mark.reverb
@@ -37,18 +38,19 @@ def later(seconds, function):
     return timer
 
 
-def test_a_sampler_waits_for_the_tables_minimum_and_says_so(serve, table, write, caplog):
-    caplog.set_level(logging.INFO, "minerva_acme")
+def test_a_sampler_waits_for_the_tables_minimum_and_says_so(serve, table, write, caplog, monkeypatch):
+    monkeypatch.setattr(waiting, "_REPORT_SECONDS", 0.0)
+    caplog.set_level(logging.WARNING, "minerva_acme")
     client = serve(table(rate_limiter=replay.MinSize(10))).client()
     write(client, num_items=3)
-    with client.sampler("replay", report_seconds=0.0) as sampler:
+    with client.sampler("replay") as sampler:
         with pytest.raises(replay.ReplayTimeout, match="Waiting for 10 items in table 'replay', has 3."):
             sampler.sample_batch(2, timeout_seconds=0.2)
         timer = later(2.2, lambda: write(client, first=3, num_items=7))
         info, _ = sampler.sample_batch(2)
         timer.join()
     assert info.table_size.tolist() == [10, 10]
-    assert "Waiting for 10 items in table 'replay', has 3." in caplog.messages
+    assert "Waiting for 10 items in table 'replay', has 3. 1 s so far." in caplog.messages
 
 
 def test_a_sampler_held_back_by_the_ratio_says_so(serve, table, write):

@@ -1,0 +1,284 @@
+"""Runs in processes of their own that wait, hang and get signals."""
+
+import contextlib
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from minerva_acme import experiments
+from minerva_acme.agents import mpo
+from minerva_acme.experiments import checkpointing
+from minerva_acme.replay import backends
+from minerva_acme.replay import base as replay
+from tests.experiments.test_run import SMALL, make_config
+
+STORES = ["memory", pytest.param("reverb", marks=pytest.mark.reverb)]
+
+
+class HastyBuilder(mpo.MPOBuilder):
+    """Asks for a learner step before the table has what it needs."""
+
+    def learner_steps_due(self, num_inserted):
+        return int(num_inserted > 10)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_learner_that_waits_for_what_nobody_writes_is_an_error_at_once(tmp_path, store):
+    start = time.monotonic()
+    with pytest.raises(replay.ReplayDeadlock, match="Waiting for 20 items in table 'replay', has 11.*due"):
+        experiments.run_experiment(make_config(tmp_path, 100, replay=store, builder=HastyBuilder(SMALL)))
+    assert time.monotonic() - start < 20.0
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_run_whose_replay_comes_back_empty_says_so_and_does_not_wait(tmp_path, store, monkeypatch):
+    experiments.run_experiment(make_config(tmp_path, 100, replay=store))
+    # As Reverb does, without a word, where files of a checkpoint are missing.
+    make = backends.make_server
+    monkeypatch.setattr(
+        backends,
+        "make_server",
+        lambda *arguments, **options: make(*arguments, **{**options, "restore_from": None}),
+    )
+    with pytest.raises(replay.ReplayError, match="came back with 0 items, but held 100 when the checkpoint"):
+        experiments.run_experiment(make_config(tmp_path, 200, replay=store))
+
+
+class Process:
+    """A script in a process group of its own, whose lines can be waited for."""
+
+    def __init__(self, script, *arguments):
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", "-c", textwrap.dedent(script), *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.seen = []
+
+    def _read(self):
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("(the process has ended)")
+
+    def wait_for(self, words, seconds=60.0):
+        """Returns the next line with these words in it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                pytest.fail(f"Not said within {seconds:g} s: {words!r}. Said: {''.join(self.seen)}")
+            self.seen.append(line)
+            if words in line:
+                return line
+            assert line != "(the process has ended)", f"Never said: {words!r}. Said: {''.join(self.seen)}"
+
+    def signal(self, number=signal.SIGINT):
+        """As a terminal does: to the whole group."""
+        os.killpg(self._process.pid, number)
+
+    def wait(self, seconds):
+        return self._process.wait(seconds)
+
+    def rest(self):
+        self._reader.join(10.0)
+        while not self._lines.empty():
+            self.seen.append(self._lines.get())
+        return "".join(self.seen)
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(10.0)
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def start():
+    """Starts processes, which are killed with the test."""
+    with contextlib.ExitStack() as processes:
+        yield lambda *arguments: processes.enter_context(contextlib.closing(Process(*arguments)))
+
+
+WAITING = """
+    import pathlib, signal, sys
+    # A shell that runs the tests in the background has Ctrl-C ignored, which children inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from minerva_acme import experiments
+    from minerva_acme.replay import waiting
+    from tests.experiments.test_interrupts import HastyBuilder
+    from tests.experiments.test_run import make_config, SMALL
+
+    waiting._STILL_SECONDS = 600.0  # a wait that does not end by itself
+    waiting._REPORT_SECONDS = 1.0
+    directory, store = sys.argv[1:]
+    config = make_config(pathlib.Path(directory), 100, replay=store, builder=HastyBuilder(SMALL))
+    result = experiments.run_experiment(config)
+    print(result.interrupted_by, result.env_steps, result.learner_steps)
+"""
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_ctrl_c_ends_a_learners_wait_with_a_save(tmp_path, start, store):
+    process = start(WAITING, tmp_path, store)
+    process.wait_for("Waiting for 20 items in table 'replay', has 11.")
+    began = time.monotonic()
+    process.signal()
+    process.wait_for("SIGINT: stopping after this step, then saving; press Ctrl-C again to end now.")
+    process.wait_for("SIGINT 15 0")
+    assert time.monotonic() - began < 5.0
+    assert process.wait(20.0) == 0
+    assert checkpointing.Checkpointer(tmp_path / "checkpoints").latest().name.endswith("15")
+
+
+HANGING = """
+    import ctypes, pathlib, signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from minerva_acme import environments, experiments
+    from tests.experiments.test_run import NEVER_LEARNS, make_config, make_pendulum
+
+    directory, how = sys.argv[1:]
+
+    def hang():
+        print("HANGING")
+        if how == "python":
+            time.sleep(600.0)
+        elif how == "slow":
+            time.sleep(2.0)
+        else:
+            # In C, which does not hear of signals: a lock that is taken twice.
+            mutex = ctypes.create_string_buffer(64)
+            for _ in range(2):
+                ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
+    def make(seed):
+        environment = make_pendulum(seed)
+        step, made = environment.step, [0]
+
+        def hanging_step(action):
+            made[0] += 1
+            if made[0] == 250:
+                hang()
+            return step(action)
+
+        environment.step = hanging_step
+        return environment
+
+    def run():
+        config = make_config(
+            pathlib.Path(directory), 300, NEVER_LEARNS, environment_factory=make, checkpoint_period=200,
+            replay="memory",
+        )
+        result = experiments.run_experiment(config)
+        print(result.interrupted_by, result.env_steps)
+
+    if __name__ == "__main__":
+        run()
+"""
+
+
+def test_a_signal_within_a_step_is_said_at_once_and_the_run_saved_after_the_step(tmp_path, start):
+    process = start(HANGING, tmp_path, "slow")
+    process.wait_for("HANGING")
+    process.signal()
+    line = process.wait_for("stopping after this step, then saving", seconds=1.5)
+    assert f"Last checkpoint: step 200 in {tmp_path / 'checkpoints'}." in line
+    process.wait_for("SIGINT 250")
+    assert process.wait(20.0) == 0
+
+
+@pytest.mark.parametrize(("how", "status"), [("python", -signal.SIGINT), ("c", 130)])
+def test_the_second_signal_ends_a_step_that_hangs_and_names_the_last_checkpoint(tmp_path, start, how, status):
+    process = start(HANGING, tmp_path, how)
+    process.wait_for("HANGING")
+    process.signal()
+    process.wait_for("press Ctrl-C again to end now", seconds=3.0)
+    time.sleep(1.0)
+    process.signal()
+    process.wait_for(f"stopped without saving; last checkpoint: step 200 in {tmp_path}", seconds=5.0)
+    assert process.wait(5.0) == status
+    # What was saved can be resumed from.
+    assert checkpointing.Checkpointer(tmp_path / "checkpoints").latest().name.endswith("200")
+
+
+COMMAND = """
+    import signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from gymnasium.envs.classic_control import pendulum
+    from minerva_acme.cli import main
+
+    def step(self, action):
+        print("HANGING")
+        time.sleep(600.0)
+
+    pendulum.PendulumEnv.step = step
+    options = "--env Pendulum-v1 --num-env-steps 100 --replay memory --directory"
+    sys.exit(main(["train", "mpo", *options.split(), sys.argv[1]]))
+"""
+
+
+def test_the_command_ends_with_130_and_one_line_after_the_second_signal(tmp_path, start):
+    process = start(COMMAND, tmp_path / "run")
+    process.wait_for("HANGING")
+    process.signal()
+    process.wait_for("press Ctrl-C again to end now")
+    time.sleep(1.0)
+    process.signal()
+    process.wait_for("minerva: stopped without saving; last checkpoint: none yet", seconds=5.0)
+    assert process.wait(10.0) == 130
+    assert "Traceback" not in process.rest()
+
+
+IN_PROCESSES = """
+    import pathlib, signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from tests.experiments import hanging_environments
+    hanging_environments.run(pathlib.Path(sys.argv[1]), float(sys.argv[2]))
+"""
+
+
+def group(leader):
+    """The processes of a session, without those that have ended."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.parametrize(("seconds", "num_signals"), [(2.0, 1), (600.0, 2)])
+def test_ctrl_c_while_worker_processes_are_in_a_step_leaves_no_process(tmp_path, start, seconds, num_signals):
+    process = start(IN_PROCESSES, tmp_path, seconds)
+    process.wait_for("HANGING")
+    process.wait_for("HANGING")
+    assert len(group(process._process.pid)) >= 3
+    process.signal()
+    process.wait_for("stopping after this step", seconds=3.0)
+    if num_signals == 2:
+        time.sleep(1.0)
+        process.signal()
+        process.wait_for("stopped without saving; last checkpoint", seconds=5.0)
+    else:
+        process.wait_for("SIGINT")
+    status = process.wait(10.0)
+    assert status == (0 if num_signals == 1 else -signal.SIGINT)
+    deadline = time.monotonic() + 3.0
+    while group(process._process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not group(process._process.pid)
