@@ -43,6 +43,7 @@ class PPOLearner(learners.ModuleLearner):
         preparer: on_policy.RolloutPreparer,
         config: PPOConfig,
         num_updates: int | None,
+        make_optimizer: learners.OptimizerFactory,
         counter: counting.Counter,
         logger: loggers.Logger,
         generator: torch.Generator,
@@ -57,14 +58,15 @@ class PPOLearner(learners.ModuleLearner):
             config: hyperparameters.
             num_updates: learner steps of the whole run, over which the learning rate is annealed;
                 None: it stays.
+            make_optimizer: of `network`.
             counter: counts `steps` and `walltime`.
             logger: receives a row of diagnostics a step.
             generator: on the network's device, shuffles the samples.
         """
         self._acceleration = acceleration.Acceleration(config.acceleration)
         self._network = self._acceleration.network("network", network)
-        self._optimizer = learners.make_optimizer(
-            (network.parameters(), config.learning_rate), adam_epsilon=config.adam_epsilon
+        self._optimizer = make_optimizer(
+            "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
         )
         self._dataset = dataset
         self._preparer = preparer
