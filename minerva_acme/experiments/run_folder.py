@@ -59,6 +59,11 @@ class RunDescription:
             return registry.AGENTS[self.agent].title
         return re.split("[:.]", self.agent)[-1]
 
+    @property
+    def _has_code(self) -> bool:
+        """Whether the file says where the agent's code is, which is no reason to trust it; else its name."""
+        return bool(self.config) or ":" in self.agent
+
     def content(self) -> dict[str, Any]:
         """What the file holds."""
         return {"format": FORMAT, "version": _version.__version__, **dataclasses.asdict(self)}
@@ -93,7 +98,7 @@ class RunDescription:
         """
         if reason := self.unknown.get("builder"):
             raise ValueError(f"This run's agent can be made only from Python: {reason}")
-        if self.config:
+        if self._has_code:
             make: Callable[..., Any] = _import("config", self.config, import_code)
         else:
             make = registry.find(self.agent).config
@@ -108,7 +113,7 @@ class RunDescription:
         """Makes the agent's builder. Args and errors as of `make_config`."""
         if reason := self.unknown.get("builder"):
             raise ValueError(f"This run's agent can be made only from Python: {reason}")
-        if self.config:
+        if self._has_code:
             make: Callable[..., Any] = _import("builder", self.agent, import_code)
         else:
             make = registry.find(self.agent).builder
@@ -191,7 +196,7 @@ class RunDescription:
         """Those of a running agent: a run of an older version lacks the newer hyperparameters."""
         if "builder" in self.unknown:
             return {}
-        kind = _import("config", self.config, True) if self.config else registry.find(self.agent).config
+        kind = _import("config", self.config, True) if self._has_code else registry.find(self.agent).config
         return {
             field.name: field.default
             for field in dataclasses.fields(kind)
@@ -200,7 +205,7 @@ class RunDescription:
 
     def _identity(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what may not change, hyperparameters and all else, as JSON gives it back."""
-        agent = self.title if self.config else self.agent  # a class may be moved
+        agent = self.title if self._has_code else self.agent  # a class may be moved
         own = {name: getattr(self, name) for name in ("environment", "environment_settings", "seed")}
         identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own, "agent": agent})
         return identity
