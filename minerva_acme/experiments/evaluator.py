@@ -113,4 +113,7 @@ class Evaluator(core.Saveable):
 
 
 def _unpack(packed: Any) -> evaluation.Evaluation | None:
-    return packed and evaluation.Evaluation(*map(tuple, packed))
+    if packed is None:
+        return None
+    returns, lengths = packed
+    return evaluation.Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from minerva_acme import environments, loggers
 from minerva_acme.experiments import evaluation, evaluator, parts
+from minerva_acme.replay import backends
 
 _MIN_METRICS_SECONDS = 0.5  # asking a replay server for its state takes about a millisecond
 
@@ -22,6 +23,7 @@ class Progress(NamedTuple):
     num_episodes: int = 0  # training episodes that ended
     # The learner's newest logged row and the state of replay, read every `log_period_seconds`.
     metrics: Mapping[str, float] = types.MappingProxyType({})
+    replay_memory: str = ""  # how much replay takes when it is full, and how much is free, in words
 
 
 class Reporter:
@@ -36,6 +38,7 @@ class Reporter:
         self._on_progress = on_progress
         self._episode_return: float | None = None
         self._metrics: dict[str, float] = {}
+        self._replay_memory = backends.describe_size(run.tables, run.config.replay)
         self._metrics_due = loggers.EverySeconds(max(run.config.log_period_seconds, _MIN_METRICS_SECONDS))
 
     def report(self, phase: str, episodes: Sequence[environments.EpisodeResult] = ()) -> None:
@@ -60,6 +63,7 @@ class Reporter:
                 phase=phase,
                 num_episodes=self._run.count("actor_episodes"),
                 metrics=self._metrics,
+                replay_memory=self._replay_memory,
             )
         )
 
