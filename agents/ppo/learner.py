@@ -135,7 +135,7 @@ class PPOLearner(learners.ModuleLearner):
                 if config.target_kl and learners.read(rows[-1][_APPROX_KL]) > config.target_kl:
                     break
         mean = dict(zip([*losses.PPOLosses._fields, "grad_norm"], torch.stack(rows).mean(dim=0), strict=True))
-        return {
+        metrics = {
             "loss/total": mean["total"],
             "loss/policy": mean["policy"],
             "loss/value": mean["value"],
@@ -149,6 +149,9 @@ class PPOLearner(learners.ModuleLearner):
             "value/mean": batch.value.mean(),
             "value/target_mean": batch.target.mean(),
         }
+        if config.target_kl:
+            metrics["kl/approx_rel"] = rows[-1][_APPROX_KL] / config.target_kl
+        return metrics
 
     def _step_on(self, minibatch: Samples) -> torch.Tensor:
         """One gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""

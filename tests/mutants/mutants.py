@@ -2151,6 +2151,17 @@ EXPERIMENTS = [
         ),
     ),
     *of(
+        "agents/registry.py",
+        ("tests/agents/test_registry.py",),
+        breakage("a name that two have is the second's", "if other is not None:", "if False:"),
+        breakage("presets of another agent count", "if type(preset) is config", "if True"),
+    ),
+    *of(
+        "agents/annotations.py",
+        ("tests/agents/test_registry.py",),
+        breakage("what a base says of its parameter counts", "dict(reversed([*", "dict(([*"),
+    ),
+    *of(
         "minerva_acme/experiments/run_folder.py",
         ("tests/experiments/test_run_folder.py",),
         breakage(
@@ -2160,6 +2171,14 @@ EXPERIMENTS = [
             "a module that an id names is imported unasked",
             'if ":" in self.environment and not import_code',
             "if False",
+        ),
+        breakage(
+            "a path in the place of a name is imported unasked",
+            'return bool(self.config) or ":" in self.agent',
+            "return bool(self.config)",
+        ),
+        breakage(
+            "a run lacks the hyperparameters that are newer", "defaults = self._defaults()", "defaults = {}"
         ),
         breakage("a newer format is read", "found <= FORMAT", "found <= 99"),
         breakage(
