@@ -118,8 +118,10 @@ class MPOLearner(learners.ModuleLearner):
 
     def _sync_targets(self) -> None:
         if self._num_steps % self._config.target_policy_update_period == 0:
+            self._updates.keep(self._target.policy)
             self._target.policy.load_state_dict(self._online.policy.state_dict())
         if self._num_steps % self._config.target_critic_update_period == 0:
+            self._updates.keep(self._target.critic)
             self._target.critic.load_state_dict(self._online.critic.state_dict())
             self._target_critic.refresh()
 
