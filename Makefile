@@ -67,6 +67,10 @@ bench: $(INSTALLED)  ## Run the benchmarks (ARGS="mpo_learner --threads 2" selec
 bench-check: $(INSTALLED)  ## Run the benchmarks; fail if a ratio is well below the recorded one
 	python -m tests.benchmarks --check $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(INSTALLED)  ## Try random damage, thousands of cases (minutes; ARGS="batches --count 100" selects)
+	python -m tests.fuzz $(ARGS)
+
 .PHONY: mutants
 mutants: $(INSTALLED)  ## Check that tests catch deliberate mistakes (an hour; ARGS="retrace" selects)
 	python -m tests.mutants --output runs/mutants.txt $(ARGS)

@@ -67,7 +67,7 @@ class AWACLearner(learners.ModuleLearner):
                 slow.load_state_dict(fast.state_dict())
         batch: types.Trajectory = next(self._dataset).data  # [B, T + 1] observations, [B, T] the rest
         first, action = batch.observation[:, 0], batch.action[:, 0]
-        with self._updates.whole_or_nothing(self._num_steps) as metrics:  # a bad batch is skipped
+        with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:  # a bad batch is skipped
             policy = self._online.policy(batch.observation)
             policy_0 = distributions.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
             with torch.no_grad():

@@ -1,8 +1,15 @@
-"""Types of config fields that say which values they take: `discount: constraints.Share = 0.99`."""
+"""Which numbers are taken: by config fields, as in `discount: constraints.Share = 0.99`, and from data."""
 
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
+
+LARGEST = 1e15
+"""The largest magnitude of a number that is learned from; a larger one is refused like nan.
+
+Float32 holds no square of a number above 1.8e19. Of numbers up to 1e15 it holds the sum of a hundred million
+squares, so that no variance, norm or squared error of data overflows.
+"""
 
 
 class Constraint(NamedTuple):

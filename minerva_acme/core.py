@@ -113,10 +113,11 @@ class Adder(Closeable):
     `flush` may wait for a table that takes no more items until some are sampled.
 
     What does not match its spec is refused by name, before anything of it is written: structure, dtype and
-    shape, floats that are not finite as they are stored, and discounts outside the bounds of their spec,
-    for one above 1 makes values grow without end and nothing else would tell. The bounds of observations,
-    actions and rewards are not looked at: that would cost time at every step, and environments in the wild
-    break theirs. `specs.check_conforms` and `wrappers.SpecCheckWrapper` check them all.
+    shape, floats that are not finite as they are stored, or in float32 beyond `constraints.LARGEST`, and
+    discounts outside the bounds of their spec, for one above 1 makes values grow without end and nothing else
+    would tell. The bounds of observations, actions and rewards are not looked at: that would cost time at
+    every step, and environments in the wild break theirs. `specs.check_conforms` and
+    `wrappers.SpecCheckWrapper` check them all.
     """
 
     @abc.abstractmethod

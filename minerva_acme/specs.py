@@ -7,7 +7,7 @@ import numpy as np
 import tree
 from dm_env import specs
 
-from minerva_acme import types
+from minerva_acme import constraints, types
 
 Array = specs.Array
 BoundedArray = specs.BoundedArray
@@ -80,7 +80,7 @@ def describe(spec: Any) -> str:
 
 
 def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) -> None:
-    """Checks a nest of arrays or numbers against its spec; floats must also be finite.
+    """Checks a nest of arrays or numbers against its spec; floats must also be `is_moderate`.
 
     Raises:
         SpecError: it does not conform; the message names the leaf and both sides.
@@ -105,11 +105,17 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
             raise SpecError(
                 f"`{leaf_name(name, path)}` must be {describe(leaf_spec)}, got {leaf!r}: {error}"
             ) from error
-        if np.issubdtype(leaf_spec.dtype, np.floating) and not np.isfinite(leaf).all():
+        if np.issubdtype(leaf_spec.dtype, np.floating) and not is_moderate(leaf).all():
+            what = f"within +-{constraints.LARGEST:g}" if np.isfinite(leaf).all() else "finite"
             raise SpecError(
-                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)} and finite, got {leaf!r}. Look for "
+                f"`{leaf_name(name, path)}` must be {describe(leaf_spec)} and {what}, got {leaf!r}. Look for "
                 "a simulation or a policy that has diverged, and clip what it is made of."
             )
+
+
+def is_moderate(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which numbers of a floating-point array are finite and within `constraints.LARGEST`."""
+    return np.asarray(np.abs(value) <= np.float64(constraints.LARGEST))
 
 
 def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec) -> None:

@@ -105,7 +105,7 @@ class MPOLearner(learners.ModuleLearner):
         """One round of critic, E-step, duals and policy on one batch."""
         batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
-        with self._updates.whole_or_nothing(self._num_steps) as metrics:
+        with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:
             estimates = self._estimate(batch)
             num_states, num_pairs = len(batch.mask), batch.mask[:, self._loss_steps].numel()
             critic, policy = self._acceleration.side_by_side(
@@ -139,6 +139,8 @@ class MPOLearner(learners.ModuleLearner):
         happened = batch.mask > 0  # What stands at masked steps is never used.
         learners.require_finite(
             {
+                "observations": batch.observation[:, :1],
+                "later observations": batch.observation[:, 1:].where(happened[..., None], 0.0),
                 "rewards": batch.reward.where(happened, 0.0),
                 "actions": batch.action.where(happened[..., None], 0.0),
                 "critic targets": critic_targets.where(happened, 0.0),

@@ -4,15 +4,21 @@ Shapes: T steps of each of E environments, n = T * E samples, O observation size
 """
 
 import functools
+import logging
 from typing import NamedTuple, Protocol
 
 import torch
 import tree
 from torch import nn
 
-from minerva_acme import learners, losses, networks, types
+from minerva_acme import constraints, learners, losses, networks, types
 from minerva_acme.agents import actions
 from minerva_acme.agents.on_policy import config as on_policy_config
+
+_logger = logging.getLogger(__name__)
+
+# A rollout that makes a deviation this many times the size of all that came before is warned of.
+_SUSPICIOUS_GROWTH = 1e3
 
 
 class RolloutBatch(NamedTuple):
@@ -86,6 +92,7 @@ class RolloutPreparer:
         self._estimator = estimator
         self._discount = discount
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
+        self._warned_of: set[str] = set()
 
     @property
     def modules(self) -> dict[str, nn.Module]:
@@ -111,7 +118,6 @@ class RolloutPreparer:
                 "next observations": rollout.next_observation,
                 "rewards": rollout.reward,
                 "discounts": rollout.discount,
-                "returns": rollout.return_so_far,
                 "values": v_t,
                 "values of the next observations": v_tp1,
             }
@@ -143,12 +149,12 @@ class RolloutPreparer:
     def update_observation_statistics(self, rollout: types.Rollout) -> None:
         """Takes the observations of a rollout into the network's normaliser."""
         if self._network.normalizer is not None:
-            _update(self._network.normalizer, "observations", rollout.observation)
+            self._update(self._network.normalizer, "observation", rollout.observation)
 
     def _scaled(self, rollout: types.Rollout) -> torch.Tensor:
         if self._return_norm is None:
             return rollout.reward
-        _update(self._return_norm, "returns", rollout.return_so_far[..., None])
+        self._update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
         return self._return_norm.scale(rollout.reward)
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
@@ -161,6 +167,21 @@ class RolloutPreparer:
         v_tp1.view(-1)[ends] = self._network.value(rollout.next_observation.flatten(0, 1)[ends])
         return v_tp1
 
-
-def _update(norm: networks.RunningNorm, name: str, rows: torch.Tensor) -> None:
-    learners.require_finite({f"variances of the {name}": norm.update(rows)})
+    def _update(self, norm: networks.RunningNorm, field: str, rows: torch.Tensor) -> None:
+        """Takes rows into statistics; warns, once for each field, of extreme ones."""
+        scale = (norm.var + norm.mean.square()).clamp(min=1.0)
+        is_new = norm.count < 1.0  # The first rollout has nothing to be compared with.
+        num_left_out = norm.update(rows)
+        growth = (norm.var / scale).amax().sqrt().masked_fill(is_new, 0.0)
+        left_out, growth = learners.read(torch.stack([num_left_out.float(), growth]))
+        if field in self._warned_of or not (left_out or growth > _SUSPICIOUS_GROWTH):
+            return
+        self._warned_of.add(field)
+        found = (
+            f"{left_out:.0f} rows of `{field}` are not finite or beyond {constraints.LARGEST:g}; its running "
+            "statistics leave them out. "
+            if left_out
+            else f"One rollout made the running standard deviation of `{field}` {growth:.2g} times as large "
+            "as all before: what is divided by it will be close to 0 from now on. "
+        )
+        _logger.warning("%s%s", found, learners.WAY_OUT)

@@ -93,7 +93,7 @@ class PPOLearner(learners.ModuleLearner):
         learning_rate = on_policy.anneal_learning_rate(
             self._optimizer, self._config, self._num_steps, self._num_updates
         )
-        with self._updates.whole_or_nothing(self._num_steps) as metrics:
+        with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
             metrics |= self._improve(batch)
             self._preparer.update_observation_statistics(rollout)

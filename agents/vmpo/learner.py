@@ -99,7 +99,7 @@ class VMPOLearner(learners.ModuleLearner):
         learning_rate = on_policy.anneal_learning_rate(
             self._optimizer, self._config, self._num_steps, self._num_updates
         )
-        with self._updates.whole_or_nothing(self._num_steps) as metrics:
+        with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
             e_step, e_metrics = self._improve_temperature(batch)
             for _ in range(self._config.m_steps):

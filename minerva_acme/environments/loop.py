@@ -133,6 +133,10 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
         self._episode = episode
         return None
 
+    def reset(self) -> None:
+        """Leaves an open episode, without a result: the next step begins a new one. `reset` the adder too."""
+        self._episode = None
+
     def run_episode(self) -> EpisodeResult:
         """Plays the open episode, or a new one, to its end and returns its result."""
         while True:

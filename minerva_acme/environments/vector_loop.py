@@ -49,6 +49,10 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         results, _ = self._step()
         return results
 
+    def reset(self) -> None:
+        """Leaves open episodes, without results: the next step begins new ones. `reset` the adders too."""
+        self._episodes = None
+
     def run(self, num_episodes: int | None = None, num_steps: int | None = None) -> None:
         """Plays until `num_episodes` have ended, or `num_steps` are made, or forever if neither is given.
 

@@ -13,7 +13,8 @@ _logger = logging.getLogger(__name__)
 class Evaluator(core.Saveable):
     """Evaluates policies in fresh environments, seeded by the environment step they are for.
 
-    Nothing of these environments needs to be saved, and nothing that happens in them changes training.
+    So is the randomness of the policy. Nothing of it and of these environments needs to be saved, and
+    nothing that happens in them changes training.
     """
 
     random: evaluation.Evaluation | None = None
@@ -29,9 +30,6 @@ class Evaluator(core.Saveable):
         """Evaluates nothing yet. Args: run: says how, and makes the actors."""
         self._run = run
         self._random_actor = actors.RandomActor(run.spec.actions, seed=run.seeds.number("random"))
-        self._actor = run.make_evaluation_actor("evaluation")
-        # With randomness of its own, so that films change nothing in the run.
-        self._film_actor = run.make_evaluation_actor("film") if run.config.evaluation_video else None
 
     def evaluate_before_training(self, stop: signals.StopRequest) -> None:
         """Evaluates random actions and the untrained policy, unless a checkpoint had both."""
@@ -39,7 +37,7 @@ class Evaluator(core.Saveable):
             return
         self.random = self._play(self._random_actor, stop)
         if self.random is not None:
-            self.before = self._play(self._actor, stop)
+            self.before = self._play(self._run.make_evaluation_actor(), stop)
         if self.before is not None:
             self._publish(self.before, stop)
 
@@ -63,7 +61,7 @@ class Evaluator(core.Saveable):
         """
         if self.latest is not None and self.latest[0] == self._run.env_steps:
             return False
-        result = self._play(self._actor, stop)
+        result = self._play(self._run.make_evaluation_actor(), stop)
         if result is None:
             return False
         self.latest = (self._run.env_steps, result)
@@ -100,12 +98,13 @@ class Evaluator(core.Saveable):
         run.logs.evaluator.write({"actor_steps": 0, **run.counter.get_counts(), **result.metrics()})
         described = f"return {result.mean:.1f} +- {result.std:.1f} over {len(result.returns)} episodes"
         _logger.info("%d environment steps: %s", run.env_steps, described)
-        if self._film_actor is None or stop:
+        if not run.config.evaluation_video or stop:
             return
         assert run.config.film_episode is not None
-        self._film_actor.update(wait=True)
+        actor = run.make_evaluation_actor()
+        actor.update(wait=True)
         try:
-            gif = run.config.film_episode(self._film_actor, self._seed(), lambda: bool(stop))
+            gif = run.config.film_episode(actor, self._seed(), lambda: bool(stop))
         except (OSError, ValueError) as error:  # drawing worked before training: no reason to stop
             _logger.warning("no film of the evaluation at %d steps: %s", run.env_steps, error)
             return

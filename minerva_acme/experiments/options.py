@@ -35,7 +35,8 @@ class RunOptions:
     """Whether TensorBoard (and Weights & Biases) show a film of each evaluation's first episode, which is
     played once more to draw it: its first 10 seconds in real time, at most 320 pixels wide."""
     checkpoint_period: constraints.Natural = 10_000
-    """Environment steps between checkpoints; 0: only at the end and when interrupted."""
+    """Environment steps between checkpoints, at least; 0: only at the end and when interrupted. A checkpoint
+    ends open episodes, so it waits until that cuts few of them."""
     checkpoint_replay: bool = True
     """Whether checkpoints hold the replay; without it a resumed run fills a new one first."""
     checkpoint_keep: constraints.Count = 2

@@ -87,6 +87,15 @@ class Parts:
             return ended
         return [] if ended is None else [ended]
 
+    def end_episodes(self) -> None:
+        """Ends open episodes where they stand, as a time limit would; the next step begins new ones.
+
+        They keep their transitions, but have no result and are not counted.
+        """
+        for adder in self.adders:
+            adder.reset()
+        self._loop.reset()
+
     @property
     def env_steps(self) -> int:
         """Environment steps made so far."""
@@ -96,9 +105,9 @@ class Parts:
         """Returns one of the run's counts, such as `learner_steps`."""
         return int(self.counter.get_counts().get(name, 0))
 
-    def make_evaluation_actor(self, purpose: str) -> core.Actor:
-        """Makes an actor with the policy for evaluation, whose seed depends on the purpose."""
-        builder, generator = self.config.builder, self.seeds.generator(purpose)
+    def make_evaluation_actor(self) -> core.Actor:
+        """Makes an actor with the policy for evaluation, seeded by the environment step."""
+        builder, generator = self.config.builder, self.seeds.generator("evaluation", index=self.env_steps)
         policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
         return builder.make_actor(policy, self.learner)
 

@@ -68,7 +68,7 @@ class Rescue:
             outcome = "with nothing new to save"
         else:
             try:
-                checkpoints.save(stopping=True, after_error=True)
+                checkpoints.save(after_error=True)
                 outcome = "and the run is saved"
             except Exception as second:
                 outcome = f"and saving failed too: {second}"

@@ -74,12 +74,12 @@ def run_experiment(
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if run.env_steps < config.num_env_steps:
-                # A run that was stopped may not have learned from all that it wrote. On-policy agents need
-                # the newest weights before they make the next step.
-                learn(stop)
-                # Nor may an evaluation that was due have been made.
+                # A run that was stopped may not have made an evaluation that was due.
                 if evaluations.is_due() and _evaluate(evaluations, reporter, stop) and checkpoints.is_best():
-                    save(stopping=False)
+                    save()
+                # Nor may it have learned from all that it wrote. On-policy agents need the newest weights
+                # before they make the next step.
+                learn(stop)
             while run.env_steps < config.num_env_steps and not stop:
                 try:
                     episodes = run.play_step()
@@ -91,14 +91,15 @@ def run_experiment(
                     _evaluate(evaluations, reporter, stop)
                 if checkpoints.is_due(between_episodes=len(episodes) == len(run.adders)):
                     reporter.report("save")
-                    save(stopping=False)
+                    save()
+                    learn(stop)  # from the ends of episodes, as a run that resumes here
                 elif checkpoints.is_best():
                     reporter.report("save")
                     save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
             if is_new or stop or run.env_steps != checkpoints.saved_at:
                 reporter.report("save")
-                save(stopping=True)
+                save()
     return ExperimentResult(
         directory=pathlib.Path(config.directory),
         env_steps=run.env_steps,

@@ -14,6 +14,8 @@ from minerva_acme.replay import waiting
 
 _logger = logging.getLogger(__name__)
 
+_EPISODES_EACH = 10
+
 
 class Saver:
     """Saves and restores a run."""
@@ -22,6 +24,7 @@ class Saver:
         """Saves nothing yet. Args: run, evaluations, pacer: what to save."""
         self.saved_at = 0
         """The environment step of the newest checkpoint."""
+        self._episodes_at = 0  # how many had ended there
         self._run = run
         self._evaluations = evaluations
         self._pacer = pacer
@@ -40,13 +43,19 @@ class Saver:
         )
 
     def is_due(self, *, between_episodes: bool) -> bool:
-        """Whether to save while training.
+        """Whether to save while training: after a period, but not amid episodes if that can be.
 
-        Saved while no episode is open, a run resumes as if it had not been interrupted. But a checkpoint
-        waits for that no longer than another whole period.
+        For `save` ends those that are open. So it waits for another whole period, and with several
+        environments, which seldom are between episodes together, until few of all episodes are cut:
+        until ten have ended for each environment, or each alone has made the steps of two periods.
         """
-        unsaved = self._run.env_steps - self.saved_at
-        return 0 < self._run.config.checkpoint_period <= (unsaved if between_episodes else unsaved // 2)
+        run = self._run
+        unsaved = run.env_steps - self.saved_at
+        if not between_episodes:
+            num_environments = len(run.adders)
+            few_are_cut = self._num_episodes() - self._episodes_at >= _EPISODES_EACH * num_environments
+            unsaved //= 2 if few_are_cut else 2 * num_environments
+        return 0 < run.config.checkpoint_period <= unsaved
 
     def is_best(self) -> bool:
         """Whether the policy was evaluated at this step, better than that of any checkpoint."""
@@ -54,12 +63,13 @@ class Saver:
         return mean is not None and (best is None or mean > best)
 
     @waiting.alone()  # not ended by a request to stop, which is a request to save
-    def save(self, *, stopping: bool, after_error: bool = False) -> None:
-        """Writes a checkpoint.
+    def save(self, *, after_error: bool = False) -> None:
+        """Ends open episodes and writes a checkpoint.
+
+        A run that resumes begins new episodes in all environments. So does this one: both go on alike. The
+        transitions of the episodes that end are kept.
 
         Args:
-            stopping: whether the run ends here. It begins new episodes when it resumes, so the open ones
-                end where they are; their transitions are kept.
             after_error: whether the environments may have failed; then their random states are saved only
                 if they still tell them.
 
@@ -67,9 +77,8 @@ class Saver:
             OSError: it could not be written.
         """
         run = self._run
+        run.end_episodes()
         for adder in run.adders:
-            if stopping:
-                adder.reset()
             adder.flush()
         # A resumed run starts with the newest weights, so this one continues with them.
         run.actor.update(wait=True)
@@ -77,7 +86,7 @@ class Saver:
         run.checkpointer.save(
             run.env_steps, self._state(after_error), replay_files, evaluation=self._evaluation()
         )
-        self.saved_at = run.env_steps
+        self._saved()
 
     def save_best(self) -> None:
         """Writes a light checkpoint of the policy that was just evaluated, which changes nothing in the run.
@@ -129,14 +138,21 @@ class Saver:
                 )
             for name, part in self._saveables.items():
                 _restore(part, state[name])
+            environment = state["environment"]
+            if environment is None or (isinstance(environment, list) and None in environment):
+                _logger.warning(
+                    "%s has no random state of the environment, which has no `save` or had failed: it begins "
+                    "with the episodes of its seed again, unlike a run that was not interrupted",
+                    checkpoint,
+                )
             for adder, adder_state in zip(run.adders, state["adders"], strict=True):
                 _restore(adder, adder_state)
-                adder.reset()  # the environment begins a new episode
+                adder.reset()  # open in a light checkpoint; the environment begins a new episode
             self._evaluations.restore(state)
             if checkpointing.replay_folder(checkpoint) is not None:
                 self._pacer.restore(state)
         run.actor.update(wait=True)
-        self.saved_at = run.env_steps
+        self._saved()
         if checkpointing.is_light(checkpoint):
             _logger.warning("%s holds no replay: a new one is filled before learning goes on", checkpoint)
         later = [f"{steps:,}" for steps in run.checkpointer.steps() if steps > self.saved_at]
@@ -147,6 +163,13 @@ class Saver:
                 ", ".join(later),
             )
         _logger.info("resumed %s at %d environment steps", checkpoint, self.saved_at)
+
+    def _saved(self) -> None:
+        self.saved_at = self._run.env_steps
+        self._episodes_at = self._num_episodes()
+
+    def _num_episodes(self) -> int:
+        return self._run.count("actor_episodes")
 
 
 def _save(part: Any, *, may_fail: bool = False) -> core.State:

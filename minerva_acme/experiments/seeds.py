@@ -15,6 +15,6 @@ class Seeds:
         sequence = np.random.SeedSequence([self._seed, index, *purpose.encode()])
         return int(sequence.generate_state(1)[0])
 
-    def generator(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
-        """Returns a torch generator with the seed of a part."""
-        return torch.Generator(device).manual_seed(self.number(purpose))
+    def generator(self, purpose: str, device: torch.device | str = "cpu", index: int = 0) -> torch.Generator:
+        """Returns a torch generator with the seed of a part; `index` as in `number`."""
+        return torch.Generator(device).manual_seed(self.number(purpose, index))

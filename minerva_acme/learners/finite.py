@@ -1,13 +1,23 @@
-"""Batches that are not finite must not be learned from."""
+"""Batches that are not finite, or absurdly large, must not be learned from."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+import tree
+
+from minerva_acme import types
+
+# The largest magnitude of what a learner computes: Adam squares gradients, and float32 holds no square of a
+# number above 1.8e19. Data of up to `constraints.LARGEST` have room below it to be summed and multiplied.
+LARGEST = 1e18
+WAY_OUT = "Clip extreme rewards and observations with np.clip, in a wrapper of the environment."
 
 
 class NonFinite(Exception):
-    """Something that a learner step needs is infinite or not a number."""
+    """Something that a learner step needs is infinite, not a number or beyond `finite.LARGEST`."""
 
 
 def read(tensor: torch.Tensor) -> Any:
@@ -22,12 +32,44 @@ def require_finite(tensors: Mapping[str, torch.Tensor] | Sequence[tuple[str, tor
         tensors: by what they are, in the plural, for the message; or pairs, where names come again.
 
     Raises:
-        NonFinite: an element of one is infinite or not a number; the message names the first such.
+        NonFinite: an element of one is infinite, not a number or beyond `LARGEST`; the message names the
+            first such tensor.
     """
     if not tensors:
         return
     pairs = list(tensors.items() if isinstance(tensors, Mapping) else tensors)
-    finite = torch.stack([torch.isfinite(tensor).all() for _, tensor in pairs])
-    for (name, _), is_finite in zip(pairs, read(finite), strict=True):
-        if not is_finite:
-            raise NonFinite(f"the {name} are not finite")
+    largest = torch.stack([_largest(tensor) for _, tensor in pairs])
+    for (name, _), size in zip(pairs, read(largest), strict=True):
+        if not size <= LARGEST:
+            is_finite = math.isfinite(size)
+            what = f"as large as {size:g}, beyond {LARGEST:g}" if is_finite else "not finite"
+            raise NonFinite(f"the {name} are {what}")
+
+
+def describe_largest(batch: types.NestedTensor) -> str:
+    """Where to look when a step was not finite, as the end of a sentence: " (`reward[3, 0]` ... is nan)".
+
+    It names the first field that is not finite, else that of the largest number; "" of an empty batch.
+    """
+    largest, name = 0.0, ""
+    for path, leaf in tree.flatten_with_path(batch):
+        if not leaf.is_floating_point() or not leaf.numel():
+            continue
+        sizes = leaf.abs().nan_to_num(nan=torch.inf, posinf=torch.inf).flatten()
+        place = int(sizes.argmax())
+        value = leaf.flatten()[place].item()
+        if sizes[place] > abs(largest):
+            largest, index = value, [int(i) for i in np.unravel_index(place, leaf.shape)]
+            name = f"`{'.'.join(map(str, path))}{index}`"
+        if not math.isfinite(value):
+            break
+    if not name:
+        return ""
+    if abs(largest) <= LARGEST:
+        return f" (the largest number of the batch is {largest:g}, {name})"
+    return f" ({name} of the batch is {largest:g})"
+
+
+def _largest(tensor: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude, float32 []; nan where an element is, 0 where there are none."""
+    return tensor.abs().amax().float() if tensor.numel() else tensor.new_zeros((), dtype=torch.float32)

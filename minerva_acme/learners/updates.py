@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import core
+from minerva_acme import core, types
 from minerva_acme.learners import finite
 
 _logger = logging.getLogger(__name__)
@@ -27,13 +27,14 @@ class Group(NamedTuple):
 class Updates(core.Saveable):
     """Makes gradient steps, and takes back those of a batch that turns out not to be finite.
 
-        with updates.whole_or_nothing(step) as metrics:
+        with updates.whole_or_nothing(step, batch) as metrics:
             finite.require_finite({"targets": targets})       # before the first change
             metrics["norm"] = updates.minimise("critic", loss)
 
-    If something in the block raises `NonFinite`, or a gradient in it was not finite, all modules and
-    optimisers are as they were before the block, and the batch is counted as skipped. For that they are
-    copied first: a memory copy of the parameters and their optimiser's state once a step.
+    If something in the block raises `NonFinite`, or the norm of a gradient in it was not finite or beyond
+    `finite.LARGEST`, all modules and optimisers are as they were before the block, and the batch is
+    counted as skipped. For that they are copied first: a memory copy of the parameters and their optimiser's
+    state once a step.
 
     The same copies are what other threads read while a step is under way:
 
@@ -79,11 +80,12 @@ class Updates(core.Saveable):
         return norm
 
     @contextlib.contextmanager
-    def whole_or_nothing(self, learner_step: int) -> Iterator[Metrics]:
+    def whole_or_nothing(self, learner_step: int, batch: types.NestedTensor = ()) -> Iterator[Metrics]:
         """Makes the steps within the block count together.
 
         Args:
             learner_step: for the log.
+            batch: what is learned from; where it is skipped, the message names the field to blame.
 
         Yields:
             Metrics to fill. At the end they hold `skipped_batches`, and nothing else if the batch was
@@ -104,7 +106,7 @@ class Updates(core.Saveable):
         except finite.NonFinite as error:
             restore()
             metrics.clear()
-            self._skip(learner_step, error)
+            self._skip(learner_step, error, finite.describe_largest(batch))
         metrics["skipped_batches"] = self._num_skipped
 
     def keep(self, *modules: nn.Module) -> None:
@@ -135,15 +137,18 @@ class Updates(core.Saveable):
             # A step that an exception ended was not completed: what was kept in it stays.
             self._kept = copies | self._kept
 
-    def _skip(self, learner_step: int, reason: finite.NonFinite) -> None:
+    def _skip(self, learner_step: int, reason: finite.NonFinite, blame: str) -> None:
         self._num_skipped += 1
         self._num_skipped_in_a_row += 1
-        _logger.warning("learner step %d skipped: %s", learner_step, reason)
+        is_first = self._num_skipped == 1
+        _logger.warning(
+            "learner step %d skipped: %s%s%s", learner_step, reason, blame, f". {finite.WAY_OUT}" * is_first
+        )
         if self._num_skipped_in_a_row > self._max_skipped:
             raise FloatingPointError(
-                f"{reason}, {self._num_skipped_in_a_row} learner steps in a row (`max_skipped_batches` is "
-                f"{self._max_skipped}). Training has diverged: lower the learning rates, or "
-                "look for extreme rewards and observations."
+                f"{reason}{blame}, {self._num_skipped_in_a_row} learner steps in a row "
+                f"(`max_skipped_batches` is {self._max_skipped}). Training has diverged: lower the learning "
+                f"rates. {finite.WAY_OUT}"
             )
 
     def save(self) -> core.State:

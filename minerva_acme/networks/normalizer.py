@@ -6,6 +6,8 @@ Shapes: O observation size; n rows of a batch.
 import torch
 from torch import nn
 
+from minerva_acme import constraints
+
 _INITIAL_COUNT = 1e-4  # rows that the initial mean 0 and variance 1 weigh as much as
 MIN_VARIANCE = 1e-8
 CLIP = 10.0  # standard deviations
@@ -36,19 +38,20 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: torch.Tensor) -> torch.Tensor:
-        """Takes rows into the statistics, unless the variance would not be finite then.
+        """Takes rows into the statistics; with w = n / (count + n) and delta = mean_x - mean,
 
-            mean' = mean + delta n / (count + n),  delta = mean_x - mean
-            var'  = (var count + var_x n + delta^2 count n / (count + n)) / (count + n)
+            mean' = mean + w delta
+            var'  = (1 - w) var + w var_x + w (1 - w) delta^2
 
-        Source: Chan et al. 1979, the merging of two samples' moments; population variances.
+        Source: Chan et al. 1979, the merging of two samples' moments; population variances. Deviation: rows
+        with an element that is not finite or beyond `constraints.LARGEST` are left out. With a single 1e19
+        all others would be 0 from then on, and the square of 1e20 is infinite.
 
         Args:
-            x: [..., O]; the leading axes are n rows, at least one.
+            x: [..., O]; the leading axes are rows, at least one, of which n are not left out.
 
         Returns:
-            The new variance, [O]. Where an element is not finite, because a row is not or float32 does not
-            hold it, the statistics are as they were. Nothing is read on the host: that is for the caller.
+            How many rows were left out, []. Nothing is read on the host: that is for the caller.
 
         Raises:
             ValueError: the rows have another size, or there are none.
@@ -57,21 +60,20 @@ class RunningNorm(nn.Module):
         if x.ndim < 1 or x.shape[-1] != size or x.numel() == 0:
             raise ValueError(f"`x` must have shape [..., {size}] and hold a row, got {list(x.shape)}.")
         rows = x.reshape(-1, size)
-        n = rows.shape[0]
+        is_taken = (rows.abs() <= constraints.LARGEST).all(dim=1, keepdim=True)
+        n = is_taken.sum()
+        rows_mean = rows.where(is_taken, 0.0).sum(dim=0) / n.clamp(min=1)
+        rows_var = (rows - rows_mean).where(is_taken, 0.0).square().sum(dim=0) / n.clamp(min=1)
+        delta = rows_mean - self.mean
         total = self.count + n
-        delta = rows.mean(dim=0) - self.mean
-        sum_squares = self.var * self.count + rows.var(dim=0, correction=0) * n
-        sum_squares += delta.square() * self.count * n / total
-        var = sum_squares / total
-        is_finite = torch.isfinite(var).all()
+        weight = n / total
         # In place: variables that are already handed out by reference stay the same tensors.
-        for statistic, new in (
-            (self.mean, self.mean + delta * n / total),
-            (self.var, var),
-            (self.count, total),
-        ):
-            statistic.copy_(torch.where(is_finite, new, statistic))
-        return var
+        self.mean.add_(delta * weight)
+        self.var.copy_(
+            self.var * (1.0 - weight) + rows_var * weight + delta.square() * (weight * (1.0 - weight))
+        )
+        self.count.copy_(total)
+        return len(rows) - n
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import specs, types
+from minerva_acme import constraints, specs, types
 from minerva_acme.replay import base, packing
 
 _FLOAT = specs.Array((), np.float32)
-_LARGEST = float(np.finfo(np.float32).max)
 _REAL = np.float32(1.0)  # the mask of a step that happened
 
 _Item = TypeVar("_Item")
@@ -310,7 +309,7 @@ class TransitionLayout:
 
         That is where the discounts are at most 1.
         """
-        return bool(step.rewards.dot(step.rewards) > (_LARGEST / num_steps) ** 2)
+        return bool(step.rewards.dot(step.rewards) > (constraints.LARGEST / num_steps) ** 2)
 
     def images(self, observation: packing.Rows) -> packing.Rows:
         """Returns the rows to append for each observation of an episode; none if there are no images."""
@@ -335,14 +334,14 @@ class TransitionLayout:
             next_observation: at the end of the last step, packed.
 
         Raises:
-            ValueError: a folded reward is too large for float32.
+            ValueError: a folded reward is beyond `constraints.LARGEST`.
         """
         with np.errstate(over="ignore"):
             folded = np.concatenate([reward, discount]).astype(np.float32)
-        if not np.isfinite(folded).all():
+        if not specs.is_moderate(folded).all():
             raise ValueError(
-                f"The rewards of several steps sum to {reward}, too large for float32. Scale them down in a "
-                "wrapper of the environment."
+                f"The rewards of several steps sum to {reward}, beyond {constraints.LARGEST:g}. Clip "
+                "them or scale them down in a wrapper of the environment."
             )
         # In the order of the fields of `types.Transition`.
         parts = [observation, step.action, {"float32": folded}, next_observation, step.extras]

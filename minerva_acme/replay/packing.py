@@ -7,7 +7,6 @@ column "int32"    [1]           | step |
 column "pixels"   [64, 64, 3]   the image as it is
 """
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import specs, types
+from minerva_acme import constraints, specs, types
 from minerva_acme.replay import base
 
 Rows: TypeAlias = dict[str, np.ndarray]
@@ -71,7 +70,8 @@ class RowPacker:
 
         Raises:
             ValueError: a field is missing, extra, not an array, of another dtype or shape, out of bounds
-                or not finite as it is stored; the message names it and says what was expected.
+                or, as it is stored, not finite or beyond `constraints.LARGEST` in float32; the message names
+                it and says what was expected.
         """
         leaves: list[Any] = []
         _collect(self._plan, nest, leaves)
@@ -98,9 +98,9 @@ class RowPacker:
             rows[column][place] = value.ravel() if is_matrix else value
         for key in self._floating:
             row = rows[key].ravel()
-            # What is not finite makes the square so too. That takes a fourth of the time.
-            if not math.isfinite(row.dot(row)) and not np.isfinite(row).all():
-                raise ValueError(_describe_non_finite(self._leaves, leaves))
+            # The square tells of a nan and of a large number too. That takes a fourth of the time.
+            if not row.dot(row) <= constraints.LARGEST and not _is_storable(row).all():
+                raise ValueError(_describe_immoderate(self._leaves, leaves))
         return rows
 
     def unpack(self, columns: Mapping[str, torch.Tensor]) -> types.NestedTensor:
@@ -272,21 +272,26 @@ def _describe_value(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _describe_non_finite(leaves: Sequence[_Leaf], values: Sequence[Any]) -> str:
+def _is_storable(array: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which numbers are taken: in double precision all that are finite, for they are no learner's yet."""
+    return np.isfinite(array) if array.dtype == np.float64 else specs.is_moderate(array)
+
+
+def _describe_immoderate(leaves: Sequence[_Leaf], values: Sequence[Any]) -> str:
     for leaf, value in zip(leaves, values, strict=True):
         with np.errstate(over="ignore"):
             stored = value.astype(np.float32) if leaf.overflows else value
-        if not np.isfinite(stored).all():
+        if stored.dtype.kind == "f" and not _is_storable(stored).all():
             break
-    found = _describe_first(value, ~np.isfinite(stored))
+    found = _describe_first(value, ~_is_storable(stored))
     if np.isfinite(value).all():
-        where, way_out = (
-            " in float32, in which it is stored",
-            "Scale it down in a wrapper of the environment.",
+        what, way_out = (
+            f"within +-{constraints.LARGEST:g}",
+            "Clip it or scale it down in a wrapper of the environment.",
         )
     else:
-        where, way_out = "", "Look for a simulation or a policy that has diverged."
-    return f"`{leaf.name}` must be finite{where}, got {found}. {way_out}"
+        what, way_out = "finite", "Look for a simulation or a policy that has diverged."
+    return f"`{leaf.name}` must be {what}, got {found}. {way_out}"
 
 
 def _describe_out_of_bounds(leaf: _Leaf, value: Any) -> str:

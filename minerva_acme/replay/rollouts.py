@@ -8,11 +8,10 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import specs, types
+from minerva_acme import constraints, specs, types
 from minerva_acme.replay import layouts, packing
 
 _FLOAT = specs.Array((), np.float32)
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 class RolloutLayout(layouts.WindowLayout[types.Rollout]):
@@ -127,12 +126,12 @@ class RolloutLayout(layouts.WindowLayout[types.Rollout]):
             return_so_far: discounted sum of the episode's rewards, this step's included.
 
         Raises:
-            ValueError: the sum is too large for float32.
+            ValueError: the sum is beyond `constraints.LARGEST`.
         """
-        if not abs(return_so_far) <= _LARGEST:
+        if not abs(return_so_far) <= constraints.LARGEST:
             raise ValueError(
-                f"The rewards of an episode sum to {return_so_far}, too large for float32. Scale them "
-                "down in a wrapper of the environment."
+                f"The rewards of an episode sum to {return_so_far}, beyond {constraints.LARGEST:g}. Clip "
+                "them or scale them down in a wrapper of the environment."
             )
         marks = {"float32": np.array([first, return_so_far], np.float32)}
         if self._next_images:

@@ -26,7 +26,7 @@ class SpecCheck:
 
         found                                          strict      otherwise
         wrong structure, shape or dtype                error       error; of a reward any number is taken
-        not finite                                     error       error
+        not finite, or beyond 1e15                     error       error
         no reward, or no discount, where one is due    error       error
         discount out of bounds                         error       error
         observation or reward out of bounds            error       warning, once for each field

@@ -91,18 +91,23 @@ def play(adder, *timesteps, refused=None, message=""):
     [
         (
             {"reward": np.float64(1e39)},
-            "`reward` must be finite in float32, in which it is stored, got 1e+39. Scale it down in a "
-            "wrapper of the environment.",
+            "`reward` must be within +-1e+15, got 1e+39. Clip it or scale it down in a wrapper of the "
+            "environment.",
         ),
         (
             {"reward": np.float64(-1e300)},
-            "`reward` must be finite in float32, in which it is stored, got -1e+300. Scale it down in a "
-            "wrapper of the environment.",
+            "`reward` must be within +-1e+15, got -1e+300. Clip it or scale it down in a wrapper of "
+            "the environment.",
         ),
         (
             {"discount": np.float64(1e39)},
-            "`discount` must be finite in float32, in which it is stored, got 1e+39. Scale it down in a "
-            "wrapper of the environment.",
+            "`discount` must be within +-1e+15, got 1e+39. Clip it or scale it down in a wrapper of the "
+            "environment.",
+        ),
+        (
+            {"reward": np.float64(-1.1e15)},  # float32 holds it
+            "`reward` must be within +-1e+15, got -1100000000000000.0. Clip it or scale it down in a wrapper "
+            "of the environment.",
         ),
         (
             {"reward": np.float64(np.nan)},
@@ -110,7 +115,7 @@ def play(adder, *timesteps, refused=None, message=""):
         ),
     ],
 )
-def test_what_float32_cannot_hold_is_refused_by_every_adder_and_changes_nothing(
+def test_what_float32_cannot_reckon_with_is_refused_by_every_adder_and_changes_nothing(
     make_memory_store, make_adder, changes, message
 ):
     timesteps = [step(reward=np.float64(0.1 * t), last=t == 3) for t in range(4)]
@@ -223,17 +228,17 @@ def test_the_bounds_of_observations_rewards_and_actions_are_left_to_the_spec_che
 def test_rewards_that_sum_to_too_much_are_refused_before_the_sum_is_due(make_memory_store):
     # Of 3 steps; when the second comes nothing is due, but a `reset` would write the sum of both.
     store, layout, adder = transitions(make_memory_store, WIDE_SPEC)
-    large = step(reward=np.float64(3e38))
+    large = step(reward=np.float64(9e14))
     adder.add_first(dm_env.restart(np.zeros(1)))
     adder.add(np.zeros(1, np.float32), large)
     for _ in range(2):
-        with pytest.raises(ValueError, match="sum to .* too large for float32. Scale them down"):
+        with pytest.raises(ValueError, match=r"sum to .* beyond 1e\+15. Clip them"):
             adder.add(np.zeros(1, np.float32), large)
-    adder.add(np.zeros(1, np.float32), step(reward=np.float64(-3e38)))
-    with pytest.raises(ValueError, match="sum to .* too large for float32. Scale them down"):
+    adder.add(np.zeros(1, np.float32), step(reward=np.float64(-9e14)))
+    with pytest.raises(ValueError, match=r"sum to .* beyond 1e\+15. Clip them"):
         # The first two cancel out, the second and third do not.
-        adder.add(np.zeros(1, np.float32), step(reward=np.float64(-3e38)))
+        adder.add(np.zeros(1, np.float32), step(reward=np.float64(-9e14)))
     adder.reset()
     play(adder, step(last=True))
     rewards = [item.reward for item in store.items(layout)]
-    np.testing.assert_array_equal(rewards, np.float32([0, -3e38, 1]))
+    np.testing.assert_array_equal(rewards, np.float32([0, -9e14, 1]))

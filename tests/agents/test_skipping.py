@@ -6,6 +6,7 @@ Whatever is not finite, and however late it shows, all that a learner step chang
 import copy
 import itertools
 import math
+import re
 
 import pytest
 import torch
@@ -58,7 +59,7 @@ def assert_leaves_no_trace(scene, bad, message, caplog, change=lambda learner: l
         undo()
     assert rows[-1]["skipped_batches"] == 1
     assert rows[-1].keys() <= {"steps", "walltime", "skipped_batches", "learning_rate"}
-    assert f"learner step 1 skipped: the {message} are not finite" in caplog.text
+    assert re.search(f"learner step 1 skipped: the {message} are (not finite|as large as)", caplog.text)
     testing.assert_nests_equal(state_of(learner), before, "A skipped batch must leave no trace.")
     if other._generator is not None:
         other._generator.set_state(learner._generator.get_state())
@@ -82,7 +83,7 @@ POISON = {
     "mpo": {
         "reward": "rewards",
         "action": "actions",
-        "observation": "critic targets",
+        "observation": "later observations",
         "discount": "critic targets",
         "extras.log_prob": "critic targets",
         "extras.raw_action": "critic targets",
@@ -92,7 +93,6 @@ POISON = {
         "observation": "observations",
         "next_observation": "next observations",
         "discount": "discounts",
-        "return_so_far": "returns",
         "extras.log_prob": "gradients",
         "extras.raw_action": "gradients",
     },
@@ -101,7 +101,6 @@ POISON = {
         "observation": "observations",
         "next_observation": "next observations",
         "discount": "discounts",
-        "return_so_far": "returns",
         "extras.raw_action": "gradients of the network",
         "extras.parameters.mean": "gradients of the alphas",
         "extras.parameters.log_std": "gradients of the alphas",
@@ -116,13 +115,18 @@ POISON = {
         for name, fields in POISON.items()
         for field, message in fields.items()
         # What was recorded of the policy may be infinite and right.
-        for value in ([NAN] if field.startswith("extras.") else [NAN, INF, -INF])
+        for value in ([NAN] if field.startswith("extras.") else [NAN, INF, -INF, 1e30, -1e22])
     ],
     indirect=["learner_scene"],
 )
 def test_what_a_batch_holds_is_checked(learner_scene, field, value, message, caplog):
     bad = spoil(learner_scene.make_batch(9), field, value)
     assert_leaves_no_trace(learner_scene, bad, message, caplog)
+    # The field by its path in the batch and the way out, which is said once.
+    (skipped,) = (record.message for record in caplog.records if "skipped" in record.message)
+    assert re.search(rf"\(`{re.escape(field)}\[[0-9, ]+\]` of the batch is ", skipped)
+    assert f" of the batch is {value:g})" in skipped
+    assert "Clip extreme rewards and observations with np.clip" in skipped
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
@@ -254,13 +258,41 @@ def test_targets_of_mpo_are_copied_in_a_skipped_step_too(learner_scene):
 
 
 @pytest.mark.parametrize("learner_scene", ["ppo", "vmpo"], indirect=True)
-def test_statistics_that_would_overflow_are_as_before(learner_scene, caplog):
-    batch = learner_scene.make_batch(9)
-    # Finite, but their square is not.
-    bad = batch._replace(
-        return_so_far=torch.full_like(batch.return_so_far, 3e38).mul_(torch.randn(16, 1).sign())
+@pytest.mark.parametrize("value", [NAN, -INF, 1e30, 1e19])
+def test_extreme_returns_are_left_out_of_the_statistics_and_the_rollout_is_learned_from(
+    learner_scene, value, caplog
+):
+    good = learner_scene.make_batch(9)
+    bad = spoil(good, "return_so_far", value)
+    learner, rows = learner_scene.make([good, bad, bad, good])
+    learner.run(num_steps=4)
+    assert [row["skipped_batches"] for row in rows] == [0, 0, 0, 0]
+    statistics = learner.save()["modules"]["return_norm"]
+    assert round(statistics["count"].item()) == 4 * 16 - 2
+    kept = torch.cat(
+        [good.return_so_far.flatten(), *2 * [bad.return_so_far.flatten()], good.return_so_far[0]]
     )
-    assert_leaves_no_trace(learner_scene, bad, "variances of the returns", caplog)
+    assert statistics["var"].item() < 2.0 * kept[kept.abs() < 100.0].square().max().item()
+    warnings = [record.message for record in caplog.records if "return_so_far" in record.message]
+    assert len(warnings) == 1  # and not one for each rollout
+    assert warnings[0].startswith("1 rows of `return_so_far` are not finite or beyond 1e+15; its running")
+    assert "Clip extreme rewards" in warnings[0]
+
+
+@pytest.mark.parametrize("learner_scene", ["ppo", "vmpo"], indirect=True)
+@pytest.mark.parametrize("field", ["observation", "return_so_far"])
+def test_a_number_that_blinds_a_normaliser_is_warned_of_once(learner_scene, field, caplog):
+    good = learner_scene.make_batch(9)
+    blinding = spoil(good, field, 1e9)
+    learner, rows = learner_scene.make([good, good, blinding, good])
+    learner.run(num_steps=2)
+    assert "running standard deviation" not in caplog.text
+    learner.run(num_steps=2)
+    assert rows[-1]["skipped_batches"] == 0
+    warnings = [record.message for record in caplog.records if "running standard deviation" in record.message]
+    assert len(warnings) == 1
+    assert f"standard deviation of `{field}`" in warnings[0]
+    assert "close to 0 from now on. Clip extreme" in warnings[0]
 
 
 def test_too_many_in_a_row_are_an_error_and_a_good_one_in_between_is_none(learner_scene):
@@ -272,7 +304,8 @@ def test_too_many_in_a_row_are_an_error_and_a_good_one_in_between_is_none(learne
     before = copy.deepcopy(state_of(learner))
     with pytest.raises(
         FloatingPointError,
-        match="the rewards are not finite, 3 learner steps in a row .*Training has diverged",
+        match=r"the rewards are not finite \(`reward\[[02], [02]\]` of the batch is nan\), 3 learner steps "
+        r"in a row .*Training has diverged: .* Clip extreme rewards and observations with np.clip",
     ):
         learner.step()
     testing.assert_nests_equal(state_of(learner), before, "The last batch must leave no trace either.")

@@ -195,6 +195,16 @@ def test_run_makes_exactly_the_steps_it_is_told_and_an_open_episode_goes_on():
         assert sum(timestep.first() for timestep in environment.timesteps) == resets
 
 
+def test_an_episode_that_is_left_has_no_result_and_the_next_step_begins_another():
+    logger = testing.FakeLogger()
+    loop, environment, _ = make_loop(episode_length=3, logger=logger)
+    loop.run(num_steps=2)
+    loop.reset()
+    loop.run(num_steps=3)
+    assert [timestep.step_type.name[0] for timestep in environment.timesteps] == list("FMMFMML")
+    assert [(row["episode_length"], row["steps"], row["episodes"]) for row in logger.rows] == [(3, 5, 1)]
+
+
 def test_run_finishes_the_open_episode_as_the_first():
     loop, environment, _ = make_loop(episode_length=3)
     loop.run(num_steps=1)

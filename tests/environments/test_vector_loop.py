@@ -332,6 +332,19 @@ def test_after_an_exception_the_next_step_begins_new_episodes_once_the_adders_ar
     assert counter.get_counts() == {"steps": 12, "episodes": 2}
 
 
+def test_episodes_that_are_left_have_no_result_and_the_next_step_begins_others_everywhere():
+    counter = counting.Counter()
+    inner = make_environments()
+    loop, adders = make_loop(inner, counter=counter)
+    loop.run(num_steps=3 * 3)  # the second of two steps has ended its first episode, the third of three too
+    for adder in adders:
+        adder.reset()
+    loop.reset()
+    assert loop.step() == []
+    assert [environment.timesteps[-2].step_type.name for environment in inner] == ["FIRST"] * 3
+    assert counter.get_counts() == {"steps": 12, "episodes": 2}
+
+
 @pytest.mark.parametrize(("where", "num_counted"), [("adder", 1), ("observer", 2)])
 def test_the_steps_that_the_actor_has_observed_are_counted_whatever_fails_after_them(
     telling, where, num_counted

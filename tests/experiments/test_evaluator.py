@@ -26,7 +26,7 @@ class FakeRun:
             evaluation_video=False,
         )
 
-    def make_evaluation_actor(self, purpose):
+    def make_evaluation_actor(self):
         return self.actor
 
     def make_environment(self, seed):

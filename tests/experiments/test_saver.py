@@ -26,7 +26,7 @@ class SavingAdder(FakeAdder):
 
 
 class FakeRun:
-    """A run of two adders. `calls` is what adders and actor were asked."""
+    """A run of two environments. `calls` is what it, its adders and its actor were asked."""
 
     def __init__(self, folder):
         self.calls = []
@@ -45,6 +45,12 @@ class FakeRun:
             checkpoint_replay=False,
             torch_device="cpu",
         )
+
+    def count(self, name):
+        return self.counter.get_counts().get(name, 0)
+
+    def end_episodes(self):
+        self.calls.append("end episodes")
 
 
 class FakeState:
@@ -70,16 +76,27 @@ def make_saver(run):
     return saver.Saver(run, FakeState("evaluations"), FakeState("pace"))
 
 
-def test_a_checkpoint_is_due_between_episodes_or_after_two_periods(run):
+@pytest.mark.parametrize(
+    ("num_environments", "episodes", "due_from"),
+    [(1, 10, 120), (1, 0, 120), (2, 20, 120), (2, 19, 140), (4, 40, 120), (4, 0, 180)],
+)
+def test_a_checkpoint_is_due_between_episodes_or_where_few_of_them_are_cut(
+    run, num_environments, episodes, due_from
+):
+    run.adders = run.adders[:1] * num_environments
+    run.env_steps = 100
+    run.counter.increment(actor_episodes=1000)
     checkpoints = make_saver(run)
-    checkpoints.saved_at = 100
+    checkpoints.save()
+    run.counter.increment(actor_episodes=episodes)
     due = {}
     for between in (True, False):
-        due[between] = []
-        for run.env_steps in range(100, 125):
+        steps = []
+        for run.env_steps in range(100, 200):
             if checkpoints.is_due(between_episodes=between):
-                due[between].append(run.env_steps)
-    assert due == {True: list(range(110, 125)), False: list(range(120, 125))}
+                steps.append(run.env_steps)
+        due[between] = steps
+    assert due == {True: list(range(110, 200)), False: list(range(due_from, 200))}
 
 
 def test_without_a_period_no_checkpoint_is_due(run):
@@ -88,14 +105,11 @@ def test_without_a_period_no_checkpoint_is_due(run):
     assert not make_saver(run).is_due(between_episodes=True)
 
 
-@pytest.mark.parametrize(
-    ("stopping", "calls"), [(False, ["flush", "flush"]), (True, ["reset", "flush", "reset", "flush"])]
-)
-def test_what_was_written_is_sent_and_open_episodes_end_where_the_run_does(run, stopping, calls):
+def test_open_episodes_end_and_what_was_written_is_sent_before_the_run_is_saved(run):
     run.env_steps = 20
     checkpoints = make_saver(run)
-    checkpoints.save(stopping=stopping)
-    assert run.calls == [*calls, "update, wait=True"]
+    checkpoints.save()
+    assert run.calls == ["end episodes", "flush", "flush", "update, wait=True"]
     assert checkpoints.saved_at == 20
     assert run.checkpointer.latest().name == "000000020"
 
@@ -115,7 +129,7 @@ def test_the_best_is_what_was_evaluated_at_this_step_better_than_any_checkpoint(
     assert is_best(20, 1.0)
     assert not is_best(10, 1.0)
     assert not is_best(20, float("nan"))
-    saver.Saver(run, evaluated(20, 1.0, 2.0), FakeState("pace")).save(stopping=False)
+    saver.Saver(run, evaluated(20, 1.0, 2.0), FakeState("pace")).save()
     assert not is_best(20, 1.5)
     assert is_best(20, 1.6)
     run.config.checkpoint_best = False
@@ -133,9 +147,10 @@ def test_the_best_is_saved_without_a_change_to_the_run(run, tmp_path):
 
 
 def test_resuming_from_an_older_or_a_light_checkpoint_says_what_that_means(run, tmp_path, caplog):
+    run.environment = SavingAdder([])
     run.counter.increment(actor_steps=20)
     for run.env_steps in (20, 30, 40):
-        make_saver(run).save(stopping=False)
+        make_saver(run).save()
     run.env_steps = 20
     saver.Saver(run, evaluated(20, 3.0), FakeState("pace")).save_best()
     make_saver(run).restore(tmp_path / "000000020")
@@ -153,7 +168,7 @@ def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path)
     run.policy.increment(draws=3)
     run.learner.step()
     run.adders[1].state = 5
-    make_saver(run).save(stopping=False)
+    make_saver(run).save()
 
     resumed = FakeRun(tmp_path)
     resumed.env_steps = 20
@@ -167,6 +182,15 @@ def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path)
     assert checkpoints.saved_at == 20
 
 
+@pytest.mark.parametrize("state", [None, [{"random": 1}, None]])
+def test_an_environment_that_begins_with_its_seed_again_is_told(run, tmp_path, caplog, state):
+    run.environment = SavingAdder([])
+    for run.environment.state, warnings in (([{"random": 1}], 0), (state, 1)):
+        make_saver(run).save()
+        make_saver(run).restore(run.checkpointer.latest())
+        assert sum("has no random state of the environment" in text for text in caplog.messages) == warnings
+
+
 @pytest.mark.parametrize("with_replay", [True, False])
 def test_the_pace_continues_only_where_the_replay_does(run, tmp_path, with_replay):
     def checkpoint_replay():
@@ -178,7 +202,7 @@ def test_the_pace_continues_only_where_the_replay_does(run, tmp_path, with_repla
     run.client = types.SimpleNamespace(checkpoint=checkpoint_replay)
     pacer, evaluations = FakeState("pace"), FakeState("evaluations")
     pacer.value = evaluations.value = 7
-    saver.Saver(run, evaluations, pacer).save(stopping=True)
+    saver.Saver(run, evaluations, pacer).save()
 
     pacer.value = evaluations.value = 0
     saver.Saver(run, evaluations, pacer).restore(run.checkpointer.latest())

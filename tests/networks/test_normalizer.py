@@ -83,16 +83,34 @@ def test_no_features_are_refused() -> None:
         networks.RunningNorm(0)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e30])
-def test_rows_that_are_not_finite_change_nothing_and_show_in_the_variance(bad: float) -> None:
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e30, 1e19, -1.1e15])
+def test_extreme_rows_are_left_out_and_the_others_are_taken(bad: float) -> None:
+    norm, other = networks.RunningNorm(4), networks.RunningNorm(4)
+    for each in (norm, other):
+        assert each.update(random_rows(10)).item() == 0
+    rows = random_rows(5)
+    other.update(rows[[0, 1, 4]])
+    rows[2, 0], rows[3, 1] = bad, -bad
+    assert norm.update(rows).item() == 2
+    torch.testing.assert_close(dict(norm.state_dict()), dict(other.state_dict()))
+
+
+def test_rows_that_are_all_extreme_change_nothing() -> None:
     norm = networks.RunningNorm(4)
     norm.update(random_rows(10))
     before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
-    rows = random_rows(5)
-    rows[3, 1] = bad
-    assert torch.isfinite(norm.update(rows)).tolist() == [True, False, True, True]
+    assert norm.update(torch.full((3, 4), 1e30)).item() == 3
     torch.testing.assert_close(dict(norm.state_dict()), before, rtol=0.0, atol=0.0)
-    assert torch.equal(norm.update(random_rows(5)), norm.var)
+
+
+def test_the_largest_rows_that_are_taken_leave_the_variance_finite() -> None:
+    norm = networks.RunningNorm(1)
+    norm.count.fill_(1e12)
+    norm.mean.fill_(-1e15)
+    for _ in range(3):
+        assert norm.update(torch.tensor([[1e15], [-1e15]]).repeat(5000, 1)).item() == 0
+    assert all(torch.isfinite(tensor).all() for tensor in norm.state_dict().values())
+    assert norm.var.item() > 0.0
 
 
 def test_count_does_not_stand_still_in_a_long_run() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from minerva_acme import specs
+from minerva_acme import constraints, specs
 from minerva_acme.replay import base, packing
 
 
@@ -229,11 +229,15 @@ def test_a_named_tuple_of_other_fields_is_refused_and_a_plain_tuple_taken():
         packer.pack(Swapped(np.float32(1), np.float32(2)))
 
 
-def test_large_finite_values_are_taken_though_their_sum_is_not_finite():
+def test_large_values_are_taken_up_to_the_largest_that_is_learned_from():
     packer = packing.RowPacker(array((3,)), "x")
-    assert (
-        packer.pack(np.float32([3e38, 3e38, -3e38]))["float32"].tolist()
-        == np.float32([3e38, 3e38, -3e38]).tolist()
+    large = np.float32([constraints.LARGEST, -constraints.LARGEST, 3e12])
+    np.testing.assert_array_equal(packer.pack(large)["float32"], large)
+    with pytest.raises(ValueError) as raised:
+        packer.pack(np.float32([3e12, -1.1e15, 0]))
+    assert str(raised.value) == (
+        f"`x` must be within +-1e+15, got {np.float32(-1.1e15)} at index (1,). Clip it or scale it down in a "
+        "wrapper of the environment."
     )
 
 

@@ -288,9 +288,9 @@ def test_a_reward_that_leaves_its_bounds_is_warned_of(told):
 
 
 def test_what_is_huge_is_counted_and_told_at_the_powers_of_ten_with_a_clip(told):
-    _, environment = trained_in([1.0, 1e30, 1.0] + [-1e13] * 11)
+    _, environment = trained_in([1.0, 9e14, 1.0] + [-1e13] * 11)
     play(environment, 3)
-    assert told()[0].startswith("Played-v0, step 2 of episode 1: `reward` reaches 1e+30. ")
+    assert told()[0].startswith("Played-v0, step 2 of episode 1: `reward` reaches 9e+14. ")
     assert "Clip or rescale it in a wrapper, such as gymnasium.wrappers.ClipReward" in told()[0]
     play(environment, 15)
     assert len(told()) == 2
@@ -299,13 +299,21 @@ def test_what_is_huge_is_counted_and_told_at_the_powers_of_ten_with_a_clip(told)
 
 def test_a_huge_observation_is_told_by_field_in_single_precision_too(told):
     spec = (specs.Array((2,), np.float32), specs.BoundedArray((), np.int64, 0, 2**62))
-    seen = np.array([0, 3e38], np.float32), np.int64(2**60)
+    seen = np.array([0, 9e14], np.float32), np.int64(2**60)
     _, environment = trained_in(observation=seen, observation_spec=spec)
     environment.reset()
     assert [message.partition(". ")[0] for message in told()] == [
-        "Played-v0, step 0 of episode 1: `observation[0]` reaches 3e+38"
+        "Played-v0, step 0 of episode 1: `observation[0]` reaches 9e+14"
     ]
     assert "ObservationTransformWrapper" in told()[0]
+
+
+@pytest.mark.parametrize("reward", [1e30, np.float32(-1e19), np.float64(1.1e15)])
+def test_what_no_learner_takes_is_refused_with_its_place_while_it_is_known(told, reward):
+    _, environment = trained_in([1.0, reward])
+    with pytest.raises(ValueError, match=r"^Played-v0, step 2 of episode 1: `reward` must be .* \+-1e\+15"):
+        play(environment, 3)
+    assert not told()
 
 
 def test_what_is_as_it_should_be_is_not_looked_at_twice(told):

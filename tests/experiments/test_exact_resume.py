@@ -1,0 +1,337 @@
+"""A run that is killed or stopped, and resumed, is bit for bit the run that was not."""
+
+import csv
+import dataclasses
+import multiprocessing.forkserver
+import shutil
+import signal
+
+import dm_env
+import numpy as np
+import pytest
+import torch
+import tree
+
+from minerva_acme import environments, experiments, observers, specs, wrappers
+from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.experiments import checkpointing
+from minerva_acme.replay import memory
+from minerva_acme.wrappers import random_state
+
+SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
+MPO = mpo.MPOBuilder(
+    mpo.MPOConfig(
+        policy_layer_sizes=(8,),
+        critic_layer_sizes=(8,),
+        batch_size=4,
+        min_replay_size=20,
+        samples_per_insert=1.0,
+        num_samples=2,
+        retrace_mc_actions=2,
+        variable_update_period=7,
+    )
+)
+
+
+def make_ppo(num_environments):
+    return ppo.PPOBuilder(
+        ppo.PPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, minibatch_size=14)
+    )
+
+
+def make_vmpo(num_environments):
+    return vmpo.VMPOBuilder(
+        vmpo.VMPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, m_steps=2)
+    )
+
+
+class Wanderer(specs.SpecMethods, dm_env.Environment):
+    """Wanders at random, faster by some actions; ends where it leaves a circle or time is up.
+
+    The time limit depends on the seed, so that episodes of several environments do not end together.
+    """
+
+    def __init__(self, seed, discrete=False, limit=None, radius=1.0):
+        self._random = np.random.default_rng(seed)
+        self._limit = seed % 13 + 8 if limit is None else limit
+        self._radius = radius
+        self._discrete = discrete
+        action = (
+            specs.DiscreteArray(3, name="action")
+            if discrete
+            else specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action")
+        )
+        self._specs = specs.EnvironmentSpec(
+            specs.Array((2,), np.float32, name="observation"),
+            action,
+            specs.Array((), np.float32, name="reward"),
+            specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+        )
+
+    def reset(self):
+        self._length = 0
+        self._place = self._random.uniform(-0.5, 0.5, 2).astype(np.float32)
+        return dm_env.restart(self._place.copy())
+
+    def step(self, action):
+        self._length += 1
+        push = np.float32(int(action) - 1) if self._discrete else np.asarray(action)
+        noise = self._random.normal(0.0, 0.1, 2).astype(np.float32)
+        self._place = self._place + np.float32(0.05) * push + noise
+        reward = np.float32(-np.abs(self._place).sum())
+        if np.linalg.norm(self._place) > self._radius:
+            return dm_env.termination(reward, self._place.copy())._replace(discount=np.float32(0))
+        if self._length == self._limit:
+            return dm_env.truncation(reward, self._place.copy(), discount=np.float32(1))
+        return dm_env.transition(reward, self._place.copy(), discount=np.float32(1))
+
+    def save(self):
+        return random_state.to_plain(self._random.bit_generator.state)
+
+    def restore(self, state):
+        self._random.bit_generator.state = random_state.to_numpy(state)
+
+
+def make_discrete(seed):
+    return Wanderer(seed, discrete=True)
+
+
+def make_long(seed):
+    return Wanderer(seed, limit=200, radius=np.inf)
+
+
+def make_timed(seed):
+    return Wanderer(seed, radius=np.inf)
+
+
+def make_cartpole(seed):
+    return environments.make_training_environment("CartPole-v1", seed=seed)
+
+
+def make_reacher(seed):
+    # Draws where its target is, within the model of the physics.
+    environment = environments.make_training_environment("dm_control/reacher/easy", seed=seed)
+    return wrappers.StepLimitWrapper(environment, max_steps=30)
+
+
+class Explores(ppo.PPOBuilder):
+    """Explores when it is evaluated, too."""
+
+    def make_policy(self, *parts, evaluation=False):
+        return super().make_policy(*parts)
+
+
+class Kills:
+    """Copies the folder of a run at several moments, as `kill -9` would leave it behind."""
+
+    def __init__(self, run, copies, *, lags=(0, 1, 9)):
+        self._run, self._copies, self._lags = run, copies, lags
+        self._played = None  # reports of playing since the last save
+        self.folders = []
+        self.saved_at = []
+
+    def __call__(self, progress):
+        if progress.phase == "save":
+            self._played = 0
+            self.saved_at.append(progress.env_steps)
+        if progress.phase == "train" and self._played is not None:
+            self._played += 1
+            # A light checkpoint, of the best evaluation, is resumed from only where there is no other.
+            is_light = checkpointing.is_light(checkpointing.latest(self._run / "checkpoints"))
+            if self._played - 1 in self._lags and not is_light:
+                self.folders.append(self._copies / f"at_{progress.env_steps:06d}")
+                shutil.copytree(self._run, self.folders[-1])
+
+
+def make_config(directory, builder, **overrides):
+    return experiments.ExperimentConfig(
+        **{
+            "builder": builder,
+            "environment_factory": Wanderer,
+            "directory": directory,
+            "num_env_steps": 210 * builder.num_environments,
+            "replay": "memory",
+            "evaluation_period": 50,
+            "evaluation_episodes": 2,
+            "checkpoint_period": 40,
+            "log_period_seconds": 0.0,
+            "tensorboard": False,
+            "observers": [observers.ActionNorm()],
+            **overrides,
+        }
+    )
+
+
+def leaves(run, builder, factory):
+    """Every leaf of the newest checkpoint but the times, and what its replay holds and draws next."""
+    checkpoint = checkpointing.Checkpointer(run / "checkpoints").latest()
+    state = checkpointing.load_state(checkpoint)
+    found = {"/".join(map(str, path)): leaf for path, leaf in tree.flatten_with_path(state)}
+    tables = builder.make_replay_tables(specs.make_environment_spec(factory(0)))
+    folder = checkpointing.replay_folder(checkpoint)
+    with memory.MemoryServer(tables, seed=0, restore_from=folder) as server, server.client() as client:
+        for table in tables:
+            info = client.table_info(table.name)
+            found |= {f"{table.name}/{name}": value for name, value in info._asdict().items()}
+            # Rows lie elsewhere in a store that was loaded, so it is asked for items.
+            if info.size:
+                batch = client.sampler(table.name).sample_batch(info.size)
+                drawn = tree.flatten_with_path(batch)
+                found |= {"/".join(map(str, (table.name, *path))): leaf for path, leaf in drawn}
+    return {name: leaf for name, leaf in found.items() if "walltime" not in name}
+
+
+def learned_from(run):
+    """How many items the run has written and how many learner steps it has made, by its newest checkpoint."""
+    state = checkpointing.load_state(checkpointing.Checkpointer(run / "checkpoints").latest())
+    return state["inserted"], state["learned"]
+
+
+def as_bits(leaf):
+    if isinstance(leaf, torch.Tensor | np.ndarray):
+        array = np.asarray(leaf)
+        return array.dtype.str, array.shape, array.tobytes()
+    return repr(leaf)
+
+
+def rows(run, label):
+    """A log without its columns of time."""
+    with open(run / f"{label}.csv", newline="") as file:
+        read = list(csv.DictReader(file))
+    return [
+        {name: value for name, value in row.items() if "second" not in name and "walltime" not in name}
+        for row in read
+    ]
+
+
+def assert_equal(run, straight, builder, factory):
+    one, other = leaves(run, builder, factory), leaves(straight, builder, factory)
+    assert len(one) > 50
+    assert one.keys() == other.keys()
+    assert [name for name in one if as_bits(one[name]) != as_bits(other[name])] == []
+    for label in ("actor", "learner", "evaluator"):
+        assert rows(run, label) == rows(straight, label)
+
+
+CASES = {
+    "mpo": (MPO, Wanderer),
+    "mpo, amid episodes": (MPO, make_long),
+    "ppo, 1 environment": (make_ppo(1), Wanderer),
+    "ppo, 4 environments": (make_ppo(4), Wanderer),
+    "ppo, 4 discrete environments": (make_ppo(4), make_discrete),
+    "ppo, 2 environments amid episodes": (make_ppo(2), make_long),
+    "ppo, 4 cartpoles": (make_ppo(4), make_cartpole),
+    "ppo, 2 environments, explores when evaluated": (Explores(make_ppo(2).config), Wanderer),
+    "v-mpo, 1 environment": (make_vmpo(1), Wanderer),
+    "v-mpo, 1 discrete environment": (make_vmpo(1), make_discrete),
+    "v-mpo, 4 environments": (make_vmpo(4), Wanderer),
+    "v-mpo, 4 discrete environments": (make_vmpo(4), make_discrete),
+    "v-mpo, 2 reachers": (make_vmpo(2), make_reacher),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_is_killed_anywhere_becomes_the_run_that_was_not(tmp_path, case):
+    builder, factory = CASES[case]
+    straight = tmp_path / "straight"
+    kills = Kills(straight, tmp_path)
+    result = experiments.run_experiment(make_config(straight, builder, environment_factory=factory), kills)
+    assert result.learner_steps > 5
+    assert result.best is not None
+    for folder in (kills.folders[0], kills.folders[len(kills.folders) // 2]):
+        resumed = experiments.run_experiment(make_config(folder, builder, environment_factory=factory))
+        assert resumed.best == result.best
+        assert_equal(folder, straight, builder, factory)
+
+
+@pytest.mark.parametrize("case", ["mpo, amid episodes", "v-mpo, 4 environments"])
+@pytest.mark.parametrize("phase", ["save", "train"])
+def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_path, case, phase):
+    builder, factory = CASES[case]
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    kills = Kills(straight, tmp_path, lags=())
+    config = {"environment_factory": factory, "evaluation_period": 0}
+    experiments.run_experiment(make_config(straight, builder, **config), kills)
+    shutil.rmtree(straight)
+    # An evaluation is due at the first checkpoint, and a stop before it cuts it short.
+    config["evaluation_period"] = kills.saved_at[0]
+    experiments.run_experiment(make_config(straight, builder, **config))
+    signals = iter([signal.SIGINT])
+
+    def stop(progress):
+        if progress.phase == phase and progress.env_steps == kills.saved_at[0]:
+            for number in signals:  # once
+                signal.raise_signal(number)
+
+    first = experiments.run_experiment(make_config(stopped, builder, **config), stop)
+    assert (first.interrupted_by, first.env_steps) == ("SIGINT", kills.saved_at[0])
+    experiments.run_experiment(make_config(stopped, builder, **config))
+    assert_equal(stopped, straight, builder, factory)
+
+
+@pytest.mark.parametrize("case", ["mpo, amid episodes", "ppo, 4 environments"])
+def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, case):
+    builder, factory = CASES[case]
+    # Without evaluations, whose results depend on what Reverb sampled.
+    config = {"environment_factory": factory, "replay": "reverb", "evaluation_period": 0}
+    straight = tmp_path / "straight"
+    kills = Kills(straight, tmp_path)
+    result = experiments.run_experiment(make_config(straight, builder, **config), kills)
+    killed = kills.folders[len(kills.folders) // 2]
+    resumed = experiments.run_experiment(make_config(killed, builder, **config))
+    assert (resumed.env_steps, resumed.learner_steps) == (result.env_steps, result.learner_steps)
+    assert learned_from(killed) == learned_from(straight)
+    # One item starts at each step of MPO; a rollout has 28 steps of all environments.
+    inserted, learned = learned_from(killed)
+    assert inserted == (result.env_steps if builder is MPO else result.env_steps // 28 * 4)
+    assert learned == result.learner_steps
+
+
+def test_a_run_that_is_made_longer_is_the_long_one(tmp_path):
+    # Without a learning rate that ends with the run.
+    config = dataclasses.replace(make_ppo(4).config, anneal_learning_rate=False)
+    builder, factory = ppo.PPOBuilder(config), Wanderer
+    straight, longer = tmp_path / "straight", tmp_path / "longer"
+    kills = Kills(straight, tmp_path, lags=())
+    # Evaluated at no other steps, for a run is also evaluated where it ends.
+    config = {"evaluation_period": 4, "checkpoint_best": False}
+    experiments.run_experiment(make_config(straight, builder, **config), kills)
+    experiments.run_experiment(make_config(longer, builder, num_env_steps=kills.saved_at[1], **config))
+    experiments.run_experiment(make_config(longer, builder, **config))
+    assert_equal(longer, straight, builder, factory)
+
+
+@pytest.fixture
+def fork_server():
+    """Ends the process that starts processes, which would live as long as this one."""
+    yield
+    multiprocessing.forkserver._forkserver._stop()
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_environments_in_processes_resume_as_those_in_this_one(tmp_path):
+    builder = make_ppo(2)
+    straight = tmp_path / "straight"
+    kills = Kills(straight, tmp_path)
+    experiments.run_experiment(make_config(straight, builder, environment_factory=make_cartpole), kills)
+    experiments.run_experiment(
+        make_config(kills.folders[0], builder, environment_factory=make_cartpole, environment_processes=True)
+    )
+    assert_equal(kills.folders[0], straight, builder, make_cartpole)
+
+
+def test_an_episode_that_a_checkpoint_cuts_is_learned_from_but_not_logged_as_one_that_ended(tmp_path):
+    builder = make_ppo(4)
+    kills = Kills(tmp_path / "run", tmp_path, lags=())
+    result = experiments.run_experiment(
+        make_config(tmp_path / "run", builder, environment_factory=make_timed), kills
+    )
+    logged = rows(tmp_path / "run", "actor")
+    lengths = {}
+    for row in logged:
+        lengths.setdefault(row["environment"], set()).add(float(row["episode_length"]))
+    # All of an environment's last as long; those that were cut are missing.
+    assert [len(each) for each in lengths.values()] == [1] * 4
+    finished = sum(float(row["episode_length"]) for row in logged)
+    assert finished < result.env_steps - result.env_steps / 10 / 4
+    assert result.learner_steps == result.env_steps // 28
