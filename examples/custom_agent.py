@@ -27,8 +27,7 @@ class QLearner(core.Learner):
     def __init__(self, network: nn.Module, dataset: Iterator[Any], learning_rate: float) -> None:
         self._network, self._target = network, copy.deepcopy(network)
         self._optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
-        self._dataset = dataset
-        self._served = copy.deepcopy(network.state_dict())
+        self._dataset, self._served = dataset, copy.deepcopy(network.state_dict())
 
     def step(self) -> None:
         batch: types.Transition = next(self._dataset).data

@@ -32,7 +32,7 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
     )
     training._show(rich.console.Console(), result)
     out = " ".join(capsys.readouterr().out.split())
-    assert ("best on the way, after 40 environment steps │ 4.0 +- 0.0" in out) == is_shown
+    assert ("best on the way, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
 
 
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, train, capsys):
