@@ -94,7 +94,7 @@ def evaluate(
             return None
         for episode in step():
             index = episode.get("environment", 0)
-            if left[index]:
+            if left[index] > 0:
                 left[index] -= 1
                 episodes.append(episode)
     return Evaluation(

@@ -212,7 +212,7 @@ def describe(
     unknown: dict[str, str] = {}
     for name in MADE_IN_PYTHON:
         if getattr(config, name):
-            unknown[name] = f"{name} is made of objects. Give it again, in a call of `run_experiment`."
+            unknown[name] = f"`{name}` cannot be written down. Give it again, in a call of `run_experiment`."
     try:
         described_specs = {
             name: plain_specs.pack(nest)
