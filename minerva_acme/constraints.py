@@ -1,8 +1,13 @@
 """Which numbers are taken: by config fields, as in `discount: constraints.Share = 0.99`, and from data."""
 
+import contextlib
+import itertools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal, NamedTuple
+
+from minerva_acme import machine_memory
 
 LARGEST = 1e15
 """The largest magnitude of a number that is learned from; a larger one is refused like nan.
@@ -24,24 +29,57 @@ Natural = Annotated[int, Constraint(">= 0", lambda value: value >= 0)]
 NonNegative = Annotated[float, Constraint(">= 0", lambda value: value >= 0)]
 Positive = Annotated[float, Constraint("> 0", lambda value: value > 0)]
 Share = Annotated[float, Constraint("in [0, 1]", lambda value: 0 <= value <= 1)]
+
+_WEIGHT_BYTES = 16  # a float32, its gradient and Adam's two moments
+
+
+def fit_into_memory(sizes: Sequence[int]) -> bool:
+    """Whether layers of these sizes, each fed by the one before, can be trained with what the machine has."""
+    num_weights = sum(sizes) + sum(before * after for before, after in itertools.pairwise(sizes))
+    return _WEIGHT_BYTES * num_weights <= machine_memory.total_bytes()
+
+
+FITTING = (
+    "sizes that can be trained with this machine's "
+    f"{machine_memory.describe(machine_memory.total_bytes())} of memory, at {_WEIGHT_BYTES} bytes a weight"
+)
 Sizes = Annotated[
     tuple[int, ...],
-    Constraint("one or more sizes >= 1", lambda value: len(value) > 0 and min(value) >= 1),
+    Constraint(
+        "one or more sizes >= 1",
+        lambda value: len(value) > 0 and all(isinstance(size, Integral) and size >= 1 for size in value),
+    ),
+    # With one unit before and one behind them, since these are not known here.
+    Constraint(FITTING, lambda value: fit_into_memory((1, *value, 1))),
 ]
 
 
+# What a value of a type must be, since a file may hold anything.
+_TYPES = {
+    bool: Constraint("true or false", lambda value: isinstance(value, bool)),
+    str: Constraint("text", lambda value: isinstance(value, str)),
+    int: Constraint("a whole number", lambda value: isinstance(value, Integral) and value is not True),
+    float: Constraint("a number", lambda value: isinstance(value, Real) and value == value),
+}
+
+
 def check_fields(config: Any) -> None:
-    """Checks the fields of a dataclass by the constraints and the choices (`Literal`) of their types.
+    """Checks the fields of a dataclass by their types, and by the constraints and choices (`Literal`) there.
 
     Raises:
         ValueError: one does not hold; the message names the field, what it must be and what it is.
     """
     for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
+        base = getattr(hint, "__origin__", hint)  # of an `Annotated` type
         conditions = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Constraint)]
         if typing.get_origin(hint) is Literal:
             choices = typing.get_args(hint)
             conditions.append(Constraint(f"one of {choices}", choices.__contains__))
+        if base in _TYPES:
+            conditions.append(_TYPES[base])
         for expected, holds in conditions:
-            if not holds(value):
-                raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
+            with contextlib.suppress(TypeError):  # of a value that cannot even be compared
+                if holds(value):
+                    continue
+            raise ValueError(f"`{name}` must be {expected}, got {value!r}.")

@@ -79,6 +79,8 @@ class ProgressDisplay:
         self._live.stop()
 
     def __call__(self, progress: experiments.Progress) -> None:
+        if progress.replay_memory and not self._moments:
+            self._print(f"{progress.replay_memory}.")
         if progress.last_evaluation is not self._evaluation:
             self._note_evaluation(progress)
         if progress.num_episodes != self._num_episodes and progress.last_episode_return is not None:

@@ -149,4 +149,8 @@ class Evaluator(core.Saveable):
 
 
 def _unpack(packed: Any) -> evaluation.Evaluation | None:
-    return packed and evaluation.Evaluation(tuple(packed[0]), tuple(packed[1]), *packed[2:])
+    if packed is None:
+        return None
+    returns, lengths, *leaves = packed  # checkpoints of older versions have no leaves
+    by_leaf = {str(path): tuple(map(float, values)) for path, values in dict(*leaves).items()}
+    return evaluation.Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), by_leaf)

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from minerva_acme import environments, loggers
 from minerva_acme.experiments import evaluation, evaluator, parts
+from minerva_acme.replay import backends
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Progress(NamedTuple):
     num_episodes: int = 0  # training episodes that ended
     # The learner's newest logged row and the state of replay, read every `log_period_seconds`.
     metrics: Mapping[str, float] = types.MappingProxyType({})
+    replay_memory: str = ""  # how much replay takes when it is full, and how much is free, in words
     num_learner_steps: int = 0  # of the whole run, where it makes no environment steps
 
     @property
@@ -61,6 +63,7 @@ class Reporter:
         self._callbacks = tuple(callbacks)
         self._episode_return: float | None = None
         self._metrics: dict[str, float] = {}
+        self._replay_memory = backends.describe_size(run.tables, run.config.replay)
         self._metrics_due = loggers.EverySeconds(max(run.config.log_period_seconds, _MIN_METRICS_SECONDS))
 
     def report(self, phase: str, episodes: Sequence[environments.EpisodeResult] = ()) -> None:
@@ -85,6 +88,7 @@ class Reporter:
             num_episodes=self._run.count("actor_episodes"),
             metrics=self._metrics,
             num_learner_steps=self._run.config.num_learner_steps,
+            replay_memory=self._replay_memory,
         )
         for callback in self._callbacks:
             try:

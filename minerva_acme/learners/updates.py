@@ -159,8 +159,30 @@ class Updates(core.Saveable):
 
     def restore(self, state: core.State) -> None:
         for name, group in self._groups.items():
-            group.optimizer.load_state_dict(state["optimizers"][name])
+            saved = state["optimizers"][name]
+            _check_fits(name, saved, group.optimizer)
+            group.optimizer.load_state_dict(saved)
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
+
+
+def _check_fits(name: str, saved: core.State, optimizer: torch.optim.Optimizer) -> None:
+    """Checks the state of an optimiser to restore, of which torch itself only counts the parameters.
+
+    Raises:
+        ValueError: it is another optimiser's, or of parameters of other shapes.
+    """
+
+    def kinds(groups: Sequence[dict[str, Any]]) -> list[dict[str, type]]:
+        return [{key: type(value) for key, value in group.items()} for group in groups]
+
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    fits = kinds(saved["param_groups"]) == kinds(optimizer.state_dict()["param_groups"])
+    for index, state in saved["state"].items():
+        for key, value in state.items():
+            shape = torch.Size() if key == "step" else parameters[index].shape
+            fits = fits and (value is None or (isinstance(value, torch.Tensor) and value.shape == shape))
+    if not fits:
+        raise ValueError(f"The optimiser '{name}' must be restored from a state of its kind and shapes.")
 
 
 def _copies(modules: Sequence[nn.Module]) -> dict[torch.Tensor, torch.Tensor]:

@@ -70,7 +70,15 @@ class CSVLogger(base.Logger):
         with open(self.path, "rb") as file:
             for record in _records(file):
                 if whole == 0:
-                    self._columns = next(csv.reader(io.StringIO(record.decode(), newline="")))
+                    text = io.StringIO(record.decode(errors="replace"), newline="")
+                    try:
+                        self._columns = next(csv.reader(text))
+                    except csv.Error as error:
+                        self._file.close()
+                        raise ValueError(
+                            f"{self.path} must begin with the names of its columns, but cannot be read: "
+                            f"{error}. Move it away to begin another."
+                        ) from error
                 whole += len(record)
             size = file.tell()
         if size > whole:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from minerva_acme import constraints
 from minerva_acme.networks.linear import orthogonal_linear, uniform_linear
 
 
@@ -79,5 +80,10 @@ def _checked_sizes(input_size: int, layer_sizes: Sequence[int]) -> list[int]:
         raise ValueError(
             f"`layer_sizes` must hold at least one size, all >= 1, got {tuple(layer_sizes)} for "
             f"inputs of {input_size}. A model without hidden layers is a `Linear`."
+        )
+    if not constraints.fit_into_memory(sizes):
+        raise ValueError(
+            f"`layer_sizes` must be {constraints.FITTING}, got {tuple(layer_sizes)} for inputs of "
+            f"{input_size}."
         )
     return sizes

@@ -1,10 +1,11 @@
 """Learning curves of finished and of running trainings, read from the CSV files in their folders."""
 
+import contextlib
 import csv
 import difflib
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,9 @@ def read_curve(directory: pathlib.Path, metric: str) -> Curve:
     file, _, column = metric.partition("/")
     path = directory / f"{file}.csv"
     # A killed run, or one that is writing now, leaves half a row at the end.
-    text = path.read_text(encoding="utf-8").rpartition("\n")[0] if path.exists() else ""
-    rows = list(csv.DictReader(text.splitlines()))
+    text = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0] if path.exists() else ""
+    with _explain(path):
+        rows = list(csv.DictReader(text.splitlines()))
     metrics = _metrics(directory)
     if metric not in metrics and (rows or not path.exists()):
         raise ValueError(_missing(directory, metric, metrics))
@@ -143,6 +145,14 @@ def _published_rows() -> np.ndarray:
     return np.genfromtxt(lines, delimiter=",", names=True, dtype=None, encoding="utf-8")
 
 
+@contextlib.contextmanager
+def _explain(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except csv.Error as error:
+        raise ValueError(f"{path} must be a table with commas between its cells: {error}.") from error
+
+
 def _number(text: str | None) -> float:
     try:
         return float(text or "nan")
@@ -153,7 +163,7 @@ def _number(text: str | None) -> float:
 def _metrics(directory: pathlib.Path) -> list[str]:
     metrics = []
     for path in sorted(directory.glob("*.csv")):
-        with open(path, encoding="utf-8", newline="") as lines:
+        with open(path, encoding="utf-8", errors="replace", newline="") as lines, _explain(path):
             metrics += [f"{path.stem}/{column}" for column in next(csv.reader(lines), []) if column != STEPS]
     return metrics
 

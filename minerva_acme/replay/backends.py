@@ -5,8 +5,10 @@ import logging
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from minerva_acme.replay import base
+from minerva_acme.replay import base, sizes
+from minerva_acme.replay.memory import store as memory_store
 from minerva_acme.replay.memory.store import MemoryServer
+from minerva_acme.replay.reverb import store as reverb_store
 from minerva_acme.replay.reverb.store import ReverbServer
 
 _logger = logging.getLogger(__name__)
@@ -63,6 +65,12 @@ def make_server(
         restore_from=restore_from,
         device=None if device == "cpu" else device,
     )
+
+
+def describe_size(tables: Sequence[base.TableConfig], backend: Backend) -> str:
+    """Says how much memory tables take when they are full, and how much there is."""
+    in_memory = backend == "memory" or not is_reverb_installed()
+    return sizes.describe(tables, (memory_store if in_memory else reverb_store).ITEM_BYTES)
 
 
 def is_reverb_installed() -> bool:

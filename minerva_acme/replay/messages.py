@@ -1,8 +1,9 @@
 """Descriptions of tables, and the checks and messages that all stores share."""
 
+import contextlib
 import pathlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -181,6 +182,25 @@ def check_finished(path: pathlib.Path, backend: str) -> None:
         if (path / last_file).is_file():
             message += f" It was written by replay {where}: restore it there, with backend='{other}'."
     raise base.ReplayError(message)
+
+
+@contextlib.contextmanager
+def explain_damage(checkpoint: pathlib.Path) -> Iterator[None]:
+    """Says that a checkpoint is damaged, in place of whatever reading it raises.
+
+    Raises:
+        ReplayError: in place of anything but a ReplayError.
+    """
+    try:
+        yield
+    except base.ReplayError:
+        raise
+    except Exception as error:  # zipfile, numpy, JSON and Reverb raise a dozen kinds
+        missing = isinstance(error, KeyError) and len(error.args) == 1
+        reason = f"{error} is missing" if missing else str(error) or type(error).__name__
+        raise base.ReplayError(
+            f"The checkpoint '{checkpoint}' is damaged: {' '.join(reason.split())}. Restore an older one."
+        ) from error
 
 
 def check_checkpoint(

@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -74,6 +75,9 @@ def test_a_run_is_resumed_from_its_folder_alone_and_for_longer(tmp_path, trained
     status, out, _ = call("resume", run, "--num-env-steps", 90)
     assert status == 0
     assert "Resuming at 60 steps" in out
+    assert re.search(
+        r"Replay of [\d,]+ items takes .* when it is full; .* of this machine's .* are free", out
+    )
     assert "after 90 environment" in out
     after = json.loads((run / "run.json").read_text())
     assert after["options"].pop("num_env_steps") == 90

@@ -145,6 +145,26 @@ def test_optimisers_and_counts_are_restored():
         restored.learn(torch.full((8, 3), NAN))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state["state"][0].update(exp_avg=torch.zeros(2)),
+        lambda state: state["state"][0].update(step=torch.zeros(0)),
+        lambda state: state["state"][0].update(exp_avg_sq=5),
+        lambda state: state["param_groups"][0].update(weight_decay=""),
+        lambda state: state["param_groups"][0].pop("eps"),
+    ],
+)
+def test_an_optimisers_state_of_other_shapes_or_kinds_is_refused(change):
+    scene, other = Scene(), Scene()
+    scene.learn(batch(0))
+    state = scene.updates.save()
+    other.updates.restore(state)
+    change(state["optimizers"]["critic"])
+    with pytest.raises(ValueError, match="optimiser 'critic' must be restored from a state of its kind"):
+        other.updates.restore(state)
+
+
 def test_gradients_are_clipped_by_their_global_norm_and_reported_before():
     scene = Scene("sgd", max_norm=0.5)
     before = [parameter.detach().clone() for parameter in scene.modules["critic"].parameters()]

@@ -184,3 +184,15 @@ def test_a_file_that_cannot_be_cut_stays_as_it_is(tmp_path, monkeypatch):
             logger.cut("steps", 1)
         logger.write({"steps": 3})
     assert [row["steps"] for row in rows(tmp_path / "log.csv")] == ["1", "2", "3"]
+
+
+def test_a_file_that_is_no_text_is_continued_and_one_that_is_no_table_refused(tmp_path):
+    (tmp_path / "log.csv").write_bytes(b"steps,\xff\x80\n1,\xff\n")
+    with loggers.CSVLogger(tmp_path, "log") as logger:
+        logger.write({"steps": 2})
+    assert (tmp_path / "log.csv").read_bytes().endswith(b"1,\xff\n2,\n")
+    (tmp_path / "log.csv").write_bytes(b"x" * 200_000 + b"\n")
+    with pytest.raises(
+        ValueError, match="log.csv must begin with the names of its columns, but .* Move it away"
+    ):
+        loggers.CSVLogger(tmp_path, "log")

@@ -51,6 +51,14 @@ def test_missing_or_empty_layers_are_refused(layer_sizes: tuple[int, ...]) -> No
         networks.TanhMLP(5, layer_sizes)
 
 
+def test_layers_that_the_machine_cannot_hold_are_refused_before_anything_is_allocated() -> None:
+    for torso in (networks.LayerNormMLP, networks.TanhMLP):
+        with pytest.raises(
+            ValueError, match=r"`layer_sizes` must be sizes that .* GB .* for inputs of 1000000."
+        ):
+            torso(1_000_000, (1_000_000,))
+
+
 def make_tanh_mlp(seed: int = 0) -> networks.TanhMLP:
     return networks.TanhMLP(5, (64, 32, 48), generator=torch.Generator().manual_seed(seed))
 

@@ -139,3 +139,13 @@ def test_nothing_was_published_of_gymnasiums_environments():
 def test_an_algorithm_that_nobody_published_is_told():
     with pytest.raises(ValueError, match="`published` must be among d4pg, ddpg, dmpo, mpo, .* got 'mp'"):
         plotting.published_curves("dm_control/walker/walk", ["mp"])
+
+
+def test_logs_that_are_no_text_give_what_numbers_they_hold(tmp_path):
+    (tmp_path / "evaluator.csv").write_bytes(b"actor_steps,return\n1,5\n\xff,\x80\n2,7\n")
+    (tmp_path / "noise.csv").write_bytes(b"\xff\xfe\n")
+    curve = plotting.read_curve(tmp_path, "evaluator/return")
+    np.testing.assert_array_equal(curve.values, [5, 7])
+    (tmp_path / "noise.csv").write_bytes(b"x" * 200_000 + b"\n")
+    with pytest.raises(ValueError, match="noise.csv must be a table with commas between its cells"):
+        plotting.read_curve(tmp_path, "evaluator/return")

@@ -1,6 +1,7 @@
 """Replay in memory on disk: one file of numpy arrays, and what its numbers mean as JSON."""
 
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -55,43 +56,73 @@ class Checkpoints:
 def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.TableConfig]) -> None:
     """Fills new tables with what `Checkpoints.save` wrote.
 
+    Nothing in the file is executed, nothing larger than the file is allocated, and every number that
+    says where something lies is checked: the file need not be trusted.
+
     Raises:
-        ReplayError: it is missing, damaged, of another backend or of other tables.
+        ReplayError: it is missing, damaged, of another format, of another backend or of other tables.
     """
     folder = pathlib.Path(path).resolve()
     messages.check_finished(folder, "memory")
-    try:
-        # Opened here: of a damaged file numpy would leave it open.
-        with open(folder / messages.MEMORY_FILE, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+    with messages.explain_damage(folder):
+        arrays = _read(folder / messages.MEMORY_FILE)
         described = json.loads(str(arrays.pop("described")))
-        version = described["format"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise base.ReplayError(
-            f"The checkpoint '{folder}' is damaged: {error}. Restore an older one."
-        ) from error
+        version = int(described["format"])
     if version != _FORMAT:
+        age = "a newer" if version > _FORMAT else "an older"
         raise base.ReplayError(
-            f"The checkpoint '{folder}' must have format {_FORMAT}, got {version}. Restore it with the "
-            "version of this library that wrote it."
+            f"The checkpoint '{folder}' must have format {_FORMAT}, got {version}: {age} version of this "
+            "library wrote it. Restore it with that version."
         )
-    found = {name: table["settings"] for name, table in described["tables"].items()}
+    with messages.explain_damage(folder):
+        found = {name: dict(table["settings"]) for name, table in described["tables"].items()}
+        numbers = {name: dict(table["numbers"]) for name, table in described["tables"].items()}
+        stores = sorted(described["stores"])
     messages.check_checkpoint(folder, found, map(messages.describe, configs))
-    if sorted(described["stores"]) != sorted(tables.stores):
+    if stores != sorted(tables.stores):
         raise base.ReplayError(
             f"The checkpoint '{folder}' must hold rows of the columns {sorted(tables.stores)}, but holds "
-            f"{sorted(described['stores'])}."
+            f"{stores}."
         )
 
     def part(prefix: str) -> dict[str, np.ndarray]:
         return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
-    for key, store in tables.stores.items():
-        store.restore(part(f"rows/{key}/"))
-    for name, table in tables.tables.items():
-        table.restore(described["tables"][name]["numbers"], part(f"items/{name}/"))
-    for store in tables.stores.values():
-        store.free_unheld()
+    with messages.explain_damage(folder):
+        for key, store in tables.stores.items():
+            store.restore(part(f"rows/{key}/"))
+        for name, table in tables.tables.items():
+            table.restore(numbers[name], part(f"items/{name}/"))
+        for store in tables.stores.values():
+            store.free_unheld()
+
+
+def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads the arrays of a file, each only after its header is found to fit the file.
+
+    Raises:
+        Exception: of many kinds, where the file is damaged.
+    """
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        # Stored as they are: what is read takes no more memory than the file does on the disk.
+        if sum(info.file_size for info in members.values()) > path.stat().st_size:
+            raise ValueError("its arrays are larger than the file")
+        return {name: _read_array(archive, name, info) for name, info in members.items()}
+
+
+def _read_array(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(info) as member:
+        np.lib.format.read_magic(member)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        num_bytes, found = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
+        if dtype.hasobject:
+            raise ValueError(f"'{name}' must hold numbers or text, got Python objects")
+        if num_bytes != found:
+            raise ValueError(f"'{name}' must be {num_bytes} bytes as its header says, got {found}")
+    with archive.open(info) as member:
+        array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
+        return array
 
 
 def _dump(tables: Tables) -> dict[str, np.ndarray]:

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from minerva_acme import machine_memory
 from minerva_acme.replay import base
 
 _MAX_PAGE_BYTES = 1 << 20
 _MIN_PAGE_ROWS, _MAX_PAGE_ROWS = 16, 256  # powers of 2
 _MAX_ROWS = np.iinfo(np.int32).max  # items keep the number of their first row as an int32
+_CHECKED_BYTES = 1 << 26  # less than this is not asked for
 _SLACK = 1.02  # more pages than the items seen so far would need
 
 
@@ -47,8 +49,8 @@ class RowStore:
         self.page_rows = 1 << self.shift
         self._mask = self.page_rows - 1
         self._fill = fill
-        self.rows: Any = self.zeros((0, *self.spec.shape))
         self._holds: list[int] = []  # of each page: items and writers that need it
+        self.rows: Any = self.zeros((0, *self.spec.shape))
         self._next = np.empty(0, np.int32)  # of each page: the one its writer took after it
         self._free: collections.deque[int] = collections.deque()
 
@@ -109,10 +111,35 @@ class RowStore:
         return {"rows": self.to_numpy(), "next": self._next}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Restores what `save` returned; the items' windows must be held next."""
-        self._resize(len(state["next"]))
+        """Restores what `save` returned; the items' windows must be held next.
+
+        Raises:
+            ValueError: the arrays are not those of such a store.
+        """
+        pages = len(state["next"])
+        check_array("next", state["next"], np.dtype(np.int32), (pages,))
+        check_array("rows", state["rows"], self.spec.dtype, (pages * self.page_rows, *self.spec.shape))
+        self._resize(pages)
         self.rows[:] = state["rows"]
         self._next = state["next"].copy()
+
+    def check_windows(self, starts: np.ndarray, lengths: np.ndarray) -> None:
+        """Checks that windows [N] lie in the rows that are there.
+
+        Raises:
+            ValueError: one does not.
+        """
+        starts, lengths = starts.astype(np.int64), lengths.astype(np.int64)
+        pages = len(self._next)
+        wrong = (starts < 0) | (lengths < 1) | (np.maximum(starts, lengths) > pages << self.shift)
+        page = starts >> self.shift
+        hops = ((starts & self._mask) + lengths - 1) >> self.shift
+        while not np.any(wrong | (page < 0) | (page >= pages)):
+            page, hops = page[hops > 0], hops[hops > 0]
+            if not page.size:
+                return
+            page, hops, wrong = self._next[page], hops - 1, np.zeros(len(page), bool)
+        raise ValueError(f"an item has rows outside of the {pages << self.shift} of its column")
 
     def free_unheld(self) -> None:
         """Frees the pages that nobody holds."""
@@ -121,7 +148,20 @@ class RowStore:
     # What rows and batches are: numpy arrays here, tensors in `TensorRowStore`.
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
-        """Makes room for rows: `room[place] = row` writes one, `room[:n] = other[:n]` copies several."""
+        """Makes room for rows: `room[place] = row` writes one, `room[:n] = other[:n]` copies several.
+
+        Raises:
+            ReplayError: there is too little memory to copy the rows to there. The system would end the
+                process otherwise, without a word.
+        """
+        if self.nbytes > _CHECKED_BYTES and self.nbytes > (free := machine_memory.free_bytes()):
+            sizes = (self.nbytes, free, machine_memory.total_bytes())
+            has, left, total = map(machine_memory.describe, sizes)
+            raise base.ReplayError(
+                f"Replay in memory has {has} of rows, and to grow it needs as much again for a moment, but "
+                f"{left} of this machine's {total} are free. Free some and resume, or begin anew with a "
+                "lower `max_size` (an agent's `max_replay_size`)."
+            )
         return np.zeros(shape, self.spec.dtype)  # takes no memory before it is written
 
     def batch(self, batch_size: int, length: int) -> Any:
@@ -179,6 +219,16 @@ class RowStore:
         following[: len(self._holds)] = self._next
         self._next = following
         self._holds.extend([0] * (pages - len(self._holds)))
+
+
+def check_array(name: str, array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Checks an array of a checkpoint.
+
+    Raises:
+        ValueError: it is of another dtype or shape.
+    """
+    if array.dtype != dtype or array.shape != shape:
+        raise ValueError(f"`{name}` must be {dtype} of shape {shape}, got {array.dtype} of {array.shape}")
 
 
 class Stream:

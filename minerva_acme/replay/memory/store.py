@@ -4,9 +4,11 @@ import functools
 import pathlib
 from collections.abc import Callable, Sequence
 
-from minerva_acme.replay import base, messages
+from minerva_acme.replay import base, messages, sizes
 from minerva_acme.replay.memory import checkpoint, rows, table
 from minerva_acme.replay.memory.client import MemoryClient
+
+ITEM_BYTES = 32  # about, without rows: where these are, priority, how often it was sampled
 
 
 class MemoryServer(base.ReplayServer):
@@ -45,6 +47,8 @@ class MemoryServer(base.ReplayServer):
             messages.check_names(tables)
         if seed < 0:
             raise ValueError(f"`seed` must be >= 0, got {seed}.")
+        if device is None:
+            sizes.report(tables, ITEM_BYTES)
         make_store: Callable[..., rows.RowStore] = rows.RowStore
         if device is not None:
             from minerva_acme.replay.memory.tensors import TensorRowStore

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minerva_acme.replay import base, messages
-from minerva_acme.replay.memory.rows import RowStore
+from minerva_acme.replay.memory.rows import RowStore, check_array
 from minerva_acme.replay.memory.sum_tree import SumTree
 
 _MIN_CAPACITY = 16
-_NUMBERS = ("size", "inserted", "sampled", "_capacity", "_first", "_end", "_common_priority")  # of a table
+_COUNTS = ("size", "inserted", "sampled", "_capacity", "_first", "_end")  # of a table
+_NUMBERS = (*_COUNTS, "_common_priority")
+_MAX_COUNT = 1 << 62
 _SPARSE = 4  # places for each item from which on guessing where one is does not pay
 
 
@@ -242,7 +244,12 @@ class Table:
         return numbers | {"generator": self._generator.bit_generator.state}, self._arrays
 
     def restore(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Restores what `save` returned, and holds the rows of the items."""
+        """Restores what `save` returned, and holds the rows of the items.
+
+        Raises:
+            ValueError: it is not the state of such a table.
+        """
+        self._check_numbers(numbers, arrays)
         self._arrays = {name: array[:0] for name, array in arrays.items()}
         self._resize(numbers["_capacity"])
         for name, array in arrays.items():
@@ -251,9 +258,51 @@ class Table:
             setattr(self, name, numbers[name])
         self._generator.bit_generator.state = numbers["generator"]
         self._plant()
-        for place in (self._alive() % self._capacity).tolist():
+        places = self._alive() % self._capacity
+        self._check_items(places)
+        for place in places.tolist():
             for store, start, length in self._windows(place):
                 store.hold(start, length)
+
+    def _check_numbers(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Checks the shapes of a state to restore, and the numbers that say where the items lie."""
+        for name in _COUNTS:
+            if type(numbers[name]) is not int or not 0 <= numbers[name] < _MAX_COUNT:
+                raise ValueError(f"`{name}` must be a count, got {numbers[name]!r}")
+        size, inserted, _, capacity, first, end = (numbers[name] for name in _COUNTS)
+        fits = size <= min(self._max_size, capacity) and 1 <= capacity <= self._max_capacity
+        if self._in_order:
+            fits &= end - first == size and end == inserted
+        else:
+            fits &= size <= end - first and end <= capacity
+        common = numbers["_common_priority"]
+        if not fits or not (common is None or 0.0 <= float(common) < float("inf")):
+            counts = {name: numbers[name] for name in _NUMBERS}
+            raise ValueError(f"its items cannot lie as it says: {counts}")
+        expected: dict[str, np.dtype] = {name: array.dtype for name, array in self._arrays.items()}
+        if "priorities" in arrays:
+            expected["priorities"] = np.dtype(np.float64)
+        if arrays.keys() != expected.keys():
+            raise ValueError(f"a table must have the arrays {sorted(expected)}, got {sorted(arrays)}")
+        for name, dtype in expected.items():
+            check_array(name, arrays[name], dtype, (capacity,))
+        priorities = arrays.get("priorities", np.zeros(0))
+        if not np.all((priorities >= 0.0) & (priorities < np.inf)):
+            raise ValueError("the priorities of its items must be finite and >= 0")
+
+    def _check_items(self, places: np.ndarray) -> None:
+        """Checks restored items, which lie at these places."""
+        if len(places) != self.size or np.any(self._times[places] < 0):
+            raise ValueError(f"a table must have {self.size} items, got {np.sum(self._times[places] >= 0)}")
+        if not self._in_order:
+            keys = self._arrays["keys"][self._first : self._end]
+            if np.any(keys[1:] <= keys[:-1]) or np.any(keys[-1:] >= self.inserted):
+                raise ValueError("the keys of its items must ascend")
+        for field in self.fields:
+            lengths = np.full(len(places), field.length)
+            if field.variable:
+                lengths = self._arrays[f"length/{field.name}"][places]
+            field.store.check_windows(self._arrays[f"start/{field.name}"][places], lengths)
 
     def _can_insert(self) -> bool:
         per_insert, min_size, _, max_diff = self._limits

@@ -1,10 +1,21 @@
 """Finds, checks and protects the port that a server listens on."""
 
+import contextlib
+import ctypes
+import logging
 import os
 import pathlib
 import socket
+import struct
+from collections.abc import Collection, Iterator
 
 from minerva_acme.replay import base
+
+_logger = logging.getLogger(__name__)
+
+_SO_ATTACH_REUSEPORT_CBPF = 51  # Linux's; Python has no name for it
+# A `struct sock_filter`, "return 0": connections go to the socket that listened first.
+_FIRST_OF_GROUP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))
 
 _handed_out: set[int] = set()
 
@@ -52,14 +63,48 @@ def check_free(port: int) -> None:
                 ) from None
 
 
-def keep_to_this_machine(port: int) -> bool:
-    """Closes this process's listening sockets on a port to other machines; returns whether that worked.
+@contextlib.contextmanager
+def kept_to_this_machine(port: int) -> Iterator[None]:
+    """Starts a server of this process, inside, so that no other machine can reach it, at no moment.
 
-    Reverb always listens on every interface. Binding its socket to the loopback device afterwards
-    lets in only what comes from this machine, whichever address it uses.
+    Reverb always listens on every interface, from its start. Sockets that listen there first, and that
+    the kernel is told to prefer, take all connections meanwhile and answer none of them. At the end the
+    server's own sockets are bound to the loopback device, which lets in only what comes from this machine.
+    Where the system cannot do that, the log warns.
     """
+    with contextlib.ExitStack() as guards:
+        held = [guards.enter_context(guard) for guard in _guard(port)]
+        yield
+        if not _bind_to_loopback(port, but={guard.fileno() for guard in held}):
+            _logger.warning(
+                "other machines can reach port %d, without authentication; close it with a firewall", port
+            )
+
+
+def _guard(port: int) -> Iterator[socket.socket]:
+    """Yields sockets that take the connections to a port, for each protocol in which gRPC may listen."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        try:
+            # With all options as gRPC has them, so that the kernel takes the sockets for a group.
+            guard = socket.create_server((address, port), family=family, dualstack_ipv6=dual, reuse_port=True)
+        except OSError:  # no such protocol on this machine
+            continue
+        try:
+            # A `struct sock_fprog`: the number of instructions and where they are.
+            program = struct.pack("@HP", 1, ctypes.addressof(_FIRST_OF_GROUP))
+            guard.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, program)
+        except OSError as error:  # Linux before 4.5
+            _logger.warning("other machines can reach port %d while its server starts: %s", port, error)
+        yield guard
+
+
+def _bind_to_loopback(port: int, but: Collection[int]) -> bool:
+    """Closes this process's listening sockets on a port, but some, to other machines; whether that worked."""
     bound = False
     for descriptor in pathlib.Path("/proc/self/fd").iterdir():
+        if int(descriptor.name) in but:
+            continue
         try:
             copy = os.dup(int(descriptor.name))
         except OSError:  # closed meanwhile

@@ -18,6 +18,8 @@ from minerva_acme.replay.messages import DTYPES, Limits, TableDescription, field
 _DTYPE_NUMBERS = dict(zip(DTYPES, (1, 2, 3, 4, 5, 6, 9, 10, 17, 19, 22, 23), strict=True))
 _DTYPES = {number: dtype for dtype, number in _DTYPE_NUMBERS.items()}
 
+_MAX_BYTES = 1 << 22  # of the description of a checkpoint's tables
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -53,12 +55,15 @@ def decode_table_info(message: bytes) -> TableDescription:
 
 def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
     """Reads what tables a checkpoint holds; `path` is the folder that `checkpoint` returned."""
-    records = zlib.decompress((path / "tables.tfrecord").read_bytes())
-    tables = []
-    while records:
-        (length,) = struct.unpack_from("<Q", records)
-        tables.append(_decode_table_checkpoint(records[12 : 12 + length]))
-        records = records[12 + length + 4 :]
+    unpacker = zlib.decompressobj()
+    records = unpacker.decompress((path / "tables.tfrecord").read_bytes(), _MAX_BYTES)
+    if not unpacker.eof:
+        raise ValueError(f"the description of its tables is cut off, or longer than {_MAX_BYTES} bytes")
+    tables, place = [], 0
+    while place < len(records):
+        (length,) = struct.unpack_from("<Q", records, place)
+        tables.append(_decode_table_checkpoint(records[place + 12 : place + 12 + length]))
+        place += 12 + length + 4
     return tables
 
 
@@ -151,14 +156,14 @@ class _Message:
         return _Message(self.encoded(number))
 
     def _read_varint(self) -> int:
-        value = shift = 0
-        while True:
+        value = 0
+        for shift in range(0, 70, 7):
             byte = self._encoded[self._position]
             self._position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-            shift += 7
+        raise ValueError("a number has more than ten bytes")
 
     def _read_value(self, wire_type: int) -> int | bytes:
         if wire_type == _VARINT:

@@ -10,6 +10,18 @@ from minerva_acme.agents.mpo import PRESETS, MPOConfig
     [
         ({"policy_layer_sizes": ()}, "`policy_layer_sizes` must be one or more sizes >= 1"),
         ({"critic_layer_sizes": (256, 0)}, "`critic_layer_sizes` must be one or more sizes >= 1"),
+        ({"critic_layer_sizes": (256, 1e3)}, "`critic_layer_sizes` must be one or more sizes >= 1"),
+        (
+            {"policy_layer_sizes": (256, 1_000_000_000)},
+            r"`policy_layer_sizes` must be sizes that can be trained with this machine's [\d.]+ GB of "
+            r"memory, at 16 bytes a weight, got \(256, 1000000000\).",
+        ),
+        ({"sequence_length": 2.5}, "`sequence_length` must be a whole number, got 2.5."),
+        ({"sequence_length": "5"}, "`sequence_length` must be >= 1, got '5'."),
+        ({"sequence_length": True}, "`sequence_length` must be a whole number, got True."),
+        ({"init_log_temperature": None}, "`init_log_temperature` must be a number, got None."),
+        ({"init_log_temperature": float("nan")}, "`init_log_temperature` must be a number, got nan."),
+        ({"action_penalty": "no"}, "`action_penalty` must be true or false, got 'no'."),
         ({"sequence_length": 0}, "`sequence_length` must be >= 1, got 0."),
         ({"discount": 1.1}, r"`discount` must be in \[0, 1\], got 1.1."),
         ({"discount": float("nan")}, r"`discount` must be in \[0, 1\], got nan."),

@@ -278,6 +278,56 @@ def test_a_port_can_be_used_again_at_once(serve, table, write):
     assert second.client().table_info("replay").size == 0
 
 
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+def answers(address, port):
+    """Whether a server of gRPC's at an address answers a client."""
+    try:
+        with socket.create_connection((address, port), timeout=0.3) as connection:
+            connection.sendall(HELLO)
+            return bool(connection.recv(1))
+    except OSError:
+        return False
+
+
+def addresses_of_this_machine():
+    """Those that other machines would use; none without a network."""
+    found = []
+    for family, other in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with socket.socket(family, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            probe.connect((other, 9))  # sends nothing
+            found.append(probe.getsockname()[0])
+    return found
+
+
+def test_a_server_that_starts_answers_nobody_and_then_this_machine_alone(serve, table, monkeypatch):
+    answered = {}
+    bind = ports._bind_to_loopback
+
+    def ask_then_bind(port, but):
+        for address in ("127.0.0.1", "::1", *addresses_of_this_machine()):
+            answered[address] = answers(address, port)
+        return bind(port, but)
+
+    monkeypatch.setattr(ports, "_bind_to_loopback", ask_then_bind)
+    port = serve(table()).port
+    assert answered and not any(answered.values())
+    assert answers("127.0.0.1", port)
+    assert [address for address in addresses_of_this_machine() if answers(address, port)] == []
+    public = serve(table(), public=True).port
+    assert all(answers(address, public) for address in ("127.0.0.1", *addresses_of_this_machine()))
+
+
+def test_a_port_that_others_can_reach_is_warned_of(serve, table, monkeypatch, caplog):
+    monkeypatch.setattr(ports, "_SO_ATTACH_REUSEPORT_CBPF", 9999)
+    monkeypatch.setattr(socket, "SO_BINDTODEVICE", 9999)
+    port = serve(table()).port
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"other machines can reach port {port} while its server starts" in warnings[0]
+    assert warnings[-1].startswith(f"other machines can reach port {port}, without authentication; close it")
+
+
 def test_other_machines_are_kept_out_unless_invited(serve, table):
     def devices(port):
         found = set()

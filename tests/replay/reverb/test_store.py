@@ -2,6 +2,7 @@
 
 import pathlib
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -447,6 +448,38 @@ def test_a_checkpoint_brings_every_item_back_bit_by_bit(serve, table, write, tmp
     assert client.table_info("replay") == counts
     assert len(before) == 12
     assert all_items(client) == before
+
+
+def cut_off(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def spoil_the_beginning(file):
+    content = bytearray(file.read_bytes())
+    content[0] ^= 0xFF
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [pathlib.Path.unlink, cut_off, spoil_the_beginning])
+@pytest.mark.parametrize("name", ["tables.tfrecord", "items.tfrecord", "chunks.tfrecord"])
+def test_a_damaged_checkpoint_is_refused_in_a_sentence(serve, table, write, tmp_path, name, damage):
+    client = serve(table(), checkpoint_directory=str(tmp_path)).client()
+    write(client, num_items=30)
+    path = pathlib.Path(client.checkpoint())
+    damage(path / name)
+    with pytest.raises(replay.ReplayError, match="is damaged: .*[^.][.] Restore an older one.$") as error:
+        serve(table(), restore_from=str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_description_of_tables_that_unpacks_to_gigabytes_is_refused(serve, table, tmp_path):
+    path = pathlib.Path(serve(table(), checkpoint_directory=str(tmp_path)).client().checkpoint())
+    packer = zlib.compressobj()
+    (path / "tables.tfrecord").write_bytes(
+        b"".join(packer.compress(bytes(1 << 24)) for _ in range(64)) + packer.flush()
+    )
+    with pytest.raises(replay.ReplayError, match="is cut off, or longer than 4194304 bytes"):
+        serve(table(), restore_from=str(path))
 
 
 def test_a_checkpoint_can_be_moved_before_it_is_restored(serve, table, write, tmp_path):

@@ -1,0 +1,28 @@
+"""Damaged and forged files of runs; `make fuzz` tries more of them."""
+
+import collections
+import pickle
+
+import pytest
+
+from . import files
+
+_COUNT = 100
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = files.Server()
+    yield server
+    server.close()
+
+
+def test_a_hundred_changed_files_end_in_a_sentence_or_a_correct_run(server):
+    outcomes = collections.Counter(server.check(seed) for seed in range(_COUNT))
+    # Otherwise the changes would not reach what they are to try.
+    assert outcomes["ran"] > 10 and outcomes["refused"] > 10
+
+
+def test_the_pickles_that_are_tried_would_be_noticed(tmp_path):
+    pickle.loads(pickle.dumps(files._Hostile(tmp_path / "executed")))
+    assert (tmp_path / "executed").exists()

@@ -1,0 +1,82 @@
+"""How much memory full tables take is said when they are made, on both stores."""
+
+import numpy as np
+import pytest
+
+from minerva_acme import machine_memory, replay
+from minerva_acme.replay import backends, sizes
+from minerva_acme.replay.memory import rows
+
+FRAMES = replay.ItemSignature(
+    columns={"frame": replay.ColumnSpec((84, 84, 3), np.dtype(np.uint8))},
+    fields={"frames": replay.FieldSpec("frame", 5)},
+)
+GB = 1_000_000_000
+
+
+@pytest.fixture(params=["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
+def backend(request):
+    return request.param
+
+
+@pytest.fixture
+def has(monkeypatch):
+    """Gives the machine some memory: `has(free=..., total=...)`, in bytes."""
+
+    def function(free, total):
+        monkeypatch.setattr(machine_memory, "free_bytes", lambda: free)
+        monkeypatch.setattr(machine_memory, "total_bytes", lambda: total)
+
+    return function
+
+
+def frames(max_size=1_000_000):
+    return replay.TableConfig(
+        name="replay", signature=FRAMES, max_size=max_size, rate_limiter=replay.MinSize(1)
+    )
+
+
+def test_a_million_frames_are_21_gb_or_more():
+    assert sizes.full_size([frames()], 0) == (21_168_000_000, 5 * 21_168_000_000)
+    assert sizes.full_size([frames(), frames(10)], 1000).least == 21_168_000_000 + 211_680 + 1_000_010_000
+
+
+def test_replay_that_cannot_become_full_is_warned_of(backend, has, caplog):
+    has(free=16 * GB, total=24 * GB)
+    with backends.make_server([frames()], backend, seed=1):
+        (record,) = [record for record in caplog.records if record.name == "minerva_acme.replay.sizes"]
+    assert record.levelname == "WARNING"
+    least, most = {"memory": ("21.2", "106"), "reverb": ("22.2", "107")}[backend]
+    assert record.getMessage() == (
+        f"Replay of 1,000,000 items takes {least} GB to {most} GB when it is full; 16 GB of this machine's "
+        "24 GB are free. A longer run does not fit: lower `max_size` (an agent's `max_replay_size`), or "
+        "store smaller observations."
+    )
+
+
+def test_replay_that_fits_is_told_but_not_warned_of(backend, has, caplog):
+    has(free=23 * GB, total=24 * GB)
+    caplog.set_level("INFO")
+    with backends.make_server([frames()], backend, seed=1):
+        (record,) = [record for record in caplog.records if record.name == "minerva_acme.replay.sizes"]
+    assert record.levelname == "INFO" and "24 GB are free." in record.getMessage()
+
+
+def test_small_replay_is_not_worth_a_word(backend, has, caplog):
+    has(free=23 * GB, total=24 * GB)
+    caplog.set_level("DEBUG")
+    with backends.make_server([frames(100)], backend, seed=1):
+        assert not [record for record in caplog.records if record.name == "minerva_acme.replay.sizes"]
+
+
+def test_replay_in_memory_that_cannot_grow_is_an_error_and_not_the_end_of_the_process(has, monkeypatch):
+    monkeypatch.setattr(rows, "_CHECKED_BYTES", 1 << 20)
+    has(free=2_000_000, total=24 * GB)
+    with replay.MemoryServer([frames(1000)], seed=1) as server, server.client().writer(5) as writer:
+        message = "Replay in memory has 2.03 MB of rows, and to grow .*, but 2 MB of this machine's 24 GB"
+        with pytest.raises(replay.ReplayError, match=message):
+            for t in range(1000):
+                writer.append({"frame": np.zeros((84, 84, 3), np.uint8)})
+                if t >= 4:
+                    writer.create_item("replay", 1.0, {"frames": replay.Window("frame", t - 4, 5)})
+        assert 0 < server.client().table_info("replay").size < 1000
