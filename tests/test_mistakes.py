@@ -893,7 +893,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "train ppo --env CartPole-v1 --num-env-step 10",
         2,
         "`minerva train ppo` has no flag --num-env-step. Did you mean '--num-env-steps' or "
-        "'--num-environments' or '--num-epochs'?",
+        "'--num-learner-steps' or '--num-environments'?",
     ),
     "a flag before the command": (
         "--device cpu train ppo",
