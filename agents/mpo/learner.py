@@ -139,8 +139,11 @@ class MPOLearner(learners.ModuleLearner):
     def _sync_targets(self) -> None:
         online, target, config = self._online, self._target, self._config
         if self._num_steps % config.target_policy_update_period == 0:
+            self._updates.keep(target.policy)
             target.policy.load_state_dict(online.policy.state_dict())
         if self._num_steps % config.target_critic_update_period == 0:
+            self._updates.keep(target.critic)
+            self._updates.keep(target.encoder)
             target.critic.load_state_dict(online.critic.state_dict())
             target.encoder.load_state_dict(online.encoder.state_dict())
             self._target_critic.refresh()

@@ -143,6 +143,10 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
     def learner_steps_due(self, num_inserted: int) -> int:
         return num_inserted // self._config.num_environments
 
+    def max_inserted(self, num_env_steps: int) -> int:
+        config = self._config
+        return num_env_steps // config.num_environments // config.rollout_length * config.num_environments
+
     def _num_updates(self, num_env_steps: int | None) -> int | None:
         """Learner steps of the whole run, where it is known how long it is."""
         return None if num_env_steps is None else num_env_steps // self._config.rollout_steps

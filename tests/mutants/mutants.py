@@ -1244,7 +1244,7 @@ ON_POLICY_AGENTS = [
     ),
     *of(
         "minerva_acme/learners/updates.py",
-        ("tests/learners/test_updates.py",),
+        ("tests/learners/test_updates.py", "tests/learners/test_module_learner.py"),
         breakage(
             "no gradient is clipped",
             "nn.utils.clip_grad_norm_(parameters, max_norm)",
@@ -1263,6 +1263,12 @@ ON_POLICY_AGENTS = [
         ),
         breakage("skipped batches are not counted", "self._num_skipped += 1", "pass"),
         breakage("a skipped batch leaves what it changed", "restore()\n            metrics", "metrics"),
+        breakage(
+            "half a step counts as a whole one", "self._kept = copies | self._kept", "self._kept = copies"
+        ),
+        breakage(
+            "what a step changed is read as it was for ever", "yield\n            self._kept = {}", "yield"
+        ),
         breakage("a skipped batch leaves its metrics", "metrics.clear()", "pass"),
         breakage(
             "a gradient that is not finite is learned from",
@@ -1305,9 +1311,10 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "a learner always says that nothing is newer",
-            "if newer_than == self._num_steps:",
-            "if newer_than is not None:",
+            "if newer_than == self._num_steps else",
+            "if newer_than is not None else",
         ),
+        breakage("another thread gets half a step's weights", "read(value).detach()", "value.detach()"),
         breakage("a learner's version stays", "self._num_steps += 1", "pass"),
         breakage("no module is restored", 'module.load_state_dict(state["modules"][name])', "pass"),
         breakage("the updates are not restored", 'self._updates.restore(state["updates"])', "pass"),
@@ -2134,10 +2141,11 @@ WRAPPERS = [
 EXPERIMENTS = [
     *of(
         "minerva_acme/experiments/evaluation.py",
-        ("tests/experiments/test_evaluation.py",),
+        ("tests/experiments/test_evaluation.py", "tests/experiments/test_run_hooks.py"),
         breakage(
-            "an evaluation plays one episode", "while len(episodes) < num_episodes:", "while not episodes:"
+            "of several environments those with short episodes play most", "if left[index] > 0:", "if True:"
         ),
+        breakage("an evaluation plays one episode", "while any(left):", "while not episodes:"),
     ),
     *of(
         "minerva_acme/experiments/policies.py",
@@ -2237,14 +2245,14 @@ EXPERIMENTS = [
         ("tests/experiments/test_evaluator.py", *RUN),
         breakage(
             "evaluation plays in the training environment",
-            "contextlib.closing(config.environment_factory(self._seed())) as environment",
+            "contextlib.closing(made) as environment",
             "contextlib.nullcontext(self._run.environment) as environment",
         ),
-        breakage("evaluation has old weights", "actor.update(wait=True)\n        with", "with"),
+        breakage("evaluation has old weights", "actor.update(wait=True)\n        factories", "factories"),
         breakage(
             "every evaluation has the same seed",
-            'number("evaluation", self._run.env_steps)',
-            'number("evaluation")',
+            "number(purpose, self._run.steps)",
+            "number(purpose)",
         ),
         breakage(
             "the best evaluation is the worst",
@@ -2257,23 +2265,24 @@ EXPERIMENTS = [
             "if True:",
         ),
         breakage(
-            "an evaluation is made again at the same step", "self.latest[0] == self._run.env_steps", "False"
+            "an evaluation is made again at the same step", "self.latest[0] == self._run.steps", "False"
         ),
         breakage("earlier evaluations are not restored", "self.latest, self.best = dated", "pass"),
         breakage(
             "evaluations are due at every step",
-            "self._run.env_steps // period > max(self.logged_until, 0) // period",
+            "self._run.steps // period > max(self.logged_until, 0) // period",
             "True",
         ),
     ),
     *of(
         "minerva_acme/experiments/run.py",
-        ("tests/experiments/test_exact_resume.py", *RUN),
+        ("tests/experiments/test_exact_resume.py", "tests/experiments/test_run_hooks.py", *RUN),
         breakage(
             "what a checkpoint wrote is learned from a step later",
             "save()\n                    learn(stop)",
             "save()\n                    pass",
         ),
+        breakage("no callback can stop a run", "(stop or reporter.stopped_by)", "stop"),
         breakage(
             "an evaluation that was cut short is left out",
             "an evaluation that was due.\n                if evaluations.is_due()",
@@ -2316,7 +2325,7 @@ EXPERIMENTS = [
         breakage("all environments have one seed", 'number("environment", index)', 'number("environment")'),
         breakage(
             "a policy that is evaluated draws what was not saved",
-            'generator("evaluation", index=self.env_steps)',
+            'generator("evaluation", index=self.steps)',
             'generator("evaluation", index=id(self))',
         ),
     ),
@@ -2350,13 +2359,18 @@ EXPERIMENTS = [
             'self._inserted_before, self._learned = state["inserted"], state["learned"]',
             "pass",
         ),
+        breakage(
+            "a run that cannot learn is begun without a word",
+            "not config.builder.learner",
+            "config.builder.learner",
+        ),
         breakage("what is on its way is waited for", "adder.flush()", "pass"),
     ),
     *of(
         "minerva_acme/experiments/saver.py",
         ("tests/experiments/test_saver.py", "tests/experiments/test_exact_resume.py", *RUN),
         breakage("every evaluation is the best", "mean > best)", "True)"),
-        breakage("an old evaluation is that of this step", "latest[0] != self._run.env_steps", "False"),
+        breakage("an old evaluation is that of this step", "latest[0] != self._run.steps", "False"),
         breakage("counts are not saved", '            "counter": run.counter,\n', ""),
         breakage("the learner is not saved", '            "learner": run.learner,\n', ""),
         breakage("the policy's noise is not saved", '            "policy": run.policy,\n', ""),
