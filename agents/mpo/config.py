@@ -53,7 +53,7 @@ class MPOConfig(off_policy_config.SequenceConfig):
     vmax: float = 150.0
     """Largest return that bins hold, discounted."""
     num_bins: Annotated[int, Constraint(">= 2", lambda value: value >= 2)] = 51
-    """Bins [6]."""
+    """Bins between them; 51 as in [6]."""
     num_components: constraints.Count = 5
     """Gaussians of a mixture, as in Acme."""
     init_scale: constraints.Positive = 1.0
