@@ -1,6 +1,7 @@
 """Runs that are killed many times, and runs that last: `python -m tests.endurance storm|soak --help`."""
 
 import argparse
+import os
 import pathlib
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from . import soak, storm, training
 def main(arguments: Sequence[str] | None = None) -> int:
     """Shows what was measured; returns 1 where something was not as promised."""
     chosen = _parse(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow says when it is imported
     print(*(f"{name} {value};" for name, value in machine.describe().items()), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         table, faults = chosen.measure(chosen, pathlib.Path(chosen.directory or folder))
@@ -23,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _storm(chosen: argparse.Namespace, folder: pathlib.Path) -> tuple[str, list[str]]:
+    storm.begin_processes(store for _, store in chosen.runs)
     results = [
         storm.run(agent, store, folder / f"{agent}_{store}", num_kills=chosen.kills, seed=chosen.seed)
         for agent, store in chosen.runs

@@ -51,17 +51,20 @@ class Result(NamedTuple):
 
 
 def run(agent: str, store: str, folder: pathlib.Path, *, seconds: float) -> Result:
-    """Trains for a while and judges what the process held meanwhile."""
+    """Trains for a while and judges what the process held meanwhile.
+
+    Raises:
+        RuntimeError: the training failed.
+    """
     folder.mkdir(parents=True)
     command = [sys.executable, "-c", _PROGRAM, agent, store, str(folder), str(seconds)]
     start = time.time()
     with open(folder / "output.txt", "wb") as output:
         done = subprocess.run(command, stdout=output, stderr=output, timeout=seconds + _GRACE_SECONDS)
-    samples = read(folder / "journal.txt", start)
-    result = judge(f"{agent}/{store}", samples)
     if done.returncode:
-        result.faults.append(f"{result.name}: exit status {done.returncode}, see output.txt")
-    return result
+        output_text = (folder / "output.txt").read_text(errors="replace")
+        raise RuntimeError(f"{agent}/{store} ended with {done.returncode}:\n{output_text}")
+    return judge(f"{agent}/{store}", read(folder / "journal.txt", start))
 
 
 def read(path: pathlib.Path, start: float) -> list[Sample]:

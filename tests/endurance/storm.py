@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import importlib.util
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -12,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,12 +28,7 @@ _POLL_SECONDS = 0.002
 _HALF_DONE = (".unfinished-*", ".removed-*", ".replay/*/*")  # in the folder of checkpoints
 _COUNTS = ("actor_steps", "learner_steps", "actor_episodes")
 
-# Each process is forked from one that has imported what takes seconds, and has no thread yet.
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(
-    ["tests.endurance.training", "gymnasium", "torch._dynamo"]
-    + ["reverb"] * bool(importlib.util.find_spec("reverb"))
-)
 
 Moment = Callable[[Iterator[list["Report"]]], None]
 """Returns when a training is to be killed. It is given the reports that have come since it last asked."""
@@ -87,6 +81,17 @@ class Result(NamedTuple):
     faults: list[str]
 
 
+def begin_processes(stores: Iterable[str]) -> None:
+    """Forks each process from one that has imported what takes seconds, and has no thread yet."""
+    imports = ["tests.endurance.training", "gymnasium", "torch._dynamo"]
+    _PROCESSES.set_forkserver_preload(imports + ["reverb"] * ("reverb" in list(stores)))
+
+
+def end_processes() -> None:
+    """Ends the process that the others are forked from."""
+    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
 def _train(output: pathlib.Path, temporary: pathlib.Path, *arguments: Any) -> None:
     """What a process does."""
     with open(output, "ab") as file:
@@ -101,11 +106,11 @@ class Training:
     """A training that is killed and started again."""
 
     def __init__(self, agent: str, store: str, folder: pathlib.Path, num_env_steps: int) -> None:
-        """Starts nothing yet. Args: folder: a new one, for the run and what is noted of it."""
+        """Starts nothing yet. Args: folder: for the run and what is noted of it."""
         self.run = folder / "run"
         self.num_env_steps = num_env_steps
         self.temporary = folder / "temporary"
-        self.temporary.mkdir(parents=True)
+        self.temporary.mkdir(parents=True, exist_ok=True)
         self._output = folder / "output.txt"
         self._journal = folder / "journal.txt"
         self._journal.touch()
@@ -332,11 +337,6 @@ def _as_bits(leaf: Any) -> object:
         array = np.asarray(leaf)
         return array.dtype.str, array.shape, array.tobytes()
     return repr(leaf)
-
-
-def end_processes() -> None:
-    """Ends the process that the others are forked from."""
-    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 def table(results: Sequence[Result]) -> str:

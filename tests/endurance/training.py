@@ -1,6 +1,7 @@
 """Small trainings that write down at once what they do."""
 
 import logging
+import math
 import os
 import pathlib
 import resource
@@ -139,19 +140,18 @@ def storm(agent: str, store: str, folder: pathlib.Path, num_env_steps: int) -> N
 def soak(agent: str, store: str, folder: pathlib.Path, seconds: float) -> None:
     """Trains until time is up, and writes down what the process holds."""
     journal = Journal(folder / "journal.txt")
-    start = time.monotonic()
-    due = start
+    first, due = math.inf, 0.0
 
     def sample(report: progress.Progress) -> None:
-        nonlocal due
+        nonlocal first, due
         now = time.monotonic()
         # While it saves or evaluates, it holds more.
         if report.phase == "train" and now >= due:
-            due = now + SAMPLE_SECONDS
+            first, due = min(first, now), now + SAMPLE_SECONDS
             resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
             held = [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
             journal.write("sample", report.env_steps, report.learner_steps, resident, *held)
-        if now - start > seconds:
+        if now - first > seconds:
             signal.raise_signal(signal.SIGTERM)
 
     config = make_config(
