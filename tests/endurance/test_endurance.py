@@ -63,8 +63,8 @@ def leave_half_a_checkpoint(run):
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
-        (repeat_last_row, "the learner's rows"),
-        (lose_a_row, "the actor's rows"),
+        (repeat_last_row, "row 92 of learner.csv"),
+        (lose_a_row, "the number of the actor's rows"),
         (change_a_number, "every number of evaluator.csv"),
         (leave_half_a_checkpoint, "files"),
     ],
