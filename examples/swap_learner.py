@@ -15,7 +15,6 @@ import tyro
 from minerva_acme import (
     core,
     counting,
-    distributions,
     environments,
     experiments,
     learners,
@@ -46,10 +45,10 @@ class AWACLearner(learners.ModuleLearner):
         self._online, self._target = networks, networks.copy()
         self._dataset, self._critic_target, self._config = dataset, critic_target, config
         rates = {"policy": config.policy_learning_rate, "critic": config.critic_learning_rate}
-        modules = networks._asdict()
-        optimizers = {name: torch.optim.Adam(modules[name].parameters(), lr=rates[name]) for name in modules}
+        modules = {"policy": networks.policy, "critic": networks.critic}
+        optimizers = {name: torch.optim.Adam(modules[name].parameters(), lr=rates[name]) for name in rates}
         super().__init__(
-            modules=modules | {f"target_{name}": part for name, part in self._target._asdict().items()},
+            modules=modules | {"target_policy": self._target.policy, "target_critic": self._target.critic},
             variables=["policy", "critic"],
             updates=learners.Updates(
                 {name: learners.Group(adam, config.max_grad_norm) for name, adam in optimizers.items()},
@@ -69,7 +68,7 @@ class AWACLearner(learners.ModuleLearner):
         first, action = batch.observation[:, 0], batch.action[:, 0]
         with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:  # a bad batch is skipped
             policy = self._online.policy(batch.observation)
-            policy_0 = distributions.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
+            policy_0 = policy.at((slice(None), 0))
             with torch.no_grad():
                 discount_t = batch.discount * self._config.discount
                 target = self._critic_target(batch, discount_t, policy, self._target.critic, self._generator)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+import tree
 
 from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
 from minerva_acme.agents import on_policy
@@ -18,7 +19,7 @@ _APPROX_KL, _NORM = losses.PPOLosses._fields.index("approx_kl"), -1  # columns o
 class Samples(NamedTuple):
     """What the loss needs of a rollout, or of a minibatch of it."""
 
-    observation: torch.Tensor  # [n, O] normalised
+    observation: types.NestedTensor  # leaves [n, ...], normalised
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
     value: torch.Tensor  # [n] before the update
@@ -128,13 +129,14 @@ class PPOLearner(learners.ModuleLearner):
         ) as step_on:
             for _ in range(config.num_epochs):
                 order = torch.randperm(num_samples, generator=self._generator, device=samples.value.device)
-                columns = [column[order].tensor_split(num_minibatches) for column in samples]
-                rows += [step_on(Samples(*parts)) for parts in zip(*columns, strict=True)]
+                columns = [leaf[order].tensor_split(num_minibatches) for leaf in tree.flatten(samples)]
+                minibatches = (tree.unflatten_as(samples, parts) for parts in zip(*columns, strict=True))
+                rows += [step_on(minibatch) for minibatch in minibatches]
                 learners.require_finite({"gradients": torch.stack(rows)[:, _NORM]})
                 if config.target_kl and learners.read(rows[-1][_APPROX_KL]) > config.target_kl:
                     break
         mean = dict(zip([*losses.PPOLosses._fields, "grad_norm"], torch.stack(rows).mean(dim=0), strict=True))
-        return {
+        metrics = {
             "loss/total": mean["total"],
             "loss/policy": mean["policy"],
             "loss/value": mean["value"],
@@ -148,6 +150,9 @@ class PPOLearner(learners.ModuleLearner):
             "value/mean": batch.value.mean(),
             "value/target_mean": batch.target.mean(),
         }
+        if config.target_kl:
+            metrics["kl/approx_rel"] = rows[-1][_APPROX_KL] / config.target_kl
+        return metrics
 
     def _step_on(self, minibatch: Samples) -> torch.Tensor:
         """One gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""

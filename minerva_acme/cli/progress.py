@@ -45,19 +45,15 @@ class ProgressDisplay:
         self,
         console: Console,
         *,
-        kl_bounds: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepares the display; shows nothing yet.
 
         Args:
             console: where to show it.
-            kl_bounds: bounds of KLs that the learner logs in nats, by the metric's name; those
-                logged relative to their bound end in `_rel` and need none.
             clock: seconds.
         """
         self._console = console
-        self._kl_bounds = dict(kl_bounds or {})
         self._clock = clock
         self._live = Live(console=console, auto_refresh=False)
         self._moments: collections.deque[_Moment] = collections.deque()
@@ -107,7 +103,7 @@ class ProgressDisplay:
         block.width = width
         block.add_column(no_wrap=True, style="bold", width=10)
         block.add_column(no_wrap=True, overflow="ellipsis", width=width - 11)
-        total, made = progress.num_env_steps, progress.env_steps
+        total, made = progress.num_steps, progress.steps
         text = f" {made:,}/{total:,} steps  {self._time_left(progress)} left"
         bar = ProgressBar(
             total=total,
@@ -127,7 +123,7 @@ class ProgressDisplay:
         """Returns what a file or a pipe gets."""
         env_speed, _ = self._speeds()
         parts = [
-            f"{progress.env_steps:>9,}/{progress.num_env_steps:,} steps",
+            f"{progress.steps:>9,}/{progress.num_steps:,} steps",
             f"{env_speed:.0f} steps/s",
             f"{progress.learner_steps:,} learner steps",
             f"{self._time_left(progress)} left",
@@ -135,7 +131,7 @@ class ProgressDisplay:
         if self._returns:
             parts.append(f"return {self._returns[-1]:.1f}")
         parts += [f"{name} {_number(value)}" for name, value in _losses(progress.metrics)]
-        parts += [f"KL {name}/bound {_number(value)}" for name, value in self._kls(progress.metrics).items()]
+        parts += [f"KL {name}/bound {_number(value)}" for name, value in _kls(progress.metrics).items()]
         if "replay/size" in progress.metrics:
             parts.append(f"replay {progress.metrics['replay/size']:,.0f}")
         return ", ".join(parts)
@@ -144,11 +140,11 @@ class ProgressDisplay:
         self._evaluation = progress.last_evaluation
         assert self._evaluation is not None
         # On the first call of a resumed run it is one of before.
-        self._evaluated_at = progress.env_steps
+        self._evaluated_at = progress.steps
         self._best = max(self._best, self._evaluation.mean)
         if not self._console.is_terminal:
             mean, std = self._evaluation.mean, self._evaluation.std
-            self._print(f"{progress.env_steps:>9,} steps: evaluation return {mean:8.1f} +- {std:.1f}")
+            self._print(f"{progress.steps:>9,} steps: evaluation return {mean:8.1f} +- {std:.1f}")
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)
@@ -160,10 +156,11 @@ class ProgressDisplay:
         return (env_steps / seconds, learner_steps / seconds) if seconds > 0 else (0.0, 0.0)
 
     def _time_left(self, progress: experiments.Progress) -> str:
-        speed, _ = self._speeds()
+        env_speed, learner_speed = self._speeds()
+        speed = env_speed if progress.num_env_steps else learner_speed
         if speed <= 0:
             return "-:--:--"
-        left = max(0, progress.num_env_steps - progress.env_steps)
+        left = max(0, progress.num_steps - progress.steps)
         minutes, seconds = divmod(round(left / speed), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
@@ -187,7 +184,7 @@ class ProgressDisplay:
             )
         if losses := _losses(metrics):
             rows["losses"] = "  ".join(f"{name} {_number(value)}" for name, value in losses)
-        if kls := self._kls(metrics):
+        if kls := _kls(metrics):
             rows["KL/bound"] = "  ".join(f"{name} {value:.2f}" for name, value in kls.items())
         if "replay/size" in metrics:
             rows["replay"] = (
@@ -196,16 +193,6 @@ class ProgressDisplay:
             )
         return rows
 
-    def _kls(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Returns the KLs relative to their bounds."""
-        kls = {}
-        for name, value in metrics.items():
-            if name in self._kl_bounds:
-                kls[name.partition("/")[2]] = value / self._kl_bounds[name]
-            elif name.startswith("kl/") and name.endswith("_rel"):
-                kls[name.removeprefix("kl/").removesuffix("_rel")] = value
-        return kls
-
 
 def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     """Returns the losses, the policy's and the critic's before those of the multipliers."""
@@ -213,6 +200,15 @@ def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     losses = [(name.removeprefix("loss/"), v) for name, v in metrics.items() if name.startswith("loss/")]
     losses.sort(key=lambda loss: first.index(loss[0]) if loss[0] in first else len(first))
     return losses[:_MAX_LOSSES]
+
+
+def _kls(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the KLs, which are logged relative to their bounds."""
+    return {
+        name.removeprefix("kl/").removesuffix("_rel"): value
+        for name, value in metrics.items()
+        if name.startswith("kl/") and name.endswith("_rel")
+    }
 
 
 def _number(value: float) -> str:

@@ -25,6 +25,7 @@ from minerva_acme import (
     types,
 )
 from minerva_acme.agents import acting, mpo
+from minerva_acme.cli import parsing
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
@@ -428,6 +429,21 @@ def test_an_agent_is_swapped_by_its_builder(agent, run, tmp_path):
     assert result.learner_steps == 2
     assert result.directory == tmp_path / agent
     assert result.after.returns != result.before.returns
+
+
+# On the command line.
+
+
+@pytest.mark.parametrize("agent", ["sac:SACBuilder", "swap_learner:AWACBuilder"])
+def test_the_builders_of_scripts_are_agents_of_the_command_line(agent, monkeypatch):
+    monkeypatch.chdir(REPOSITORY / "examples")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    command = parsing.parse(
+        f"train --agent {agent} --env Pendulum-v1 --num-env-steps 9 --discount 0.5".split()
+    )
+    config = command.hyperparameters
+    assert (command.agent, config.discount) == (agent, 0.5)
+    del sys.modules[agent.partition(":")[0]]
 
 
 # All of them.
