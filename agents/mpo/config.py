@@ -6,12 +6,13 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from minerva_acme import constraints
+from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.constraints import Constraint
 from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MPOConfig:
+class MPOConfig(off_policy_config.SequenceConfig):
     """Hyperparameters of MPO; defaults follow Acme's MPO with Retrace targets.
 
     Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] the same
@@ -63,12 +64,6 @@ class MPOConfig:
     """What several critics say together: their mean, or in each state and action the smallest value [10]."""
     critic_loss_steps: Literal["first", "all"] = "first"
     """Whether the critic learns from the first step of a sequence or from all of them."""
-    sequence_length: constraints.Count = 5
-    """Transitions in a replayed sequence."""
-    sequence_period: constraints.Count = 1
-    """Steps between the starts of two sequences; 1: each transition starts one."""
-    discount: constraints.Share = 0.99
-    """Gamma, multiplied with the environment's own discount."""
     retrace_lambda: constraints.Share = 0.95
     """Lambda of Retrace: 0 is one-step, 1 cuts traces by importance weights alone."""
     retrace_mc_actions: constraints.Count = 8
@@ -104,8 +99,6 @@ class MPOConfig:
     """Policy gradient steps per E-step; each has the learning rate divided by their number."""
 
     # Optimisation.
-    batch_size: constraints.Count = 256
-    """Sequences per learner step."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """Optimiser of every parameter group."""
     policy_learning_rate: constraints.Positive = 1e-4
@@ -126,8 +119,6 @@ class MPOConfig:
     """Learner steps between copies of the policy to its target."""
     target_critic_update_period: constraints.Count = 100
     """Learner steps between copies of the critic to its target."""
-    max_skipped_batches: constraints.Natural = 10
-    """Batches in a row that may be skipped for non-finite values; one more is an error."""
 
     # Speed.
     target_precision: Literal["float32", "bfloat16"] = "float32"
@@ -137,20 +128,15 @@ class MPOConfig:
     """Whether acting, target critic and updates may be computed in faster ways than by plain torch; the log
     says which are taken. Numbers differ by float32 rounding."""
 
-    # Replay and acting.
-    max_replay_size: constraints.Count = 1_000_000
-    """Sequences kept; the oldest are dropped."""
-    min_replay_size: constraints.Count = 1_000
-    """Sequences written before learning starts."""
+    # Replay and acting; the rest is in `SequenceConfig`.
+    sequence_length: constraints.Count = 5
     samples_per_insert: constraints.Positive = 32.0
-    """Sequences sampled per sequence written: batch_size / samples_per_insert inserts a step."""
+    variable_update_period: constraints.Count = 10
     acting_policy: Literal["online", "target"] = "online"
     """Which policy actors pull."""
-    variable_update_period: constraints.Count = 10
-    """Environment steps between an actor's looks for newer weights."""
 
     def __post_init__(self) -> None:
-        constraints.check_fields(self)
+        super().__post_init__()
         if self.target_precision == "bfloat16" and self.acceleration == "off":
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
         if self.critic_head != "scalar" and not self.vmin < self.vmax:
@@ -161,16 +147,6 @@ class MPOConfig:
                 "learns distributions, got retrace, which gives values. Of the heads with bins, "
                 "two_hot and hl_gauss learn values."
             )
-        if self.min_replay_size > self.max_replay_size:
-            raise ValueError(
-                f"Learning would never start: `min_replay_size` {self.min_replay_size} is above "
-                f"`max_replay_size` {self.max_replay_size}. Lower the first or raise the second."
-            )
-        if self.sequence_period > self.sequence_length:
-            raise ValueError(
-                f"`sequence_period` must be <= `sequence_length` {self.sequence_length}, got "
-                f"{self.sequence_period}: transitions between two sequences would never be learned from."
-            )
 
     @property
     def learns_distributions(self) -> bool:
@@ -180,11 +156,6 @@ class MPOConfig:
     def trains_encoder(self, loss: str) -> bool:
         """Whether the loss of the policy or of the critic trains the encoder too."""
         return self.encoder_loss in (loss, "both")
-
-    @property
-    def inserts_per_learner_step(self) -> float:
-        """Sequences written per learner step."""
-        return self.batch_size / self.samples_per_insert
 
 
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(

@@ -63,6 +63,7 @@ class MPOLearner(learners.ModuleLearner):
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
+        make_optimizer: learners.OptimizerFactory | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -77,6 +78,7 @@ class MPOLearner(learners.ModuleLearner):
             logger: receives a row of diagnostics a step.
             generator: on `device`, draws the sampled actions.
             device: where to compute.
+            make_optimizer: of `policy`, `critic` and `duals`; None: those of the config.
 
         Raises:
             ValueError: the config asks for bfloat16 and the critic is not a `networks.Critic`.
@@ -105,7 +107,9 @@ class MPOLearner(learners.ModuleLearner):
             },
             variables=["policy", "critic", "target_policy", "target_critic"],
             updates=learners.Updates(
-                optimizers.make_groups(self._trained, self._duals, config),
+                optimizers.make_groups(
+                    self._trained, self._duals, config, make_optimizer or optimizers.by_config(config)
+                ),
                 modules=[*self._online, self._duals],
                 max_skipped_batches=config.max_skipped_batches,
             ),

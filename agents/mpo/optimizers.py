@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import nn
 
 from minerva_acme import learners, losses
@@ -18,19 +19,31 @@ def trained_modules(networks: MPONetworks, config: MPOConfig) -> Mapping[str, nn
     }
 
 
-def make_groups(
-    trained: Mapping[str, nn.Module], duals: losses.MPODuals, config: MPOConfig
-) -> Mapping[str, learners.Group]:
-    """One optimiser each for policy, critic and duals; the duals' gradient is not clipped."""
+def by_config(config: MPOConfig) -> learners.OptimizerFactory:
+    """Makes the optimisers that the config names."""
 
-    def group(max_norm: float, *parts: tuple[Iterable[nn.Parameter], float]) -> learners.Group:
-        optimizer = learners.make_optimizer(
-            *parts,
+    def make(name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
+        return learners.make_optimizer(
+            parameters,
             kind=config.optimizer,
             adam_epsilon=config.adam_epsilon,
             sgd_momentum=config.sgd_momentum,
         )
-        return learners.Group(optimizer, max_norm)
+
+    return make
+
+
+def make_groups(
+    trained: Mapping[str, nn.Module],
+    duals: losses.MPODuals,
+    config: MPOConfig,
+    make_optimizer: learners.OptimizerFactory,
+) -> Mapping[str, learners.Group]:
+    """One optimiser each for policy, critic and duals; the duals' gradient is not clipped."""
+
+    def group(name: str, max_norm: float, *parts: tuple[Iterable[nn.Parameter], float]) -> learners.Group:
+        parameters = [{"params": [*tensors], "lr": rate} for tensors, rate in parts]
+        return learners.Group(make_optimizer(name, parameters), max_norm)
 
     temperatures = nn.ModuleList([duals.temperature])
     if duals.penalty_temperature is not None:
@@ -38,9 +51,12 @@ def make_groups(
     alphas = nn.ModuleList(duals.alphas().values())
     policy_rate = config.policy_learning_rate / config.m_steps  # M-steps share one step's worth of it
     return {
-        "policy": group(config.max_grad_norm, (trained["policy"].parameters(), policy_rate)),
-        "critic": group(config.max_grad_norm, (trained["critic"].parameters(), config.critic_learning_rate)),
+        "policy": group("policy", config.max_grad_norm, (trained["policy"].parameters(), policy_rate)),
+        "critic": group(
+            "critic", config.max_grad_norm, (trained["critic"].parameters(), config.critic_learning_rate)
+        ),
         "duals": group(
+            "duals",
             math.inf,
             (temperatures.parameters(), config.temperature_learning_rate),
             (alphas.parameters(), config.alpha_learning_rate),

@@ -15,17 +15,17 @@ def anneal_learning_rate(
 
     Args:
         optimizer: of policy and value.
-        config: says the first learning rate and whether it falls.
+        config: says whether it falls.
         num_steps: learner steps made so far.
         num_updates: learner steps of the whole run; None: nobody knows, and the learning rate stays.
 
     Returns:
-        The learning rate.
+        The learning rate, of its first group.
     """
     left = 1.0
     if config.anneal_learning_rate and num_updates:
         left = max(0.0, 1.0 - num_steps / num_updates)
-    learning_rate = left * config.learning_rate
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    return learning_rate
+        # A factory of one's own may have given it another one.
+        group["lr"] = left * group.setdefault("initial_lr", group["lr"])
+    return float(optimizer.param_groups[0]["lr"])

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from minerva_acme import acceleration, builders, core, networks, specs
+from minerva_acme import acceleration, builders, core, counting, learners, networks, specs
 from minerva_acme.agents import acting, actions, requirements
 from minerva_acme.agents.on_policy import batch
 from minerva_acme.agents.on_policy import config as on_policy_config
@@ -114,6 +114,7 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
         spec: specs.EnvironmentSpec,
         generator: torch.Generator,
         evaluation: bool = False,
+        counter: counting.Counter | None = None,
     ) -> builders.AgentPolicy:
         make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
         return make(
@@ -123,6 +124,9 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
             acceleration=acceleration.Acceleration(self._config.acceleration),
             record_parameters=self._records_parameters,
         )
+
+    def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
+        return learners.make_optimizer(parameters, adam_epsilon=self._config.adam_epsilon)
 
     @property
     def policy_variables(self) -> Sequence[str]:

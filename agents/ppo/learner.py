@@ -44,6 +44,7 @@ class PPOLearner(learners.ModuleLearner):
         preparer: on_policy.RolloutPreparer,
         config: PPOConfig,
         num_updates: int | None,
+        make_optimizer: learners.OptimizerFactory,
         counter: counting.Counter,
         logger: loggers.Logger,
         generator: torch.Generator,
@@ -58,14 +59,15 @@ class PPOLearner(learners.ModuleLearner):
             config: hyperparameters.
             num_updates: learner steps of the whole run, over which the learning rate is annealed;
                 None: it stays.
+            make_optimizer: of `network`.
             counter: counts `steps` and `walltime`.
             logger: receives a row of diagnostics a step.
             generator: on the network's device, shuffles the samples.
         """
         self._acceleration = acceleration.Acceleration(config.acceleration)
         self._network = self._acceleration.network("network", network)
-        self._optimizer = learners.make_optimizer(
-            (network.parameters(), config.learning_rate), adam_epsilon=config.adam_epsilon
+        self._optimizer = make_optimizer(
+            "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
         )
         self._dataset = dataset
         self._preparer = preparer
@@ -133,7 +135,7 @@ class PPOLearner(learners.ModuleLearner):
                 if config.target_kl and learners.read(rows[-1][_APPROX_KL]) > config.target_kl:
                     break
         mean = dict(zip([*losses.PPOLosses._fields, "grad_norm"], torch.stack(rows).mean(dim=0), strict=True))
-        return {
+        metrics = {
             "loss/total": mean["total"],
             "loss/policy": mean["policy"],
             "loss/value": mean["value"],
@@ -147,6 +149,9 @@ class PPOLearner(learners.ModuleLearner):
             "value/mean": batch.value.mean(),
             "value/target_mean": batch.target.mean(),
         }
+        if config.target_kl:
+            metrics["kl/approx_rel"] = rows[-1][_APPROX_KL] / config.target_kl
+        return metrics
 
     def _step_on(self, minibatch: Samples) -> torch.Tensor:
         """One gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""

@@ -41,6 +41,7 @@ class VMPOLearner(learners.ModuleLearner):
         preparer: on_policy.RolloutPreparer,
         config: VMPOConfig,
         num_updates: int | None,
+        make_optimizer: learners.OptimizerFactory,
         counter: counting.Counter,
         logger: loggers.Logger,
         generator: torch.Generator,
@@ -56,6 +57,7 @@ class VMPOLearner(learners.ModuleLearner):
             config: hyperparameters.
             num_updates: learner steps of the whole run, over which the learning rate is annealed, if it
                 is; None: it stays.
+            make_optimizer: of `network`, `temperature` and `alphas`.
             counter: counts `steps` and `walltime`.
             logger: receives a row of diagnostics a step.
             generator: saved with the rest, though nothing is drawn: every step takes the whole rollout.
@@ -67,18 +69,14 @@ class VMPOLearner(learners.ModuleLearner):
         self._config = config
         self._num_updates = num_updates
 
-        def group(module: nn.Module, learning_rate: float, max_norm: float = math.inf) -> learners.Group:
-            adam = learners.make_optimizer(
-                (module.parameters(), learning_rate), adam_epsilon=config.adam_epsilon
-            )
-            return learners.Group(adam, max_norm)
-
+        alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
         groups = {
-            "network": group(network, config.learning_rate, config.max_grad_norm),
-            "temperature": group(duals.temperature, config.temperature_learning_rate),
-            "alphas": group(
-                nn.ModuleList([duals.alpha_mean, duals.alpha_stddev]), config.alpha_learning_rate
-            ),
+            name: learners.Group(make_optimizer(name, [{"params": [*module.parameters()], "lr": rate}]), norm)
+            for name, module, rate, norm in (
+                ("network", network, config.learning_rate, config.max_grad_norm),
+                ("temperature", duals.temperature, config.temperature_learning_rate, math.inf),
+                ("alphas", alphas, config.alpha_learning_rate, math.inf),
+            )
         }
         self._optimizer = groups["network"].optimizer
         modules = {"network": network, "duals": duals, **preparer.modules}

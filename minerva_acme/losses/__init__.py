@@ -11,6 +11,7 @@ from minerva_acme.losses.categorical import (
 from minerva_acme.losses.critic import critic_loss
 from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
 from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
+from minerva_acme.losses.importance import importance_weights
 from minerva_acme.losses.mixture import mixture_log_prob, mixture_loss
 from minerva_acme.losses.mpo import (
     EStep,
@@ -66,6 +67,7 @@ __all__ = [
     "explained_variance",
     "gae",
     "hl_gauss",
+    "importance_weights",
     "kl_penalty",
     "lambda_returns",
     "mixture_log_prob",

@@ -342,3 +342,41 @@ def test_nothing_reaches_network_or_optimiser_before_the_end_and_nothing_after_a
     assert [parameter.data_ptr() for parameter in network.parameters()] == places  # written in place
     assert len(optimizer.state) == len([*network.parameters()])
     assert not any(torch.equal(value, before[name]) for name, value in network.named_parameters())
+
+
+class OwnAdam(torch.optim.Adam):
+    pass
+
+
+def adam(network, **settings):
+    return torch.optim.Adam(network.parameters(), lr=1e-2, **settings)
+
+
+def hooked(network):
+    optimizer = adam(network)
+    optimizer.register_step_post_hook(lambda *arguments: None)
+    return optimizer
+
+
+def in_two_groups(network):
+    first, *others = network.parameters()
+    return torch.optim.Adam([{"params": [first], "lr": 0.1}, {"params": others}], lr=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("make_adam", "reason"),
+    [
+        (lambda network: OwnAdam(network.parameters()), "OwnAdam is not known"),
+        (lambda network: adam(network, amsgrad=True), "Adam has several groups"),
+        (hooked, "Adam has several groups"),
+        (in_two_groups, "Adam has several groups"),
+        (lambda network: torch.optim.Adam([*network.parameters()][1:]), "Adam has several groups"),
+    ],
+    ids=["subclass", "amsgrad", "hook", "groups", "part"],
+)
+def test_an_adam_with_settings_that_arrays_do_not_know_makes_plain_steps(make_adam, reason, said):
+    settings, network, _ = make()
+    plain = make_plain(network, make_optimizer(network), settings)
+    with array_ppo.make_step(plain, network, make_adam(network), **settings) as step:
+        assert step is plain
+    assert reason in said()[0]

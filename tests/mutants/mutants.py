@@ -779,13 +779,13 @@ MPO = [
         breakage("MPO's SGD has no momentum", "sgd_momentum=config.sgd_momentum", "sgd_momentum=0.0"),
         breakage(
             "MPO's policy gradient is not clipped",
-            '"policy": group(config.max_grad_norm,',
-            '"policy": group(math.inf,',
+            'group("policy", config.max_grad_norm,',
+            'group("policy", math.inf,',
         ),
         breakage(
             "MPO's critic gradient is not clipped",
-            '"critic": group(config.max_grad_norm,',
-            '"critic": group(math.inf,',
+            '"critic", config.max_grad_norm,',
+            '"critic", math.inf,',
         ),
         breakage(
             "MPO's penalty has no trained temperature",
@@ -850,12 +850,6 @@ MPO = [
             "acting.GreedyPolicy if evaluation else",
             "acting.BehaviourPolicy if evaluation else",
         ),
-        breakage(
-            "MPO owes steps for what filled the replay",
-            "num_inserted - self._config.min_replay_size",
-            "num_inserted",
-        ),
-        breakage("MPO's sequences all start side by side", "period=self._config.sequence_period", "period=1"),
         breakage("MPO's Retrace lacks the config's lambda", "lambda_=config.retrace_lambda", "lambda_=1.0"),
         breakage(
             "MPO's values take the E-step's number of actions",
@@ -867,17 +861,63 @@ MPO = [
         "agents/mpo/config.py",
         ("tests/agents/mpo/test_config.py",),
         breakage(
-            "MPO takes a replay that never fills", "self.min_replay_size > self.max_replay_size", "False"
-        ),
-        breakage(
-            "MPO takes a period that loses transitions",
-            "self.sequence_period > self.sequence_length",
-            "False",
-        ),
-        breakage(
             "MPO takes a single sampled action",
             'teach nothing)", lambda value: value >= 2',
             'teach nothing)", lambda value: value >= 1',
+        ),
+    ),
+    *of(
+        "agents/off_policy/config.py",
+        ("tests/agents/off_policy/test_config.py",),
+        breakage("a replay may never fill", "self.min_replay_size > self.max_replay_size", "False"),
+        breakage("a period may lose transitions", "self.sequence_period > self.sequence_length", "False"),
+    ),
+    *of(
+        "agents/off_policy/builder.py",
+        ("tests/agents/off_policy/test_builder.py", "tests/agents/off_policy/test_priorities.py"),
+        breakage(
+            "steps are owed for what filled the replay",
+            "num_inserted - self._config.min_replay_size",
+            "num_inserted",
+        ),
+        breakage(
+            "an agent's sequences start side by side", "period=self._config.sequence_period", "period=1"
+        ),
+        breakage("an agent's transitions are of one step", "n_step=self._config.n_step", "n_step=1"),
+        breakage(
+            "the draw lacks the priorities' exponent",
+            "replay.Prioritized(config.priority_exponent)",
+            "replay.Prioritized(1.0)",
+        ),
+        breakage(
+            "importance weights never correct fully",
+            "importance_exponent, 1.0, num_steps",
+            "importance_exponent, 0.9, num_steps",
+        ),
+        breakage(
+            "schedules see no steps",
+            "counter=counter,\n        )\n\n    @property",
+            "counter=None,\n        )\n\n    @property",
+        ),
+    ),
+    *of(
+        "agents/off_policy/acting.py",
+        ("tests/agents/off_policy/test_acting.py",),
+        breakage("all environments explore together", "torch.rand(num_environments,", "torch.rand(1,"),
+        breakage(
+            "epsilon is the greedy share",
+            "torch.where(explores, drawn, argmax",
+            "torch.where(~explores, drawn, argmax",
+        ),
+        breakage(
+            "a module acts by its first weights for ever",
+            "weight.copy_(torch.from_numpy(state[name]))",
+            "pass",
+        ),
+        breakage(
+            "actions leave their bounds",
+            "if isinstance(spec, specs.BoundedArray) else array",
+            "if False else array",
         ),
     ),
     *of(
@@ -939,12 +979,21 @@ ON_POLICY_AGENTS = [
     ),
     *of(
         "agents/on_policy/annealing.py",
-        ("tests/agents/on_policy/test_learners.py", "tests/agents/ppo/test_reference_step.py"),
+        (
+            "tests/agents/on_policy/test_learners.py",
+            "tests/agents/ppo/test_reference_step.py",
+            "tests/agents/test_optimizers.py",
+        ),
         breakage("the learning rate rises", "1.0 - num_steps / num_updates", "num_steps / num_updates"),
         breakage(
             "the learning rate falls unasked", "config.anneal_learning_rate and num_updates", "num_updates"
         ),
-        breakage("the learning rate falls in the log alone", 'group["lr"] = learning_rate', "pass"),
+        breakage("the learning rate stays", 'group["lr"] = left * group', 'group["lr"] = group'),
+        breakage(
+            "an optimiser's own learning rate is replaced",
+            'group.setdefault("initial_lr", group["lr"])',
+            "config.learning_rate",
+        ),
     ),
     *of(
         "agents/on_policy/batch.py",
@@ -993,6 +1042,7 @@ ON_POLICY_AGENTS = [
             "tests/agents/on_policy/test_builder.py",
             "tests/agents/on_policy/test_statistics.py",
             "tests/agents/on_policy/test_learners.py",
+            "tests/agents/ppo/test_reference_step.py",
         ),
         breakage(
             "the scale of returns has gae_lambda for gamma",
@@ -1003,6 +1053,11 @@ ON_POLICY_AGENTS = [
             "on-policy evaluation explores",
             "acting.GreedyPolicy if evaluation else",
             "acting.BehaviourPolicy if evaluation else",
+        ),
+        breakage(
+            "on-policy Adam has torch's epsilon",
+            "adam_epsilon=self._config.adam_epsilon",
+            "adam_epsilon=1e-8",
         ),
         breakage("rollouts are learned from again", "max_times_sampled=1", "max_times_sampled=2"),
         breakage("rollouts are fetched ahead", "prefetch=0", "prefetch=1"),
@@ -1046,7 +1101,6 @@ ON_POLICY_AGENTS = [
             "torch.arange(num_samples)",
         ),
         breakage("PPO's minibatches are all samples", "num_samples // config.minibatch_size", "1"),
-        breakage("PPO's Adam has torch's epsilon", "adam_epsilon=config.adam_epsilon", "adam_epsilon=1e-8"),
         breakage(
             "PPO's statistics change before its update",
             "batch = self._preparer.prepare(rollout)\n"
@@ -1138,13 +1192,13 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "V-MPO trains the temperature at alpha's rate",
-            "config.temperature_learning_rate)",
-            "config.alpha_learning_rate)",
+            "config.temperature_learning_rate, math",
+            "config.alpha_learning_rate, math",
         ),
         breakage(
             "V-MPO trains alpha at the temperature's rate",
-            "config.alpha_learning_rate\n",
-            "config.temperature_learning_rate\n",
+            "config.alpha_learning_rate, math",
+            "config.temperature_learning_rate, math",
         ),
         breakage("V-MPO makes one M-step", "range(self._config.m_steps)", "range(1)"),
         breakage("V-MPO never trains the value", "policy_loss + value_loss)", "policy_loss)"),
@@ -1170,7 +1224,6 @@ ON_POLICY_AGENTS = [
             "pass",
         ),
         breakage("V-MPO takes all samples", "top_k_fraction=config.top_k_fraction", "top_k_fraction=1.0"),
-        breakage("V-MPO's Adam has torch's epsilon", "adam_epsilon=config.adam_epsilon", "adam_epsilon=1e-8"),
         breakage("V-MPO does not save its duals", '"duals": duals, ', ""),
     ),
     *of(
@@ -1270,7 +1323,38 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_batches_and_optimizers.py",),
         breakage("Adam has torch's epsilon", "eps=adam_epsilon, ", ""),
         breakage("SGD has no momentum", "momentum=sgd_momentum, ", ""),
-        breakage("every group has the first one's rate", '"lr": rate}', '"lr": groups[0][1]}'),
+    ),
+    *of(
+        "minerva_acme/learners/targets.py",
+        ("tests/learners/test_targets.py",),
+        breakage(
+            "a target takes the rest of the way", "slow.lerp_(fast, rate)", "slow.lerp_(fast, 1.0 - rate)"
+        ),
+        breakage("a target follows every step", "if num_steps % period:", "if False:"),
+        breakage("a target keeps its first statistics", "old.copy_(new)", "pass"),
+    ),
+    *of(
+        "minerva_acme/learners/loss_learner.py",
+        ("tests/learners/test_loss_learner.py",),
+        breakage("targets are told one step too few", "self._num_steps + 1)", "self._num_steps)"),
+        breakage(
+            "losses see no importance weights", "Batch(sample.data, weights)", "Batch(sample.data, 1.0)"
+        ),
+        breakage("priorities are never set", "self._priorities.update(sample.info, new_priorities)", "pass"),
+    ),
+    *of(
+        "minerva_acme/learners/priorities.py",
+        ("tests/learners/test_loss_learner.py",),
+        breakage(
+            "any priority is sent to the store", 'finite.require_finite({"priorities": priorities})', "pass"
+        ),
+    ),
+    *of(
+        "minerva_acme/losses/importance.py",
+        ("tests/losses/test_importance.py",),
+        breakage("the importance weights are not over their largest", "weights / weights.max()", "weights"),
+        breakage("the table's size does not count", "table_size.double() * probability", "probability"),
+        breakage("what is drawn often counts more", "** -exponent", "** exponent"),
     ),
 ]
 
@@ -2067,6 +2151,17 @@ EXPERIMENTS = [
         ),
     ),
     *of(
+        "agents/registry.py",
+        ("tests/agents/test_registry.py",),
+        breakage("a name that two have is the second's", "if other is not None:", "if False:"),
+        breakage("presets of another agent count", "if type(preset) is config", "if True"),
+    ),
+    *of(
+        "agents/annotations.py",
+        ("tests/agents/test_registry.py",),
+        breakage("what a base says of its parameter counts", "dict(reversed([*", "dict(([*"),
+    ),
+    *of(
         "minerva_acme/experiments/run_folder.py",
         ("tests/experiments/test_run_folder.py",),
         breakage(
@@ -2076,6 +2171,14 @@ EXPERIMENTS = [
             "a module that an id names is imported unasked",
             'if ":" in self.environment and not import_code',
             "if False",
+        ),
+        breakage(
+            "a path in the place of a name is imported unasked",
+            'return bool(self.config) or ":" in self.agent',
+            "return bool(self.config)",
+        ),
+        breakage(
+            "a run lacks the hyperparameters that are newer", "defaults = self._defaults()", "defaults = {}"
         ),
         breakage("a newer format is read", "found <= FORMAT", "found <= 99"),
         breakage(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import experiments, networks, specs, testing
+from minerva_acme import experiments, networks, specs, testing, wrappers
 from minerva_acme.agents import mpo
 
 from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
@@ -244,3 +244,39 @@ def test_images_and_dicts_are_learned_from(tmp_path, kind, discrete):
     )
     assert result.random.mean < 0.7
     assert result.after.mean > 0.9
+
+
+def test_a_run_on_single_frames_is_the_run_on_whole_stacks_bit_for_bit(tmp_path):
+    def make_environment(seed):
+        frame = specs.BoundedArray((4, 4), np.uint8, 0, 255)
+        fake = testing.FakeEnvironment(observation_spec={"it": frame}, seed=seed)
+        return wrappers.FrameStackWrapper(fake, num_frames=3)
+
+    config = dataclasses.replace(
+        SMALL, sequence_length=2, batch_size=4, min_replay_size=8, max_replay_size=40
+    )
+    states, shapes = [], []
+    for frame_stack in (1, 3):
+        builder = mpo.MPOBuilder(dataclasses.replace(config, frame_stack=frame_stack))
+        (table,) = builder.make_replay_tables(specs.make_environment_spec(make_environment(0)))
+        shapes.append({name: column.shape for name, column in table.signature.columns.items()})
+        result = experiments.run_experiment(
+            experiments.ExperimentConfig(
+                builder=builder,
+                environment_factory=make_environment,
+                directory=tmp_path / str(frame_stack),
+                num_env_steps=60,
+                evaluation_period=0,
+                evaluation_episodes=1,
+                replay="memory",
+                tensorboard=False,
+            )
+        )
+        assert result.learner_steps > 5
+        policy = experiments.load_policy(tmp_path / str(frame_stack), builder, make_environment(0))
+        states.append(policy._network.state_dict())
+    assert shapes == [
+        {"observation/it": (3, 4, 4), "float32": shapes[0]["float32"]},
+        {"uint8": (16,), "float32": (shapes[0]["float32"][0] + 1,)},
+    ]
+    testing.assert_nests_equal(*states, "Stacks from replay must be those of the wrapper.")
