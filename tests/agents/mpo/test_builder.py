@@ -53,6 +53,8 @@ def with_spec(spec, **overrides):
         ),
         ("observations", specs.Array((3,), np.float64), "MPO needs observations in float32 or in integers"),
         ("observations", {}, "MPO needs observations of at least one number"),
+        ("observations", {"a": specs.StringArray(())}, r"MPO needs observations that are numbers, .*\['a'\]"),
+        ("observations", (), "MPO needs observations of at least one number"),
         ("actions", specs.BoundedArray((0,), np.float32, -1.0, 1.0), "one float32 vector, got BoundedArray"),
         ("actions", specs.BoundedArray((1,), np.float32, 1.0, 1.0), "low below high, got BoundedArray"),
         (
