@@ -30,23 +30,6 @@ class SACConfig(off_policy.TransitionConfig):
     """How far the target critics go towards the critics in each step."""
 
 
-class Squashed(NamedTuple):
-    """A Gaussian squashed to the bounds of the action."""
-
-    raw: distributions.DiagonalGaussian
-    squash: distributions.TanhSquash
-
-    def sample_and_log_prob(self, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        raw = self.raw.sample(generator)
-        return self.squash(raw), self.raw.log_prob(raw) - self.squash.log_det(raw)
-
-    def sample(self, generator: torch.Generator) -> torch.Tensor:
-        return self.sample_and_log_prob(generator)[0]
-
-    def mode(self) -> torch.Tensor:
-        return self.squash(self.raw.mode())
-
-
 class Policy(nn.Module):
     def __init__(self, spec: specs.EnvironmentSpec, config: SACConfig, generator: torch.Generator) -> None:
         super().__init__()
@@ -55,8 +38,8 @@ class Policy(nn.Module):
         self.raw = networks.GaussianPolicy(size, len(low), config.layer_sizes, generator=generator)
         self.squash = distributions.TanhSquash(low, high)
 
-    def forward(self, observation: torch.Tensor) -> Squashed:
-        return Squashed(self.raw(observation), self.squash)
+    def forward(self, observation: torch.Tensor) -> distributions.SquashedGaussian:
+        return distributions.SquashedGaussian(self.raw(observation), self.squash)
 
 
 class TwinCritic(nn.Module):
