@@ -36,10 +36,22 @@ def test_retrace_learns_more_than_one_step_targets_from_the_same_steps(train):
 
 def test_mpo_with_discrete_actions_keeps_the_pole_up(train):
     """Seed 0 was at the limit of 500 after 15,000, 25,000 and 27,500 steps."""
-    flags = "--preset control --batch-size 64 --samples-per-insert 32 --evaluation-period 2500".split()
-    flags += "--policy-layer-sizes 64 64 --critic-layer-sizes 64 64".split()
-    flags += "--policy-learning-rate 1e-3 --critic-learning-rate 1e-3 --epsilon-mean 0.05".split()
-    flags += "--target-policy-update-period 25 --target-critic-update-period 25".split()
+    settings = {
+        "preset": "control",
+        "batch-size": 64,
+        "samples-per-insert": 32,
+        "policy-layer-sizes": (64, 64),
+        "critic-layer-sizes": (64, 64),
+        "policy-learning-rate": 1e-3,
+        "critic-learning-rate": 1e-3,
+        "epsilon-mean": 0.05,
+        "target-policy-update-period": 25,
+        "target-critic-update-period": 25,
+        "evaluation-period": 2500,
+    }
+    flags: list[str] = []
+    for name, value in settings.items():
+        flags += [f"--{name}", *map(str, value if isinstance(value, tuple) else [value])]
     directory = train("CartPole-v1-mpo", "mpo", "CartPole-v1", 30_000, 0, *flags)
     with open(directory / "evaluator.csv", newline="", encoding="utf-8") as file:
         best = max(float(row["episode_return"]) for row in csv.DictReader(file))
