@@ -69,6 +69,7 @@ class PPOLearner(learners.ModuleLearner):
         self._optimizer = make_optimizer(
             "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
         )
+        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
         self._dataset = dataset
         self._preparer = preparer
         self._config = config
@@ -94,7 +95,7 @@ class PPOLearner(learners.ModuleLearner):
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = on_policy.anneal_learning_rate(
-            self._optimizer, self._config, self._num_steps, self._num_updates
+            self._optimizer, self._learning_rates, self._config, self._num_steps, self._num_updates
         )
         with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)

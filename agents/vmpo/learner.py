@@ -79,6 +79,7 @@ class VMPOLearner(learners.ModuleLearner):
             )
         }
         self._optimizer = groups["network"].optimizer
+        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
         modules = {"network": network, "duals": duals, **preparer.modules}
         super().__init__(
             modules=modules,
@@ -95,7 +96,7 @@ class VMPOLearner(learners.ModuleLearner):
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = on_policy.anneal_learning_rate(
-            self._optimizer, self._config, self._num_steps, self._num_updates
+            self._optimizer, self._learning_rates, self._config, self._num_steps, self._num_updates
         )
         with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)

@@ -988,11 +988,11 @@ ON_POLICY_AGENTS = [
         breakage(
             "the learning rate falls unasked", "config.anneal_learning_rate and num_updates", "num_updates"
         ),
-        breakage("the learning rate stays", 'group["lr"] = left * group', 'group["lr"] = group'),
+        breakage("the learning rate falls in the log alone", 'group["lr"] = left * first_rate', "pass"),
         breakage(
             "an optimiser's own learning rate is replaced",
-            'group.setdefault("initial_lr", group["lr"])',
-            "config.learning_rate",
+            'group["lr"] = left * first_rate',
+            'group["lr"] = left * config.learning_rate',
         ),
     ),
     *of(
