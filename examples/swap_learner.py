@@ -23,7 +23,7 @@ from minerva_acme import (
     types,
 )
 from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import targets
+from minerva_acme.agents.mpo import critics, targets
 
 
 class AWACLearner(learners.ModuleLearner):
@@ -43,6 +43,7 @@ class AWACLearner(learners.ModuleLearner):
         generator: torch.Generator,
     ) -> None:
         self._online, self._target = networks, networks.copy()
+        self._q, self._target_q = map(critics.ContinuousCritic, (networks.critic, self._target.critic))
         self._dataset, self._critic_target, self._config = dataset, critic_target, config
         rates = {"policy": config.policy_learning_rate, "critic": config.critic_learning_rate}
         modules = {"policy": networks.policy, "critic": networks.critic}
@@ -71,11 +72,11 @@ class AWACLearner(learners.ModuleLearner):
             policy_0 = policy.at((slice(None), 0))
             with torch.no_grad():
                 discount_t = batch.discount * self._config.discount
-                target = self._critic_target(batch, discount_t, policy, self._target.critic, self._generator)
-                value = targets.sampled_values(first, policy_0, self._target.critic, 8, self._generator)
-                advantage = self._target.critic(first, action) - value
+                target = self._critic_target(batch, discount_t, policy, self._target_q, self._generator)
+                value = targets.sampled_values(first, policy_0, self._target_q, 8, self._generator)
+                advantage = self._target_q(first, action) - value
                 weight = (advantage / advantage.std().clamp(min=1e-6)).exp().clamp(max=20.0)
-            q = self._online.critic(first, action)
+            q = self._q(first, action)
             critic_loss = losses.critic_loss(q[:, None], target[:, :1], batch.mask[:, :1])
             policy_loss = -(weight * policy_0.log_prob(batch.extras.raw_action[:, 0])).mean()
             for name, loss in (("critic", critic_loss), ("policy", policy_loss)):
