@@ -27,7 +27,7 @@ class QLearner(core.Learner):
     def __init__(self, network: nn.Module, dataset: Iterator[Any], learning_rate: float) -> None:
         self._network, self._target = network, copy.deepcopy(network)
         self._optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
-        self._dataset = dataset
+        self._dataset, self._served = dataset, copy.deepcopy(network.state_dict())
 
     def step(self) -> None:
         batch: types.Transition = next(self._dataset).data
@@ -41,12 +41,12 @@ class QLearner(core.Learner):
         self._optimizer.step()
         for slow, fast in zip(self._target.parameters(), self._network.parameters(), strict=True):
             slow.data.lerp_(fast.data, 0.01)
+        self._served = copy.deepcopy(self._network.state_dict())  # whole, whoever asks in the next step
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
         if set(names) - {"network"}:
             raise KeyError(f"Unknown variables in {names}; there is only 'network'.")
-        weights = self._network.state_dict()
-        return [{name: tensor.numpy().copy() for name, tensor in weights.items()} for _ in names]
+        return [{name: tensor.numpy().copy() for name, tensor in self._served.items()} for _ in names]
 
     def save(self) -> core.State:
         return copy.deepcopy([part.state_dict() for part in self._parts()])
@@ -54,6 +54,7 @@ class QLearner(core.Learner):
     def restore(self, state: core.State) -> None:
         for part, saved in zip(self._parts(), state, strict=True):
             part.load_state_dict(saved)
+        self._served = copy.deepcopy(self._network.state_dict())
 
     def _parts(self) -> list[Any]:
         return [self._network, self._target, self._optimizer]

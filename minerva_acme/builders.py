@@ -61,7 +61,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
 
     @abc.abstractmethod
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
-        """Describes the tables that adder and dataset share."""
+        """Describes the tables that adder and dataset share; none where the dataset comes from elsewhere."""
 
     @abc.abstractmethod
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
@@ -155,6 +155,14 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         It never falls as `num_inserted`, of all adders together, grows. A runner in one thread learns
         while fewer were made.
         """
+
+    def max_inserted(self, num_env_steps: int) -> int:
+        """The items that so many steps, of all environments together, may write at most: one a step.
+
+        Where its items need more, a builder says so, and a runner can warn at the start that a run is too
+        short to learn anything.
+        """
+        return num_env_steps
 
     def make_actor(
         self,

@@ -14,11 +14,21 @@ be replaced without touching the other three. The loop that ties them together i
 
 The end of an episode is told by `timestep.last()`, whether to bootstrap by `timestep.discount`;
 the two are never merged into one "done".
+
+Threads. The calls of one object come one after the other, from whatever thread, with one exception:
+
+    get_variables, poll_variables    from any threads at any time, also while a `step` of the learner runs or
+                                     waits for data: they never wait for it, and give what the last
+                                     completed step left
+
+So a learner that waits for data can be in one thread, and the actor whose data it waits for in another.
+Different objects may be used by different threads at once; what a loop shares with no one needs no lock.
+A method says so where it waits, and for what.
 """
 
 import abc
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import dm_env
 
@@ -42,7 +52,7 @@ class Closeable(abc.ABC):
 
 
 class Actor(abc.ABC):
-    """Selects actions and observes what they lead to."""
+    """Selects actions and observes what they lead to. Its methods are called by one thread at a time."""
 
     @abc.abstractmethod
     def select_action(self, observation: types.NestedArray) -> types.NestedArray:
@@ -58,11 +68,18 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     def update(self, wait: bool = False) -> None:
-        """Takes newer weights if there are any; with `wait`, returns only once it holds them."""
+        """Takes newer weights if there are any; with `wait`, returns only once it holds them.
+
+        Within this call alone do weights change: never while an action is chosen. It waits for the answer of
+        the variable source, which does not wait for a learner's step.
+        """
 
 
 class VectorActor(abc.ABC):
-    """An actor in E environments at once; each has its episodes, and its calls, in an order of its own."""
+    """An actor in E environments at once; each has its episodes, and its calls, in an order of its own.
+
+    Its methods are called by one thread at a time, for all environments.
+    """
 
     @abc.abstractmethod
     def select_action(self, observations: Sequence[types.NestedArray]) -> list[types.NestedArray]:
@@ -81,13 +98,19 @@ class VectorActor(abc.ABC):
 
     @abc.abstractmethod
     def update(self, wait: bool = False) -> None:
-        """Takes newer weights if there are any; with `wait`, returns only once it holds them."""
+        """Takes newer weights if there are any; with `wait`, returns only once it holds them.
+
+        Within this call alone do weights change: never while an action is chosen. It waits for the answer of
+        the variable source, which does not wait for a learner's step.
+        """
 
 
 class Adder(Closeable):
     """Turns a stream of timesteps into replay items. A context manager that closes itself.
 
-    Calls come as `add_first (add)*` for each episode; the `add` whose timestep is LAST ends it.
+    Calls come as `add_first (add)*` for each episode; the `add` whose timestep is LAST ends it. They come
+    from one thread at a time; adders of other threads may write to the same tables at once. `add` and
+    `flush` may wait for a table that takes no more items until some are sampled.
 
     What does not match its spec is refused by name, before anything of it is written: structure, dtype and
     shape, floats that are not finite as they are stored, or in float32 beyond `constraints.LARGEST`, and
@@ -150,12 +173,40 @@ class VersionedVariables(NamedTuple):
     values: list[types.NestedArray]
 
 
+class RemoteVariableSource(Protocol):
+    """What a transport offers to actors whose learner is in another process or on another machine.
+
+    It is all that `actors.VariableClient` asks of a source, and every `VariableSource` has it. This library
+    has no transport of its own.
+    """
+
+    def poll_variables(
+        self, names: Sequence[str], newer_than: int | None = None
+    ) -> VersionedVariables | None:
+        """Returns the variables with their version, or None where `newer_than` is still the newest.
+
+        The values are those of one completed step of the learner, one nest of numpy arrays per name, and
+        belong to the caller. They may be behind the learner. Versions should not fall; the client ignores
+        those that do, as of a replica that lags behind. May be called by any thread.
+
+        Raises:
+            KeyError: a name is unknown.
+            OSError: the source did not answer (`ConnectionError`, `TimeoutError`). It is raised within a
+                bounded time, and says for how long it was waited and for whom: a client that must not
+                fail tolerates some in a row (`max_failures`), and none is hidden. The next call tries anew.
+        """
+
+
 class VariableSource(abc.ABC):
-    """Something that weights can be pulled from."""
+    """Something that weights can be pulled from, by any threads at any time."""
 
     @abc.abstractmethod
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
         """Returns one nest of CPU numpy arrays per name, copied: later updates leave them as they are.
+
+        All are of the same completed step of the learner, the last one. The call overlaps with anything and
+        does not wait for a step that is under way, which may in turn wait for what the caller would write
+        next. On an accelerator it waits for the work that was already handed over.
 
         Raises:
             KeyError: a name is unknown; the message lists the known ones.
@@ -166,8 +217,9 @@ class VariableSource(abc.ABC):
     ) -> VersionedVariables | None:
         """Returns the variables with their version, or None where `newer_than` is still the newest.
 
-        A source that counts versions overrides this, so that a client that polls often copies
-        nothing in vain; this default always returns the variables.
+        As `get_variables`, from any thread; versions, where they are counted, never fall. A source that
+        counts them overrides this, so that a client that polls often copies nothing in vain; this default
+        always returns the variables.
         """
         del newer_than
         return VersionedVariables(version=None, values=self.get_variables(names))
@@ -182,7 +234,7 @@ class Worker(abc.ABC):
 
 
 class Saveable(abc.ABC):
-    """Something whose state can be saved and restored.
+    """Something whose state can be saved and restored, while none of its other methods runs.
 
     A state is made of dicts, lists, tuples, tensors, numbers, strings, booleans and None alone, so
     that a checkpoint can be loaded without executing any code stored in it.
@@ -198,11 +250,19 @@ class Saveable(abc.ABC):
 
 
 class Learner(VariableSource, Worker, Saveable):
-    """Consumes replay and improves variables."""
+    """Consumes replay and improves variables.
+
+    `step`, `run`, `save` and `restore` are called by one thread at a time. Meanwhile others may call
+    `get_variables` and `poll_variables`. `learners.ModuleLearner` does what that takes.
+    """
 
     @abc.abstractmethod
     def step(self) -> None:
-        """Performs one update, waiting for data if there is none yet."""
+        """Performs one update, waiting for data if there is none yet.
+
+        It waits for nobody who asks for variables, beyond the moment in which one copies them. If it raises,
+        the step is not completed: variables stay those of the one before.
+        """
 
     def run(self, num_steps: int | None = None) -> None:
         """Performs `num_steps` updates, or updates forever."""

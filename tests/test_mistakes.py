@@ -406,7 +406,8 @@ def a_discount_above_one(s):
 
 @mistake(
     ValueError,
-    "`num_env_steps` must be >= 1, got 0.",
+    "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 for a run that learns from a dataset "
+    "alone, got 0 and 0. With environment steps the agent says how many learner steps are made.",
 )
 def a_run_of_no_step(s):
     experiments.RunOptions(num_env_steps=0)
@@ -892,7 +893,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "train ppo --env CartPole-v1 --num-env-step 10",
         2,
         "`minerva train ppo` has no flag --num-env-step. Did you mean '--num-env-steps' or "
-        "'--num-environments' or '--num-epochs'?",
+        "'--num-learner-steps' or '--num-environments'?",
     ),
     "a flag before the command": (
         "--device cpu train ppo",
@@ -942,7 +943,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a run of no step": (
         "train ppo --env CartPole-v1 --num-env-steps 0",
         2,
-        "`num_env_steps` must be >= 1, got 0.",
+        "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 for a run that learns from a "
+        "dataset alone, got 0 and 0. With environment steps the agent says how many learner steps are made.",
     ),
     "a device that torch does not know": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --device gpu",

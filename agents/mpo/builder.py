@@ -5,7 +5,18 @@ from typing import Any
 
 import torch
 
-from minerva_acme import acceleration, builders, core, counting, learners, loggers, losses, specs, types
+from minerva_acme import (
+    acceleration,
+    builders,
+    core,
+    counting,
+    learners,
+    loggers,
+    losses,
+    networks,
+    specs,
+    types,
+)
 from minerva_acme.agents import acting, actions, off_policy, requirements
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import learner, optimizers, targets
@@ -18,20 +29,22 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations("MPO", spec)
-        requirements.check_vector(
-            "MPO",
-            "actions",
-            spec.actions,
-            "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined in a "
-            "wrapper of the environment.",
-        )
+        requirements.check_actions("MPO", spec)
         requirements.check_scalar_signals("MPO", spec)
-        requirements.check_bounded("MPO", spec)
+        if self._config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
+            raise ValueError(
+                "`action_penalty` must be False with discrete actions, which never leave their bounds, got "
+                "True."
+            )
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        return mpo_networks.make_networks(spec, self._config, generator)
+        return mpo_networks.make_networks(spec, self._config, generator, self.make_encoder(spec, generator))
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos, one for policy and critic."""
+        return networks.make_encoder(spec.observations, generator=generator)
 
     def make_learner(
         self,
@@ -48,13 +61,16 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     ) -> core.Learner:
         del num_env_steps  # No schedule ends with the run.
         config = self._config
+        discrete = isinstance(spec.actions, specs.DiscreteArray)
         return learner.MPOLearner(
             networks=networks,
             duals=losses.MPODuals(
-                num_dimensions=spec.actions.shape[0] if config.per_dimension_constraint else 1,
+                num_dimensions=1
+                if discrete or not config.per_dimension_constraint
+                else spec.actions.shape[0],
                 init_log_temperature=config.init_log_temperature,
                 init_log_alpha_mean=config.init_log_alpha_mean,
-                init_log_alpha_stddev=config.init_log_alpha_stddev,
+                init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
                 action_penalty=config.action_penalty,
             ),
             dataset=dataset,
@@ -73,9 +89,11 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         config = self._config
         if config.critic_target == "retrace":
             return targets.retrace(lambda_=config.retrace_lambda, num_actions=config.retrace_mc_actions)
-        if config.critic_target == "n_step":
-            return targets.n_step(num_actions=config.retrace_mc_actions)
-        return targets.one_step(num_actions=config.retrace_mc_actions)
+        make = targets.n_step if config.critic_target == "n_step" else targets.one_step
+        return make(
+            num_actions=config.retrace_mc_actions,
+            num_returns=config.num_samples if config.learns_distributions else None,
+        )
 
     def make_policy(
         self,
@@ -87,8 +105,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     ) -> builders.AgentPolicy:
         make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
         return make(
-            network=networks.policy,
-            raw_actions=actions.ClippedActions(spec.actions),
+            network=networks.acting(),
+            raw_actions=actions.raw_actions(spec.actions, squash=False),
             generator=generator,
             acceleration=acceleration.Acceleration(self._config.acceleration),
         )

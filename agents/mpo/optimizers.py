@@ -11,6 +11,14 @@ from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
 
 
+def trained_modules(networks: MPONetworks, config: MPOConfig) -> Mapping[str, nn.Module]:
+    """What the losses of policy and critic train: each its own network, and the encoder by `encoder_loss`."""
+    return {
+        name: nn.ModuleList([module, *([networks.encoder] if config.trains_encoder(name) else [])])
+        for name, module in (("policy", networks.policy), ("critic", networks.critic))
+    }
+
+
 def by_config(config: MPOConfig) -> learners.OptimizerFactory:
     """Makes the optimisers that the config names."""
 
@@ -26,7 +34,7 @@ def by_config(config: MPOConfig) -> learners.OptimizerFactory:
 
 
 def make_groups(
-    networks: MPONetworks,
+    trained: Mapping[str, nn.Module],
     duals: losses.MPODuals,
     config: MPOConfig,
     make_optimizer: learners.OptimizerFactory,
@@ -40,12 +48,12 @@ def make_groups(
     temperatures = nn.ModuleList([duals.temperature])
     if duals.penalty_temperature is not None:
         temperatures.append(duals.penalty_temperature)
-    alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
+    alphas = nn.ModuleList(duals.alphas().values())
     policy_rate = config.policy_learning_rate / config.m_steps  # M-steps share one step's worth of it
     return {
-        "policy": group("policy", config.max_grad_norm, (networks.policy.parameters(), policy_rate)),
+        "policy": group("policy", config.max_grad_norm, (trained["policy"].parameters(), policy_rate)),
         "critic": group(
-            "critic", config.max_grad_norm, (networks.critic.parameters(), config.critic_learning_rate)
+            "critic", config.max_grad_norm, (trained["critic"].parameters(), config.critic_learning_rate)
         ),
         "duals": group(
             "duals",

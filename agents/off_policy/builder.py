@@ -228,4 +228,7 @@ class SequenceBuilder(OffPolicyBuilder[Networks, OfSequences], Generic[Networks,
     def _layout(self, spec: specs.EnvironmentSpec) -> Any:
         from minerva_acme.replay import layouts
 
-        return layouts.TrajectoryLayout(spec, self._config.sequence_length, self._extras_spec(spec))
+        config = self._config
+        return layouts.TrajectoryLayout(
+            spec, config.sequence_length, self._extras_spec(spec), frame_stack=config.frame_stack
+        )

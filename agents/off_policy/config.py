@@ -54,6 +54,9 @@ class SequenceConfig(OffPolicyConfig):
     """Transitions in a replayed sequence."""
     sequence_period: constraints.Count = 1
     """Steps between the starts of two sequences; 1: each transition starts one."""
+    frame_stack: constraints.Count = 1
+    """Frames of an observation where the environment is in a `FrameStackWrapper`: replay holds each of them
+    once. 1: observations are stored as they are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

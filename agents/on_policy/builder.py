@@ -48,28 +48,15 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations(self.name, spec)
         requirements.check_scalar_signals(self.name, spec)
-        actions_spec = spec.actions
-        if isinstance(actions_spec, specs.DiscreteArray):
-            return
-        if not isinstance(actions_spec, specs.Array):
-            raise ValueError(
-                f"{self.name} needs actions that are one discrete number or one float32 vector, got "
-                f"{requirements.describe(actions_spec)}. Mixed and nested actions must be joined in a "
-                "wrapper of the environment."
-            )
-        requirements.check_vector(
-            self.name,
-            "actions",
-            actions_spec,
-            "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
-        )
-        requirements.check_bounded(self.name, spec)
+        requirements.check_actions(self.name, spec)
 
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.ActorCritic:
         config = self._config
         discrete = isinstance(spec.actions, specs.DiscreteArray)
         return networks.make_actor_critic(
-            observation_size=spec.observations.shape[0],
+            normalizer=networks.make_normalizer(spec.observations) if config.normalize_observations else None,
+            encoder=self.make_encoder(spec, generator),
+            encoder_loss=config.encoder_loss,
             num_actions=spec.actions.num_values if discrete else None,
             action_size=None if discrete else spec.actions.shape[0],
             layer_sizes=config.policy_layer_sizes,
@@ -79,9 +66,12 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
             state_dependent_std=config.state_dependent_stddev,
             initial_stddev=config.init_stddev,
             policy_gain=_POLICY_GAIN,
-            normalize_observations=config.normalize_observations,
             generator=generator,
         )
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos, one for policy and value."""
+        return networks.make_encoder(spec.observations, generator=generator)
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.
@@ -152,6 +142,10 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
 
     def learner_steps_due(self, num_inserted: int) -> int:
         return num_inserted // self._config.num_environments
+
+    def max_inserted(self, num_env_steps: int) -> int:
+        config = self._config
+        return num_env_steps // config.num_environments // config.rollout_length * config.num_environments
 
     def _num_updates(self, num_env_steps: int | None) -> int | None:
         """Learner steps of the whole run, where it is known how long it is."""

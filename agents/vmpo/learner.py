@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, counting, distributions, learners, loggers, losses, networks, types
+from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo.config import VMPOConfig
 
@@ -79,6 +79,7 @@ class VMPOLearner(learners.ModuleLearner):
             )
         }
         self._optimizer = groups["network"].optimizer
+        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
         modules = {"network": network, "duals": duals, **preparer.modules}
         super().__init__(
             modules=modules,
@@ -95,7 +96,7 @@ class VMPOLearner(learners.ModuleLearner):
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = on_policy.anneal_learning_rate(
-            self._optimizer, self._config, self._num_steps, self._num_updates
+            self._optimizer, self._learning_rates, self._config, self._num_steps, self._num_updates
         )
         with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
@@ -137,20 +138,15 @@ class VMPOLearner(learners.ModuleLearner):
     ) -> learners.Metrics:
         config, duals = self._config, self._duals
         policy, value = self._network.from_normalized(batch.observation)
-        metrics: learners.Metrics = {}
-        if isinstance(policy, distributions.Categorical):
-            kl = losses.categorical_kl(batch.parameters.logits, policy.logits, e_step.selected)
-            kls = {"mean": (kl, duals.alpha_mean(), config.epsilon_mean)}
-        else:
-            parts = losses.vmpo_kls(policy, batch.parameters, e_step.selected)
-            kls = {
-                "mean": (parts.mean, duals.alpha_mean(), config.epsilon_mean),
-                "stddev": (parts.stddev, duals.alpha_stddev(), config.epsilon_stddev),
-            }
-            stddev = policy.log_std.detach().exp()
-            metrics |= {"policy/stddev_min": stddev.min(), "policy/stddev_max": stddev.max()}
+        metrics = {f"policy/{name}": value for name, value in policy.diagnostics().items()}
+        kls = losses.vmpo_kls(policy, batch.parameters, e_step.selected)
+        multipliers = {
+            "mean": (duals.alpha_mean(), config.epsilon_mean),
+            "stddev": (duals.alpha_stddev(), config.epsilon_stddev),
+        }
         alpha_loss = penalty = torch.zeros_like(e_step.temperature_loss)
-        for name, (kl, alpha, epsilon) in kls.items():
+        for name, kl in kls._asdict().items():
+            alpha, epsilon = multipliers[name]
             alpha_loss = alpha_loss + alpha * (epsilon - kl.detach())
             penalty = penalty + alpha.detach() * kl
             metrics |= {

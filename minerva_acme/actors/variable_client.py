@@ -22,7 +22,9 @@ class VariableClient:
     """Pulls variables from a source periodically.
 
     New values are passed to `on_update` inside `update`, on its caller's thread: weights never change
-    in the middle of choosing an action. The version only grows: if a source answers with an older
+    in the middle of choosing an action. The client belongs to one thread, that of its actor; several clients
+    may ask one source at once. `update` waits for the source's answer (not with `asynchronous`), and a
+    source does not wait for a learner's step. The version only grows: if a source answers with an older
     one, as a replica that lags behind may, the answer is ignored.
 
     Attributes:
@@ -33,7 +35,7 @@ class VariableClient:
 
     def __init__(
         self,
-        source: core.VariableSource,
+        source: core.RemoteVariableSource,
         names: Sequence[str],
         on_update: Callable[[list[types.NestedArray]], None],
         *,
@@ -45,7 +47,7 @@ class VariableClient:
         """Nothing is fetched yet: the first `update` does that.
 
         Args:
-            source: where the variables are.
+            source: where the variables are: a learner, or what asks one in another process.
             names: which of them.
             on_update: takes one nest of arrays per name.
             update_period: calls of `update` from one request to the next. Either this one or

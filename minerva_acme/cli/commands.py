@@ -57,6 +57,8 @@ class Resume:
     """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
     num_env_steps: int | None = None
     """Environment steps of training in all, to train for longer than first asked."""
+    num_learner_steps: int | None = None
+    """Learner steps in all, likewise, of a run that makes no environment steps."""
     device: str | None = None
     """Where the learner computes, if not where it did before."""
     log: tuple[_Log, ...] | None = None

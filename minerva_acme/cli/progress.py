@@ -103,7 +103,7 @@ class ProgressDisplay:
         block.width = width
         block.add_column(no_wrap=True, style="bold", width=10)
         block.add_column(no_wrap=True, overflow="ellipsis", width=width - 11)
-        total, made = progress.num_env_steps, progress.env_steps
+        total, made = progress.num_steps, progress.steps
         text = f" {made:,}/{total:,} steps  {self._time_left(progress)} left"
         bar = ProgressBar(
             total=total,
@@ -123,7 +123,7 @@ class ProgressDisplay:
         """Returns what a file or a pipe gets."""
         env_speed, _ = self._speeds()
         parts = [
-            f"{progress.env_steps:>9,}/{progress.num_env_steps:,} steps",
+            f"{progress.steps:>9,}/{progress.num_steps:,} steps",
             f"{env_speed:.0f} steps/s",
             f"{progress.learner_steps:,} learner steps",
             f"{self._time_left(progress)} left",
@@ -140,11 +140,11 @@ class ProgressDisplay:
         self._evaluation = progress.last_evaluation
         assert self._evaluation is not None
         # On the first call of a resumed run it is one of before.
-        self._evaluated_at = progress.env_steps
+        self._evaluated_at = progress.steps
         self._best = max(self._best, self._evaluation.mean)
         if not self._console.is_terminal:
             mean, std = self._evaluation.mean, self._evaluation.std
-            self._print(f"{progress.env_steps:>9,} steps: evaluation return {mean:8.1f} +- {std:.1f}")
+            self._print(f"{progress.steps:>9,} steps: evaluation return {mean:8.1f} +- {std:.1f}")
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)
@@ -156,10 +156,11 @@ class ProgressDisplay:
         return (env_steps / seconds, learner_steps / seconds) if seconds > 0 else (0.0, 0.0)
 
     def _time_left(self, progress: experiments.Progress) -> str:
-        speed, _ = self._speeds()
+        env_speed, learner_speed = self._speeds()
+        speed = env_speed if progress.num_env_steps else learner_speed
         if speed <= 0:
             return "-:--:--"
-        left = max(0, progress.num_env_steps - progress.env_steps)
+        left = max(0, progress.num_steps - progress.steps)
         minutes, seconds = divmod(round(left / speed), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 

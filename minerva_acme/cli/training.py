@@ -42,10 +42,15 @@ def resume(command: commands.Resume) -> int:
     """
     directory = command.directory
     description = run_folder.read(directory)
-    if reason := description.unknown.get("observers"):
-        raise ValueError(f"{directory} can be resumed only from Python: {reason}")
+    for name in run_folder.MADE_IN_PYTHON:
+        if reason := description.unknown.get(name):
+            raise ValueError(f"{directory} can be resumed only from Python: {reason}")
     values = {"evaluation_video": False, **description.options, "seed": description.seed}
-    changes = {"num_env_steps": command.num_env_steps, "device": command.device}
+    changes = {
+        "num_env_steps": command.num_env_steps,
+        "num_learner_steps": command.num_learner_steps,
+        "device": command.device,
+    }
     values |= {name: value for name, value in changes.items() if value is not None}
     if command.log is not None:
         values |= {"tensorboard": "tensorboard" in command.log, "wandb": "wandb" in command.log}
@@ -60,11 +65,12 @@ def resume(command: commands.Resume) -> int:
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
     checkpoint = checkpointing.find_to_resume(directory, command.checkpoint)
     made = checkpointing.env_steps(checkpoint) if checkpoint else 0
-    if made >= options.num_env_steps:
+    if made >= options.num_steps:
+        name = "num_env_steps" if options.num_env_steps else "num_learner_steps"
         raise ValueError(
-            f"`num_env_steps` must be above the {made:,} steps that {directory} has made, got "
-            f"{options.num_env_steps:,}. To train for longer: minerva resume {directory} "
-            f"--num-env-steps {2 * made}"
+            f"`{name}` must be above the {made:,} steps that {directory} has made, got "
+            f"{options.num_steps:,}. To train for longer: minerva resume {directory} "
+            f"--{name.replace('_', '-')} {2 * made}"
         )
     description = dataclasses.replace(description, options=dataclasses.asdict(options))
     return _run(description, directory, checkpoint, import_code=command.import_code)
@@ -82,8 +88,8 @@ def _run(
     # Before anything else, since drawing depends on how MuJoCo is first imported.
     make_environment = description.make_environment_factory(import_code=import_code)
     film_episode = _make_filmer(description, make_environment) if options["evaluation_video"] else None
-    agent, num_env_steps = description.agent, options["num_env_steps"]
-    console.print(f"{agent} on {environment_id}, {num_env_steps:,} steps, in {directory}")
+    num_steps = options["num_env_steps"] or options["num_learner_steps"]
+    console.print(f"{description.agent} on {environment_id}, {num_steps:,} steps, in {directory}")
     if checkpoint:
         made = checkpointing.env_steps(checkpoint)
         console.print(f"Resuming at {made:,} steps; remove the folder to begin anew.")
@@ -96,7 +102,7 @@ def _run(
         **options,
     )
     with progress.ProgressDisplay(console) as display:
-        result = experiments.run_experiment(config, on_progress=display)
+        result = experiments.run_experiment(config, display)
     _show(console, result)
     return 0
 
@@ -114,8 +120,9 @@ def _show(console: Console, result: experiments.ExperimentResult) -> None:
     table = Table("policy", Column("return", justify="right"), title=title)
     trained = f"after {result.env_steps:,} environment and {result.learner_steps:,} learner steps"
     rows = [("random actions", result.random), ("before training", result.before), (trained, result.after)]
-    if result.best is not None and result.best[0] != result.env_steps:
-        rows.append((f"best on the way, after {result.best[0]:,} environment steps", result.best[1]))
+    has_better = result.best is not None and result.best[1] != result.after
+    if result.best is not None and has_better:
+        rows.append((f"best on the way, after {result.best[0]:,} steps", result.best[1]))
     for name, evaluation in rows:
         table.add_row(name, f"{evaluation.mean:.1f} +- {evaluation.std:.1f}" if evaluation else "-")
     console.print(table, soft_wrap=False)
@@ -125,5 +132,5 @@ def _show(console: Console, result: experiments.ExperimentResult) -> None:
     if result.interrupted_by:
         console.print(f"Stopped by {result.interrupted_by} and saved. To resume: minerva resume {files}")
     console.print(f"Play it again: minerva eval {files}")
-    if result.best is not None and result.best[0] != result.env_steps:
+    if has_better:
         console.print(f"Play the best: minerva eval {files} --checkpoint best")

@@ -86,7 +86,7 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
     The result of an episode holds:
 
         episode_return     undiscounted sum of the rewards, in double precision; of a nest or an array of
-                           rewards one sum each, `episode_return/<path>`
+                           rewards over all of them, and one sum each, `episode_return/<path>`
         episode_length     environment steps
         steps_per_second   from the episode's start to its end, including what happened between steps
         seconds/<phase>    spent in the episode on `reset`, `select_action`, `environment_step`, `observe`
@@ -246,8 +246,10 @@ class Episode:
         """Returns the part of an `EnvironmentLoop`'s result that is this episode's own."""
         seconds = time.perf_counter() - self._started_at
         numbers = tree.map_structure(lambda leaf: leaf.tolist(), self._return)  # each a leaf
+        returns = by_path("episode_return", numbers, float)
         return {
-            **by_path("episode_return", numbers, float),
+            "episode_return": sum(returns.values()),
+            **returns,
             "episode_length": self._length,
             "steps_per_second": self._length / seconds,
             **{

@@ -7,7 +7,7 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import builders, core, environments
+from minerva_acme import builders, core, environments, loggers
 from minerva_acme.experiments import options
 
 EnvironmentFactory = Callable[[int], dm_env.Environment]
@@ -18,6 +18,10 @@ EpisodeFilmer = Callable[[core.Actor, int, Callable[[], bool]], bytes | None]
 None if the function, asked in between, said to stop."""
 
 
+LoggerFactory = Callable[[str], loggers.Logger]
+"""Makes a logger from what it logs: `actor`, `learner` or `evaluator`."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(options.RunOptions):
     """An agent, an environment and how they should play."""
@@ -26,12 +30,17 @@ class ExperimentConfig(options.RunOptions):
     """Makes the agent's parts."""
     environment_factory: EnvironmentFactory
     """Makes environments; training and each evaluation have one of their own."""
+    evaluation_environment_factory: EnvironmentFactory | None = None
+    """Makes those of evaluations, with the observations and actions of training; None: as in training."""
     directory: str | os.PathLike[str]
     """The run's own folder: logs and checkpoints. A run found there is resumed."""
     resume_from: str | os.PathLike[str] = "latest"
     """Which checkpoint such a run is resumed from: `latest`, `best`, an environment step or a folder."""
     observers: Sequence[environments.Observer] = ()
     """Look on in training and add their metrics to each episode's row; see `minerva_acme.observers`."""
+    logger_factory: LoggerFactory | None = None
+    """Makes more loggers, one for each file of rows, beside those files and what the options choose; the run
+    closes them. After a resume they get the rows again of steps that are made again."""
     film_episode: EpisodeFilmer | None = None
     """Makes the films of `evaluation_video`: `video.make_filmer(environment_id)` or a function of yours."""
 

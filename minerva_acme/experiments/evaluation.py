@@ -1,8 +1,8 @@
 """Evaluating a policy: the returns of a few episodes."""
 
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple, overload
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast, overload
 
 import dm_env
 import numpy as np
@@ -10,16 +10,21 @@ import numpy as np
 from minerva_acme import builders, core, environments
 from minerva_acme.experiments import policies
 
+_LEAF = "episode_return/"
+
 
 class Evaluation(NamedTuple):
     """The returns of a few episodes."""
 
-    returns: tuple[float, ...]  # undiscounted sums of the environment's rewards
+    returns: tuple[
+        float, ...
+    ]  # undiscounted sums of the environment's rewards; of a nest, over all its leaves
     lengths: tuple[int, ...]  # environment steps
+    leaf_returns: Mapping[str, tuple[float, ...]] = {}  # of a nest, those of each leaf by its path
 
     @property
     def mean(self) -> float:
-        """Mean return."""
+        """Mean return, by which evaluations are compared."""
         return float(np.mean(self.returns))
 
     @property
@@ -34,46 +39,72 @@ class Evaluation(NamedTuple):
             "episode_return_std": self.std,
             "episode_return_min": min(self.returns),
             "episode_return_max": max(self.returns),
+            **{f"{_LEAF}{path}": float(np.mean(values)) for path, values in self.leaf_returns.items()},
             "episode_length": float(np.mean(self.lengths)),
         }
 
 
 @overload
-def evaluate(environment: dm_env.Environment, actor: core.Actor, num_episodes: int) -> Evaluation: ...
+def evaluate(
+    environment: dm_env.Environment | environments.VectorEnvironment,
+    actor: core.Actor | core.VectorActor,
+    num_episodes: int,
+) -> Evaluation: ...
 
 
 @overload
 def evaluate(
-    environment: dm_env.Environment, actor: core.Actor, num_episodes: int, should_stop: Callable[[], bool]
+    environment: dm_env.Environment | environments.VectorEnvironment,
+    actor: core.Actor | core.VectorActor,
+    num_episodes: int,
+    should_stop: Callable[[], bool] = ...,
 ) -> Evaluation | None: ...
 
 
 def evaluate(
-    environment: dm_env.Environment,
-    actor: core.Actor,
+    environment: dm_env.Environment | environments.VectorEnvironment,
+    actor: core.Actor | core.VectorActor,
     num_episodes: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
     """Plays whole episodes; returns None if `should_stop` cut them short.
 
-    The actor must have no adder. It usually acts with the policy for evaluation, without exploration.
+    The actor must have no adder. It usually acts with the policy for evaluation, without exploration. A
+    vector of environments is played by a vector actor, with one call of the policy for all of them. Each
+    plays its share of the episodes, its first ones: to take those that end first would favour short ones.
 
     Raises:
         ValueError: `num_episodes` is below 1.
     """
     if num_episodes < 1:
         raise ValueError(f"`num_episodes` must be >= 1, got {num_episodes}. A return needs a whole episode.")
-    loop = environments.EnvironmentLoop(environment=environment, actor=actor)
+    loop: Any
+    if isinstance(environment, environments.VectorEnvironment):
+        loop = environments.VectorEnvironmentLoop(
+            environment=environment, actor=cast(core.VectorActor, actor)
+        )
+        step, num_environments = loop.step, environment.num_environments
+    else:
+        loop = environments.EnvironmentLoop(environment=environment, actor=cast(core.Actor, actor))
+        step, num_environments = lambda: filter(None, [loop.step()]), 1
+    left = [len(range(index, num_episodes, num_environments)) for index in range(num_environments)]
     episodes: list[environments.EpisodeResult] = []
-    while len(episodes) < num_episodes:
+    while any(left):
         if should_stop():
             return None
-        result = loop.step()
-        if result is not None:
-            episodes.append(result)
+        for episode in step():
+            index = episode.get("environment", 0)
+            if left[index] > 0:
+                left[index] -= 1
+                episodes.append(episode)
     return Evaluation(
         tuple(float(episode["episode_return"]) for episode in episodes),
         tuple(int(episode["episode_length"]) for episode in episodes),
+        {
+            name.removeprefix(_LEAF): tuple(float(episode[name]) for episode in episodes)
+            for name in episodes[0]
+            if name.startswith(_LEAF)
+        },
     )
 
 

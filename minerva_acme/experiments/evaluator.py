@@ -1,49 +1,56 @@
 """The evaluations of a run: played, logged, filmed and remembered."""
 
 import contextlib
+import functools
 import logging
 from typing import Any
 
-from minerva_acme import actors, core
+import dm_env
+
+from minerva_acme import actors, core, environments, specs
 from minerva_acme.experiments import evaluation, parts, signals
 
 _logger = logging.getLogger(__name__)
 
 
 class Evaluator(core.Saveable):
-    """Evaluates policies in fresh environments, seeded by the environment step they are for.
+    """Evaluates policies in fresh environments, seeded by the step they are for.
 
     So is the randomness of the policy. Nothing of it and of these environments needs to be saved, and
     nothing that happens in them changes training.
     """
 
     random: evaluation.Evaluation | None = None
-    """Of uniformly random actions, before training."""
+    """Of uniformly random actions, before training; None where the actions have no bounds to draw within."""
     before: evaluation.Evaluation | None = None
     """Of the policy, before training."""
     latest: tuple[int, evaluation.Evaluation] | None = None
-    """The last one while or after training, and its environment step."""
+    """The last one while or after training, and its step."""
     best: tuple[int, evaluation.Evaluation] | None = None
-    """The one of these with the highest mean, and its environment step."""
+    """The one of these with the highest mean, and its step."""
 
     def __init__(self, run: parts.Parts) -> None:
         """Evaluates nothing yet. Args: run: says how, and makes the actors."""
         self._run = run
-        self._random_actor = actors.RandomActor(run.spec.actions, seed=run.seeds.number("random"))
+        self._random_actor = None
+        try:
+            self._random_actor = actors.RandomActor(run.spec.actions, seed=run.seeds.number("random"))
+        except ValueError as error:
+            _logger.info("no random actions are evaluated for comparison: %s", error)
 
     def evaluate_before_training(self, stop: signals.StopRequest) -> None:
         """Evaluates random actions and the untrained policy, unless a checkpoint had both."""
         if self.before is not None:
             return
-        self.random = self._play(self._random_actor, stop)
-        if self.random is not None:
-            self.before = self._play(self._run.make_evaluation_actor(), stop)
+        if self._random_actor is not None:
+            self.random = self._play(self._random_actor, stop)
+        self.before = self._play_policy(stop)
         if self.before is not None:
             self._publish(self.before, stop)
 
     @property
     def logged_until(self) -> int:
-        """The environment step of the last evaluation that was logged; -1 before the first."""
+        """The step of the last evaluation that was logged; -1 before the first."""
         if self.latest is not None:
             return self.latest[0]
         return -1 if self.before is None else 0
@@ -51,20 +58,20 @@ class Evaluator(core.Saveable):
     def is_due(self) -> bool:
         """Whether a period has ended since the last evaluation."""
         period = self._run.config.evaluation_period
-        return period > 0 and self._run.env_steps // period > max(self.logged_until, 0) // period
+        return period > 0 and self._run.steps // period > max(self.logged_until, 0) // period
 
     def evaluate(self, stop: signals.StopRequest) -> bool:
-        """Evaluates the policy, unless that was done at this environment step.
+        """Evaluates the policy, unless that was done at this step.
 
         Returns:
             Whether there is a new evaluation; there is none if a stop request cut it short.
         """
-        if self.latest is not None and self.latest[0] == self._run.env_steps:
+        if self.latest is not None and self.latest[0] == self._run.steps:
             return False
-        result = self._play(self._run.make_evaluation_actor(), stop)
+        result = self._play_policy(stop)
         if result is None:
             return False
-        self.latest = (self._run.env_steps, result)
+        self.latest = (self._run.steps, result)
         if self.best is None or result.mean > self.best[1].mean:
             self.best = self.latest
         self._publish(result, stop)
@@ -83,37 +90,67 @@ class Evaluator(core.Saveable):
         dated: list[Any] = [old and (old[0], _unpack(old[1])) for old in (state["latest"], state["best"])]
         self.latest, self.best = dated
 
-    def _play(self, actor: core.Actor, stop: signals.StopRequest) -> evaluation.Evaluation | None:
+    def _play_policy(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
         config = self._run.config
-        actor.update(wait=True)
-        with contextlib.closing(config.environment_factory(self._seed())) as environment:
-            return evaluation.evaluate(environment, actor, config.evaluation_episodes, lambda: bool(stop))
+        num_environments = min(config.evaluation_environments, config.evaluation_episodes)
+        return self._play(self._run.make_evaluation_actor(num_environments), stop, num_environments)
 
-    def _seed(self) -> int:
-        return self._run.seeds.number("evaluation", self._run.env_steps)
+    def _play(
+        self, actor: core.Actor | core.VectorActor, stop: signals.StopRequest, num_environments: int = 1
+    ) -> evaluation.Evaluation | None:
+        if stop:
+            return None
+        actor.update(wait=True)
+        factories = [functools.partial(self._make_environment, index) for index in range(num_environments)]
+        made: dm_env.Environment | environments.VectorEnvironment = (
+            factories[0]() if num_environments == 1 else environments.make_vector(factories, processes=False)
+        )
+        with contextlib.closing(made) as environment:
+            num_episodes = self._run.config.evaluation_episodes
+            return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
+
+    def _make_environment(self, index: int) -> dm_env.Environment:
+        config, trained_in = self._run.config, self._run.spec
+        environment = (config.evaluation_environment_factory or config.environment_factory)(self._seed(index))
+        spec = specs.make_environment_spec(environment)
+        for name in ("observations", "actions"):
+            expected, found = getattr(trained_in, name), getattr(spec, name)
+            if found != expected:
+                environment.close()
+                raise ValueError(
+                    f"`evaluation_environment_factory` must make environments with the {name} of training, "
+                    f"{expected}, got {found}. Wrap them alike; rewards and lengths may differ."
+                )
+        return environment
+
+    def _seed(self, index: int = 0) -> int:
+        purpose = f"evaluation {index}" if index else "evaluation"
+        return self._run.seeds.number(purpose, self._run.steps)
 
     def _publish(self, result: evaluation.Evaluation, stop: signals.StopRequest) -> None:
         """Logs an evaluation; films its first episode, which is played once more for that."""
         run = self._run
-        run.logs.evaluator.write({"actor_steps": 0, **run.counter.get_counts(), **result.metrics()})
+        run.logs.evaluator.write({run.config.steps_key: 0, **run.counter.get_counts(), **result.metrics()})
         described = f"return {result.mean:.1f} +- {result.std:.1f} over {len(result.returns)} episodes"
-        _logger.info("%d environment steps: %s", run.env_steps, described)
+        _logger.info("%d steps: %s", run.steps, described)
         if not run.config.evaluation_video or stop:
             return
         assert run.config.film_episode is not None
         actor = run.make_evaluation_actor()
+        assert isinstance(actor, core.Actor)
         actor.update(wait=True)
         try:
             gif = run.config.film_episode(actor, self._seed(), lambda: bool(stop))
         except (OSError, ValueError) as error:  # drawing worked before training: no reason to stop
-            _logger.warning("no film of the evaluation at %d steps: %s", run.env_steps, error)
+            _logger.warning("no film of the evaluation at %d steps: %s", run.steps, error)
             return
         if gif is not None:
-            run.logs.write_film(gif, step=run.env_steps)
+            run.logs.write_film(gif, step=run.steps)
 
 
 def _unpack(packed: Any) -> evaluation.Evaluation | None:
     if packed is None:
         return None
-    returns, lengths = packed
-    return evaluation.Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)))
+    returns, lengths, *leaves = packed  # checkpoints of older versions have no leaves
+    by_leaf = {str(path): tuple(map(float, values)) for path, values in dict(*leaves).items()}
+    return evaluation.Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), by_leaf)

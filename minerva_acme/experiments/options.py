@@ -16,8 +16,11 @@ from minerva_acme import constraints
 class RunOptions:
     """How long to train, how often to evaluate and save: the plain values of an experiment."""
 
-    num_env_steps: constraints.Count
-    """Environment steps of training in all, resumed ones included."""
+    num_env_steps: constraints.Natural
+    """Environment steps of training in all, resumed ones included; 0: see `num_learner_steps`."""
+    num_learner_steps: constraints.Natural = 0
+    """Learner steps of a run that plays nothing but evaluations (`num_env_steps` 0) and learns from its
+    agent's dataset alone. Periods and checkpoints count them then."""
     seed: constraints.Natural = 0
     """Reproduces networks, exploration and environments."""
     device: str = "auto"
@@ -31,6 +34,8 @@ class RunOptions:
     """Environment steps between evaluations; 0: only before and after training."""
     evaluation_episodes: constraints.Count = 10
     """Episodes that an evaluation averages."""
+    evaluation_environments: constraints.Count = 1
+    """Environments that an evaluation plays at once, with one policy call for all of them."""
     evaluation_video: bool = False
     """Whether TensorBoard (and Weights & Biases) show a film of each evaluation's first episode, which is
     played once more to draw it: its first 10 seconds in real time, at most 320 pixels wide."""
@@ -52,6 +57,12 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         constraints.check_fields(self)
+        if (self.num_env_steps > 0) == (self.num_learner_steps > 0):
+            raise ValueError(
+                "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 for a run that learns from "
+                f"a dataset alone, got {self.num_env_steps} and {self.num_learner_steps}. With environment "
+                "steps the agent says how many learner steps are made."
+            )
         if self.evaluation_video and not (self.tensorboard or self.wandb):
             raise ValueError(
                 "`evaluation_video` must be False where neither TensorBoard nor Weights & Biases is logged "
@@ -61,6 +72,16 @@ class RunOptions:
             _check_reverb()
         if self.device not in ("auto", "cpu"):
             _check_device(self.device)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the run in all: environment steps, or learner steps where there are none."""
+        return self.num_env_steps or self.num_learner_steps
+
+    @property
+    def steps_key(self) -> str:
+        """What counts them in logs."""
+        return "actor_steps" if self.num_env_steps else "learner_steps"
 
     @property
     def torch_device(self) -> "torch.device":

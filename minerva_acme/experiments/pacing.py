@@ -1,8 +1,12 @@
 """When the learner steps, in a run where one thread plays and learns."""
 
+import logging
+
 from minerva_acme import core
 from minerva_acme.experiments import parts, signals
 from minerva_acme.replay import base as replay
+
+_logger = logging.getLogger(__name__)
 
 _WAY_OUT = (
     "Resume from another checkpoint, with `resume_from` or --checkpoint; 'best' mostly has no replay and "
@@ -20,14 +24,23 @@ class Pacer(core.Saveable):
         self._inserted_before = 0  # items, by earlier processes
         self._learned = 0  # learner steps
         self._has_sampled = False
+        self._warn_if_nothing_is_learned()
 
-    def learn(self, stop: signals.StopRequest) -> None:
+    def learn(self, stop: signals.StopRequest, *, without_playing: int = 0) -> None:
         """Makes the learner steps that are due, except those that are left when a stop is requested.
 
+        Args:
+            stop: the request.
+            without_playing: how many are due in a run that makes no environment steps.
+
         Raises:
+            ValueError: the dataset has ended.
             ReplayDeadlock: replay does not hold what the learner needs, and nobody would ever write it.
         """
-        due = self._run.config.builder.learner_steps_due(self._num_inserted())
+        if self._run.config.num_env_steps:
+            due = self._run.config.builder.learner_steps_due(self._num_inserted())
+        else:
+            due = self._learned + without_playing
         if self._learned >= due:
             return
         try:
@@ -42,6 +55,11 @@ class Pacer(core.Saveable):
                 self._learned += 1
         except replay.ReplayStopped:
             pass
+        except StopIteration as error:
+            raise ValueError(
+                f"`make_dataset` must return an iterator without an end, got one that ended after "
+                f"{self._learned} batches. Begin it anew in the iterator, as `itertools.cycle` does."
+            ) from error
         except replay.ReplayDeadlock as error:
             raise self._explain(error, due) from error
         self._run.actor.update()
@@ -70,6 +88,18 @@ class Pacer(core.Saveable):
         tables = [table for table in self._run.tables if not table.max_times_sampled]
         return [self._run.client.table_info(table.name) for table in tables]
 
+    def _warn_if_nothing_is_learned(self) -> None:
+        config = self._run.config
+        num_items = config.builder.max_inserted(config.num_env_steps)
+        if config.num_env_steps and not config.builder.learner_steps_due(num_items):
+            _logger.warning(
+                "Nothing will be learned: %d environment steps write %d items at most, for which the agent "
+                "makes no learner step. Raise `num_env_steps`, or lower the steps of the agent's rollout or "
+                "the items that its replay must hold first.",
+                config.num_env_steps,
+                num_items,
+            )
+
     def _explain(self, error: replay.ReplayDeadlock, due: int) -> replay.ReplayDeadlock:
         """Says what the run believes that replay holds."""
         return replay.ReplayDeadlock(
@@ -78,6 +108,9 @@ class Pacer(core.Saveable):
             + (
                 f"If items of the checkpoint's replay were lost: {_WAY_OUT}"
                 if self._inserted_before
+                else "Nothing is played (`num_env_steps` 0), so that `make_dataset` must return batches from "
+                "elsewhere."
+                if not self._run.config.num_env_steps
                 else "`learner_steps_due` of the builder must ask for a step only where the table's rate "
                 "limiter lets its samples go."
             )

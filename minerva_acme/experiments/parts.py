@@ -62,7 +62,8 @@ class Parts:
         self.logs = run_logs.RunLogs(config, description.summary(), resources)
         self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
         dataset = builder.make_dataset(self.client, self.spec, device)
-        resources.callback(dataset.close)  # type: ignore[attr-defined]
+        if hasattr(dataset, "close"):
+            resources.callback(dataset.close)
         self.learner = builder.make_learner(
             networks=self._networks,
             dataset=dataset,
@@ -79,12 +80,14 @@ class Parts:
         )
         self.adders = [
             resources.enter_context(builder.make_adder(self.client, self.spec))
-            for _ in range(builder.num_environments)
+            for _ in range(builder.num_environments if config.num_env_steps else 0)
         ]
         self.actor, self._loop = self._make_actor_and_loop()
 
     def play_step(self) -> list[environments.EpisodeResult]:
-        """Steps every environment; returns the episodes that ended."""
+        """Steps every environment, if the run plays; returns the episodes that ended."""
+        if not self.config.num_env_steps:
+            return []
         ended = self._loop.step()
         if isinstance(ended, list):  # of a vector of environments
             return ended
@@ -100,6 +103,11 @@ class Parts:
         self._loop.reset()
 
     @property
+    def steps(self) -> int:
+        """Steps made so far, by what the run is measured in: environment steps, or else learner steps."""
+        return self.count(self.config.steps_key)
+
+    @property
     def env_steps(self) -> int:
         """Environment steps made so far."""
         return self.count("actor_steps")
@@ -108,11 +116,12 @@ class Parts:
         """Returns one of the run's counts, such as `learner_steps`."""
         return int(self.counter.get_counts().get(name, 0))
 
-    def make_evaluation_actor(self) -> core.Actor:
-        """Makes an actor with the policy for evaluation, seeded by the environment step."""
-        builder, generator = self.config.builder, self.seeds.generator("evaluation", index=self.env_steps)
+    def make_evaluation_actor(self, num_environments: int = 1) -> core.Actor | core.VectorActor:
+        """Makes an actor with the policy for evaluation, seeded by the step, for one environment or more."""
+        builder, generator = self.config.builder, self.seeds.generator("evaluation", index=self.steps)
         policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
-        return builder.make_actor(policy, self.learner)
+        make = builder.make_actor if num_environments == 1 else builder.make_vector_actor
+        return make(policy, self.learner)
 
     def _make_environment(self) -> dm_env.Environment | environments.VectorEnvironment:
         factories = [
@@ -132,7 +141,7 @@ class Parts:
         files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None
         server = backends.make_server(
             self.tables,
-            self.config.replay,
+            self.config.replay if self.tables else "memory",
             seed=self.seeds.number("replay"),
             device=str(self.config.torch_device),
             checkpoint_directory=str(scratch),
@@ -148,7 +157,7 @@ class Parts:
             actor = builder.make_vector_actor(self.policy, self.learner, self.adders)
             make_loop = environments.VectorEnvironmentLoop
         else:
-            actor = builder.make_actor(self.policy, self.learner, self.adders[0])
+            actor = builder.make_actor(self.policy, self.learner, *self.adders)
             make_loop = environments.EnvironmentLoop
         return actor, make_loop(
             environment=self.environment,

@@ -1,14 +1,21 @@
 """How far a run has come."""
 
+import logging
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from minerva_acme import environments, loggers
 from minerva_acme.experiments import evaluation, evaluator, parts
 from minerva_acme.replay import backends
 
+_logger = logging.getLogger(__name__)
+
 _MIN_METRICS_SECONDS = 0.5  # asking a replay server for its state takes about a millisecond
+
+
+class StopRun(Exception):
+    """Raised by a callback to end the run, with the reason; the last evaluation and checkpoint are made."""
 
 
 class Progress(NamedTuple):
@@ -24,25 +31,43 @@ class Progress(NamedTuple):
     # The learner's newest logged row and the state of replay, read every `log_period_seconds`.
     metrics: Mapping[str, float] = types.MappingProxyType({})
     replay_memory: str = ""  # how much replay takes when it is full, and how much is free, in words
+    num_learner_steps: int = 0  # of the whole run, where it makes no environment steps
+
+    @property
+    def steps(self) -> int:
+        """Steps made so far, of `num_steps`: environment steps, or learner steps where there are none."""
+        return self.env_steps if self.num_env_steps else self.learner_steps
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.num_env_steps or self.num_learner_steps
+
+
+Callback: TypeAlias = Callable[[Progress], object]
+"""Sees how far a run has come, again and again; raises `StopRun` to end it. What it returns is ignored."""
 
 
 class Reporter:
-    """Tells a callback how far the run has come."""
+    """Tells callbacks how far the run has come."""
+
+    stopped_by: str | None = None
+    """Why a callback ended the run; None: it did not."""
 
     def __init__(
-        self, run: parts.Parts, evaluations: evaluator.Evaluator, on_progress: Callable[[Progress], None]
+        self, run: parts.Parts, evaluations: evaluator.Evaluator, callbacks: Sequence[Callback]
     ) -> None:
-        """Reports nothing yet. Args: run, evaluations: what to report. on_progress: the callback."""
+        """Reports nothing yet. Args: run, evaluations: what to report. callbacks: to whom, in order."""
         self._run = run
         self._evaluations = evaluations
-        self._on_progress = on_progress
+        self._callbacks = tuple(callbacks)
         self._episode_return: float | None = None
         self._metrics: dict[str, float] = {}
         self._replay_memory = backends.describe_size(run.tables, run.config.replay)
         self._metrics_due = loggers.EverySeconds(max(run.config.log_period_seconds, _MIN_METRICS_SECONDS))
 
     def report(self, phase: str, episodes: Sequence[environments.EpisodeResult] = ()) -> None:
-        """Calls the callback.
+        """Calls the callbacks, each of them.
 
         Args:
             phase: what the run is doing: "train", "evaluate" or "save".
@@ -53,19 +78,25 @@ class Reporter:
         if self._metrics_due({}):
             self._metrics = self._read_metrics()
         latest = self._evaluations.latest
-        self._on_progress(
-            Progress(
-                env_steps=self._run.env_steps,
-                num_env_steps=self._run.config.num_env_steps,
-                learner_steps=self._run.count("learner_steps"),
-                last_episode_return=self._episode_return,
-                last_evaluation=latest and latest[1],
-                phase=phase,
-                num_episodes=self._run.count("actor_episodes"),
-                metrics=self._metrics,
-                replay_memory=self._replay_memory,
-            )
+        progress = Progress(
+            env_steps=self._run.env_steps,
+            num_env_steps=self._run.config.num_env_steps,
+            learner_steps=self._run.count("learner_steps"),
+            last_episode_return=self._episode_return,
+            last_evaluation=latest and latest[1],
+            phase=phase,
+            num_episodes=self._run.count("actor_episodes"),
+            metrics=self._metrics,
+            num_learner_steps=self._run.config.num_learner_steps,
+            replay_memory=self._replay_memory,
         )
+        for callback in self._callbacks:
+            try:
+                callback(progress)
+            except StopRun as request:
+                if self.stopped_by is None:
+                    self.stopped_by = str(request) or "a callback"
+                    _logger.info("stopped at %d steps: %s", progress.steps, self.stopped_by)
 
     def _read_metrics(self) -> dict[str, float]:
         infos = [self._run.client.table_info(table.name) for table in self._run.tables]

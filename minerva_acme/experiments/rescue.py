@@ -61,7 +61,7 @@ class Rescue:
 
     def _save(self, error: Exception, run: parts.Parts, checkpoints: saver.Saver) -> None:
         half_done = "writing to replay" if isinstance(error, replay.ReplayError) else self._half_done
-        kind, steps = type(error).__name__, run.env_steps
+        kind, steps = type(error).__name__, run.steps
         if half_done is not None:
             outcome = f"in the middle of {half_done}, so that nothing is saved"
         elif steps == checkpoints.saved_at:
@@ -74,4 +74,4 @@ class Rescue:
                 outcome = f"and saving failed too: {second}"
         newest = run.checkpointer.latest()
         resumes = "there is no checkpoint" if newest is None else f"the run resumes from {newest}"
-        _logger.warning("%s after %d environment steps, %s; %s.", kind, steps, outcome, resumes)
+        _logger.warning("%s after %d steps, %s; %s.", kind, steps, outcome, resumes)

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable
 
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import evaluation, evaluator, pacing, parts, progress, rescue, saver, signals
@@ -18,20 +17,22 @@ class ExperimentResult:
     env_steps: int
     learner_steps: int
     random: evaluation.Evaluation | None
-    """Of uniformly random actions; None if the run was interrupted before they were evaluated."""
+    """Of uniformly random actions; None if the run was interrupted before they were evaluated, or if the
+    actions have no bounds to draw within."""
     before: evaluation.Evaluation | None
     """Of the policy before training; None likewise."""
     after: evaluation.Evaluation | None
     """Of the policy at the end; None if the run was interrupted."""
     best: tuple[int, evaluation.Evaluation] | None
-    """The evaluation with the highest mean while and after training, and its environment step."""
+    """The evaluation with the highest mean while and after training, and its step."""
     interrupted_by: str | None
     """The signal that stopped the run early, or None."""
+    stopped_by: str | None = None
+    """Why a callback stopped the run early, or None. Other than after a signal, `after` was evaluated."""
 
 
 def run_experiment(
-    config: experiment_config.ExperimentConfig,
-    on_progress: Callable[[progress.Progress], None] = lambda progress: None,
+    config: experiment_config.ExperimentConfig, *callbacks: progress.Callback
 ) -> ExperimentResult:
     """Trains an agent in this process, with its replay server, and evaluates it.
 
@@ -42,9 +43,13 @@ def run_experiment(
     too before it surfaces as it is. What was logged after the checkpoint is taken out of the logs, for those
     steps are made again.
 
+    A run without environment steps makes the config's `num_learner_steps` instead, one in each turn, from
+    what the builder's dataset gives; periods, checkpoints and evaluations count those.
+
     Args:
         config: the experiment.
-        on_progress: called often, from this thread, with how far the run has come.
+        *callbacks: called often, from this thread, with how far the run has come. One that raises `StopRun`
+            ends the run after this turn, with its last evaluation and checkpoint. A later call resumes it.
 
     Raises:
         ValueError: the agent cannot handle the environment, or another run is going on in the directory.
@@ -57,7 +62,7 @@ def run_experiment(
         pacer = pacing.Pacer(run)
         evaluations = evaluator.Evaluator(run)
         checkpoints = saver.Saver(run, evaluations, pacer)
-        reporter = progress.Reporter(run, evaluations, on_progress)
+        reporter = progress.Reporter(run, evaluations, callbacks)
         # What an error leaves half done.
         learn = errors.not_in("learning")(pacer.learn)
         save = errors.not_in("saving")(checkpoints.save)
@@ -71,21 +76,25 @@ def run_experiment(
             signals.stop_request_on_signals(checkpoints.newest) as stop,
             errors.save_on_error(run, checkpoints),
         ):
+
+            def goes_on() -> bool:
+                return run.steps < config.num_steps and not (stop or reporter.stopped_by)
+
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
-            if run.env_steps < config.num_env_steps:
+            if goes_on():
                 # A run that was stopped may not have made an evaluation that was due.
                 if evaluations.is_due() and _evaluate(evaluations, reporter, stop) and checkpoints.is_best():
                     save()
                 # Nor may it have learned from all that it wrote. On-policy agents need the newest weights
                 # before they make the next step.
                 learn(stop)
-            while run.env_steps < config.num_env_steps and not stop:
+            while goes_on():
                 try:
                     episodes = run.play_step()
                 except replay.ReplayStopped:  # while it waited for a table to take an item
                     break
-                learn(stop)
+                learn(stop, without_playing=1)
                 reporter.report("train", episodes)
                 if evaluations.is_due():
                     _evaluate(evaluations, reporter, stop)
@@ -97,7 +106,7 @@ def run_experiment(
                     reporter.report("save")
                     save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
-            if is_new or stop or run.env_steps != checkpoints.saved_at:
+            if is_new or stop or run.steps != checkpoints.saved_at:
                 reporter.report("save")
                 save()
     return ExperimentResult(
@@ -109,6 +118,7 @@ def run_experiment(
         after=evaluations.latest[1] if evaluations.latest and not stop else None,
         best=evaluations.best,
         interrupted_by=stop.signal_name,
+        stopped_by=reporter.stopped_by,
     )
 
 

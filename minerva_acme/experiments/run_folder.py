@@ -28,6 +28,10 @@ FORMAT = 2
 """The format that is written. Files of format 1 hold no number and no specs; the command line made them."""
 
 
+MADE_IN_PYTHON = ("observers", "logger_factory", "evaluation_environment_factory")
+"""What of an experiment only a call of `run_experiment` can give."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDescription:
     """What a run is; all but options and specs must be the same for it to be resumed."""
@@ -50,7 +54,7 @@ class RunDescription:
     environment_specs: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The environment's, see `plain_specs`; empty in the folder of an older version."""
     unknown: dict[str, str] = dataclasses.field(default_factory=dict)
-    """What of `builder`, `environment` and `observers` can be made only from Python, and why."""
+    """What of `builder`, `environment` and `MADE_IN_PYTHON` can be made only from Python, and why."""
 
     @property
     def title(self) -> str:
@@ -222,8 +226,9 @@ def describe(
         environment: one that its factory made, or a vector of such.
     """
     unknown: dict[str, str] = {}
-    if config.observers:
-        unknown["observers"] = "observers are objects. Give them again, in a call of `run_experiment`."
+    for name in MADE_IN_PYTHON:
+        if getattr(config, name):
+            unknown[name] = f"`{name}` cannot be written down. Give it again, in a call of `run_experiment`."
     try:
         described_specs = {
             name: plain_specs.pack(nest)

@@ -12,7 +12,6 @@ from minerva_acme.experiments import config as experiment_config
 _logger = logging.getLogger(__name__)
 
 _FILM = "evaluation/video"
-_STEPS_KEYS = {"actor": "actor_steps", "learner": "learner_steps", "evaluator": "actor_steps"}
 
 
 class RunLogs:
@@ -36,6 +35,11 @@ class RunLogs:
             ValueError: Weights & Biases does not start; the message says what to do.
         """
         self._config = config
+        self._steps_keys = {
+            "actor": "actor_steps",
+            "learner": "learner_steps",
+            "evaluator": config.steps_key,
+        }
         self._description = description
         self._wandb = None
         self._csv: dict[str, loggers.CSVLogger] = {}
@@ -48,7 +52,7 @@ class RunLogs:
         self.newest_row = loggers.NewestRow()
         """Holds the learner's newest row."""
         self.actor, self.learner, self.evaluator = (
-            resources.enter_context(self._make_logger(label)) for label in _STEPS_KEYS
+            resources.enter_context(self._make_logger(label)) for label in self._steps_keys
         )
         """A row for each training episode, every `log_period_seconds`, and for each evaluation."""
 
@@ -61,7 +65,7 @@ class RunLogs:
             last: the step of the last row that stays, by the label of the logger.
         """
         for label, step in last.items():
-            path, steps_key = self._csv[label].path, _STEPS_KEYS[label]
+            path, steps_key = self._csv[label].path, self._steps_keys[label]
             if label in self._events:
                 self._events[label].purge(step + 1)
             if num_rows := self._csv[label].cut(steps_key, step):
@@ -72,11 +76,11 @@ class RunLogs:
                     _logger.warning("Weights & Biases keeps these rows and will show the steps twice")
 
     def write_film(self, gif: bytes, *, step: int) -> None:
-        """Shows the film of an evaluation, an animated gif, at an environment step."""
+        """Shows the film of an evaluation, an animated gif, at a step of the run."""
         if "evaluator" in self._events:
             self._events["evaluator"].write_film(_FILM, gif, step=step)
         if self._wandb is not None:
-            steps_key = f"evaluator/{_STEPS_KEYS['evaluator']}"
+            steps_key = f"evaluator/{self._steps_keys['evaluator']}"
             self._wandb.write_film(_FILM, gif, steps_key=steps_key, step=step)
 
     @property
@@ -84,7 +88,7 @@ class RunLogs:
         return pathlib.Path(self._config.directory) / "tensorboard"
 
     def _make_logger(self, label: str) -> loggers.Logger:
-        steps_key = _STEPS_KEYS[label]
+        steps_key = self._steps_keys[label]
         parts: list[loggers.Logger] = [self.newest_row] if label == "learner" else []
         self._csv[label] = loggers.CSVLogger(self._config.directory, label)
         parts.append(self._csv[label])
@@ -99,6 +103,8 @@ class RunLogs:
             parts.append(self._events[label])
         if self._wandb is not None:
             parts.append(self._wandb.make_logger(label, steps_key))
+        if self._config.logger_factory is not None:
+            parts.append(self._config.logger_factory(label))
         seconds = self._config.log_period_seconds if label == "learner" else 0.0
         return loggers.TimeFilter(loggers.Dispatcher(parts), seconds)
 

@@ -23,7 +23,7 @@ class Saver:
     def __init__(self, run: parts.Parts, evaluations: evaluator.Evaluator, pacer: pacing.Pacer) -> None:
         """Saves nothing yet. Args: run, evaluations, pacer: what to save."""
         self.saved_at = 0
-        """The environment step of the newest checkpoint."""
+        """The step of the newest checkpoint."""
         self._episodes_at = 0  # how many had ended there
         self._run = run
         self._evaluations = evaluations
@@ -50,7 +50,7 @@ class Saver:
         until ten have ended for each environment, or each alone has made the steps of two periods.
         """
         run = self._run
-        unsaved = run.env_steps - self.saved_at
+        unsaved = run.steps - self.saved_at
         if not between_episodes:
             num_environments = len(run.adders)
             few_are_cut = self._num_episodes() - self._episodes_at >= _EPISODES_EACH * num_environments
@@ -84,7 +84,7 @@ class Saver:
         run.actor.update(wait=True)
         replay_files = run.client.checkpoint() if run.config.checkpoint_replay else None
         run.checkpointer.save(
-            run.env_steps, self._state(after_error), replay_files, evaluation=self._evaluation()
+            run.steps, self._state(after_error), replay_files, evaluation=self._evaluation()
         )
         self._saved()
 
@@ -98,12 +98,12 @@ class Saver:
             OSError: it could not be written.
         """
         run = self._run
-        run.checkpointer.save(run.env_steps, self._state(), evaluation=self._evaluation(), light=True)
+        run.checkpointer.save(run.steps, self._state(), evaluation=self._evaluation(), light=True)
 
     def _evaluation(self) -> float | None:
         """The mean of the evaluation at this step, if the best is to be kept and there was one."""
         latest = self._evaluations.latest
-        if not self._run.config.checkpoint_best or latest is None or latest[0] != self._run.env_steps:
+        if not self._run.config.checkpoint_best or latest is None or latest[0] != self._run.steps:
             return None
         return latest[1].mean if math.isfinite(latest[1].mean) else None
 
@@ -134,12 +134,13 @@ class Saver:
             if len(state["adders"]) != len(run.adders):
                 raise ValueError(
                     f"`num_environments` must be {len(state['adders'])} as in {checkpoint}, got "
-                    f"{len(run.adders)}. Change it back, or choose another `directory`."
+                    f"{len(run.adders)} (0: nothing played). Change it back, or choose another `directory`."
                 )
             for name, part in self._saveables.items():
                 _restore(part, state[name])
             environment = state["environment"]
-            if environment is None or (isinstance(environment, list) and None in environment):
+            unknown = environment is None or (isinstance(environment, list) and None in environment)
+            if unknown and run.adders:
                 _logger.warning(
                     "%s has no random state of the environment, which has no `save` or had failed: it begins "
                     "with the episodes of its seed again, unlike a run that was not interrupted",
@@ -162,10 +163,10 @@ class Saver:
                 checkpoint,
                 ", ".join(later),
             )
-        _logger.info("resumed %s at %d environment steps", checkpoint, self.saved_at)
+        _logger.info("resumed %s at %d steps", checkpoint, self.saved_at)
 
     def _saved(self) -> None:
-        self.saved_at = self._run.env_steps
+        self.saved_at = self._run.steps
         self._episodes_at = self._num_episodes()
 
     def _num_episodes(self) -> int:

@@ -1,6 +1,6 @@
 """What learners have in common."""
 
-from minerva_acme.learners.batches import next_batch
+from minerva_acme.learners.batches import at, next_batch, where_unmasked
 from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite
 from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLearner
 from minerva_acme.learners.module_learner import ModuleLearner
@@ -23,9 +23,11 @@ __all__ = [
     "Priorities",
     "Updates",
     "WAY_OUT",
+    "at",
     "make_optimizer",
     "next_batch",
     "read",
     "require_finite",
     "update_target",
+    "where_unmasked",
 ]

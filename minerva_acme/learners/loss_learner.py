@@ -109,5 +109,5 @@ class LossLearner(module_learner.ModuleLearner):
                 new_priorities = new_priorities if loss.priorities is None else loss.priorities
             if self._priorities is not None and new_priorities is not None:
                 self._priorities.update(sample.info, new_priorities)
-        self._update_targets(self._networks, self._num_steps + 1)
+            self._update_targets(self._networks, self._num_steps + 1)
         self._finish_step(metrics)

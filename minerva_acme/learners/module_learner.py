@@ -15,7 +15,9 @@ from minerva_acme.learners import updates
 class ModuleLearner(core.Learner):
     """Serves, saves and restores named modules. A subclass defines `step` and ends it with `_finish_step`.
 
-    Variables are the state dicts of modules, as numpy arrays.
+    Variables are the state dicts of modules, as numpy arrays. `get_variables` and `poll_variables` may be
+    called by any thread at any time, and give what the last completed step left, for which they never wait.
+    For that a step changes modules only within `Updates.whole_or_nothing`, or after `Updates.keep`.
     """
 
     def __init__(
@@ -49,30 +51,34 @@ class ModuleLearner(core.Learner):
 
     def _finish_step(self, metrics: Mapping[str, Any]) -> None:
         """Counts a step and logs its metrics beside the counts."""
-        self._num_steps += 1
+        with self._updates.completing():
+            self._num_steps += 1
         now = time.monotonic()
         counts = self._counter.increment(steps=1, walltime=now - self._last_time)
         self._last_time = now
         self._logger.write({**counts, **metrics})
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        unknown = sorted(set(names) - set(self._variables))
-        if unknown:
-            raise KeyError(f"Unknown variables {unknown}; there are {sorted(self._variables)}.")
-        return [
-            {
-                key: value.detach().cpu().numpy().copy()
-                for key, value in self._modules[name].state_dict().items()
-            }
-            for name in names
-        ]
+        return self._read(names).values
 
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None
     ) -> core.VersionedVariables | None:
-        if newer_than == self._num_steps:
-            return None
-        return core.VersionedVariables(self._num_steps, self.get_variables(names))
+        return None if newer_than == self._num_steps else self._read(names)
+
+    def _read(self, names: Sequence[str]) -> core.VersionedVariables:
+        unknown = sorted(set(names) - set(self._variables))
+        if unknown:
+            raise KeyError(f"Unknown variables {unknown}; there are {sorted(self._variables)}.")
+        with self._updates.as_completed() as read:
+            values: list[types.NestedArray] = [
+                {
+                    key: read(value).detach().cpu().numpy().copy()
+                    for key, value in self._modules[name].state_dict(keep_vars=True).items()
+                }
+                for name in names
+            ]
+            return core.VersionedVariables(self._num_steps, values)
 
     def save(self) -> core.State:
         return copy.deepcopy(
@@ -85,8 +91,9 @@ class ModuleLearner(core.Learner):
         )
 
     def restore(self, state: core.State) -> None:
-        for name, module in self._modules.items():
-            module.load_state_dict(state["modules"][name])
+        with self._updates.completing():
+            for name, module in self._modules.items():
+                module.load_state_dict(state["modules"][name])
+            self._num_steps = state["num_steps"]
         self._updates.restore(state["updates"])
         self._generator.set_state(state["generator"].cpu())
-        self._num_steps = state["num_steps"]

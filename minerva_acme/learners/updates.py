@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +35,14 @@ class Updates(core.Saveable):
     `finite.LARGEST`, all modules and optimisers are as they were before the block, and the batch is
     counted as skipped. For that they are copied first: a memory copy of the parameters and their optimiser's
     state once a step.
+
+    The same copies are what other threads read while a step is under way:
+
+        with updates.as_completed() as read:
+            weight = read(module.weight)                      # as the last completed step left it
+
+    A reader waits for no step. A step waits, at its first change and at its end, for readers in the middle
+    of their copies.
     """
 
     def __init__(
@@ -52,6 +61,8 @@ class Updates(core.Saveable):
         self._num_skipped = 0
         self._num_skipped_in_a_row = 0
         self._norms: list[tuple[str, torch.Tensor]] = []  # of the gradients in a block, in their order
+        self._lock = threading.Lock()  # held only by what ends by itself: readers, and changes of `_kept`
+        self._kept: dict[torch.Tensor, torch.Tensor] = {}  # what the step in progress may have changed
 
     def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
         """One gradient step of a group, clipped by global norm.
@@ -85,7 +96,9 @@ class Updates(core.Saveable):
         """
         metrics: Metrics = {}
         self._norms.clear()
-        restore = _snapshot(self._modules, [group.optimizer for group in self._groups.values()])
+        copies = _copies(self._modules)
+        self._keep(copies)
+        restore = _snapshot(copies, [group.optimizer for group in self._groups.values()])
         try:
             yield metrics
             finite.require_finite(self._norms)
@@ -95,6 +108,34 @@ class Updates(core.Saveable):
             metrics.clear()
             self._skip(learner_step, error, finite.describe_largest(batch))
         metrics["skipped_batches"] = self._num_skipped
+
+    def keep(self, *modules: nn.Module) -> None:
+        """Says that a step changes other modules too, outside of `whole_or_nothing`, such as target networks.
+
+        To be called before the change. It copies them, for `as_completed`.
+        """
+        self._keep(_copies(modules))
+
+    @contextlib.contextmanager
+    def as_completed(self) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+        """Gives a function from a tensor to what it held after the last completed step, to be copied.
+
+        May be called by any thread, and lets no step change anything or end within the block.
+        """
+        with self._lock:
+            yield lambda tensor: self._kept.get(tensor, tensor)
+
+    @contextlib.contextmanager
+    def completing(self) -> Iterator[None]:
+        """Around what ends a step: from here on all tensors are read as they are."""
+        with self._lock:
+            yield
+            self._kept = {}
+
+    def _keep(self, copies: dict[torch.Tensor, torch.Tensor]) -> None:
+        with self._lock:
+            # A step that an exception ended was not completed: what was kept in it stays.
+            self._kept = copies | self._kept
 
     def _skip(self, learner_step: int, reason: finite.NonFinite, blame: str) -> None:
         self._num_skipped += 1
@@ -144,12 +185,15 @@ def _check_fits(name: str, saved: core.State, optimizer: torch.optim.Optimizer) 
         raise ValueError(f"The optimiser '{name}' must be restored from a state of its kind and shapes.")
 
 
-def _snapshot(
-    modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]
-) -> Callable[[], None]:
-    """Copies the state of modules and optimisers; returns a function that puts it back."""
+def _copies(modules: Sequence[nn.Module]) -> dict[torch.Tensor, torch.Tensor]:
     tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
-    copies = [tensor.detach().clone() for tensor in tensors]
+    return {tensor: tensor.detach().clone() for tensor in tensors}
+
+
+def _snapshot(
+    copies: Mapping[torch.Tensor, torch.Tensor], optimizers: Sequence[torch.optim.Optimizer]
+) -> Callable[[], None]:
+    """Copies the state of optimisers; returns a function that puts back that and the copies of tensors."""
     states = [
         {
             parameter: {name: _copy(value) for name, value in state.items()}
@@ -160,7 +204,7 @@ def _snapshot(
 
     @torch.no_grad()
     def restore() -> None:
-        for tensor, before in zip(tensors, copies, strict=True):
+        for tensor, before in copies.items():
             tensor.copy_(before)
         for optimizer, state in zip(optimizers, states, strict=True):
             optimizer.state.clear()

@@ -34,6 +34,12 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
             raise AssertionError(f"{what} Expected {wanted!r}{at}, got {found!r}.".lstrip())
 
 
+def are_equal(one: Any, other: Any) -> bool:
+    """Whether two nests of one structure are equal to the last bit."""
+    pairs = zip(tree.flatten(one), tree.flatten(other), strict=True)
+    return all(_same(_to_array(left), _to_array(right)) for left, right in pairs)
+
+
 @contextlib.contextmanager
 def no_value_error(rule: str) -> Iterator[None]:
     """Asserts that no ValueError is raised inside; the message is the rule and the error."""

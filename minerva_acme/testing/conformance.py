@@ -10,7 +10,9 @@ pytest collects the subclass; the classes here stand for no part and are not col
 import abc
 import copy
 import pickle
+import threading
 from collections.abc import Sequence
+from concurrent import futures
 from typing import Any
 
 import dm_env
@@ -339,6 +341,35 @@ class LearnerConformance(VariableSourceConformance):
             checks.assert_nests_equal(self._variables(restored), self._variables(saved), what)
             saved.step()
             restored.step()
+
+    def test_other_threads_get_what_a_completed_step_left(self) -> None:
+        learner, is_done = self.make_learner(), threading.Event()
+        completed = [learner.get_variables(self.names)]
+        answers: list[list[types.NestedArray]] = []
+
+        def ask() -> None:
+            while not is_done.is_set():
+                answer = learner.poll_variables(self.names)
+                assert answer is not None
+                answers.append(answer.values)
+
+        with futures.ThreadPoolExecutor(1) as threads:
+            asking = threads.submit(ask)
+            try:
+                for _ in range(20):
+                    learner.step()
+                    completed.append(learner.get_variables(self.names))
+            finally:
+                is_done.set()
+            asking.result()
+        last = 0
+        for answer in answers:
+            while last < len(completed) and not checks.are_equal(answer, completed[last]):
+                last += 1
+            assert last < len(completed), (
+                "`poll_variables` must give another thread what the last completed step left, got what none "
+                "of 20 steps left, or what an earlier one did. `learners.ModuleLearner` says how."
+            )
 
     def test_a_saved_state_is_a_copy(self) -> None:
         learner = self.make_learner()

@@ -219,17 +219,21 @@ class FakeLearner(core.Learner):
         self._num_steps += 1
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        unknown = sorted(set(names) - {"policy"})
-        if unknown:
-            raise KeyError(f"Unknown variables {unknown}; there is ['policy'].")
-        return [{"steps": np.full((2,), self._num_steps, np.float32)} for _ in names]
+        return self._variables(names, self._num_steps)
 
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None
     ) -> core.VersionedVariables | None:
-        if newer_than == self._num_steps:
+        version = self._num_steps  # read once: another thread may make a step
+        if newer_than == version:
             return None
-        return core.VersionedVariables(self._num_steps, self.get_variables(names))
+        return core.VersionedVariables(version, self._variables(names, version))
+
+    def _variables(self, names: Sequence[str], num_steps: int) -> list[types.NestedArray]:
+        unknown = sorted(set(names) - {"policy"})
+        if unknown:
+            raise KeyError(f"Unknown variables {unknown}; there is ['policy'].")
+        return [{"steps": np.full((2,), num_steps, np.float32)} for _ in names]
 
     def save(self) -> core.State:
         return {"num_steps": self._num_steps}

@@ -168,7 +168,9 @@ def make(kind="continuous"):
     settings = SETTINGS | {"minibatch_size": 17, "normalize_advantages": True, "max_grad_norm": 0.5}
     generator = torch.Generator().manual_seed(0)
     network = networks.make_actor_critic(
-        observation_size=5,
+        normalizer=networks.RunningNorm(5),
+        encoder=networks.IdentityEncoder(5),
+        encoder_loss="both",
         num_actions=num_actions,
         action_size=None if num_actions else 2,
         layer_sizes=(16, 16),
@@ -177,7 +179,6 @@ def make(kind="continuous"):
         **{"shared_torso": False, "state_dependent_std": False, **network_changes},
         initial_stddev=1.0,
         policy_gain=0.5,
-        normalize_observations=True,
         generator=generator,
     )
     observation = torch.randn(N, 5, generator=generator)

@@ -262,3 +262,33 @@ def test_variables_that_are_here_already_are_not_handed_on_again():
     client.update()
     client.update()
     assert len(source.requests) == 2 and len(got) == 1 and client.num_ignored == 0
+
+
+class Remote:
+    """A source behind a connection: `poll_variables` is all of it. It answers what a test puts in a list."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def poll_variables(self, names, newer_than=None):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer and core.VersionedVariables(answer, [f"{name} {answer}" for name in names])
+
+
+def test_a_remote_source_needs_nothing_but_to_be_polled_and_its_failures_are_counted(caplog):
+    source: core.RemoteVariableSource = Remote(3, TimeoutError("no answer from learner:1 in 5 s"), None, 4)
+    client, got = make_client(source, max_failures=1)
+    for _ in range(4):
+        client.update()
+    assert got == [["a 3", "b 3"], ["a 4", "b 4"]]
+    assert (client.version, client.num_failures) == (4, 1)
+    assert "no answer from learner:1 in 5 s" in caplog.text
+
+
+def test_a_remote_source_that_stays_away_is_an_error_of_the_actor():
+    client, _ = make_client(Remote(ConnectionError("refused"), ConnectionError("refused")), max_failures=1)
+    client.update()
+    with pytest.raises(ConnectionError, match="refused"):
+        client.update()

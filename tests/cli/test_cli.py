@@ -33,7 +33,7 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
     )
     training._show(rich.console.Console(), result)
     out = " ".join(capsys.readouterr().out.split())
-    assert ("best on the way, after 40 environment steps │ 4.0 +- 0.0" in out) == is_shown
+    assert ("best on the way, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
 
 
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, train, capsys):
@@ -246,7 +246,10 @@ MISTAKES = [
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
     ("train mpo --env dm_control/cartpole/swing_up --num-env-steps 1", "dm_control/cartpole/swingup"),
     ("train mpo --env CartPole-v1 --num-env-steps 1", "MPO needs actions"),
-    ("train mpo --env Pendulum-v1 --num-env-steps 0", "`num_env_steps` must be >= 1, got 0."),
+    (
+        "train mpo --env Pendulum-v1 --num-env-steps 0",
+        "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1",
+    ),
     ("train mpo --env Pendulum-v1 --num-env-steps 1 --discount 2", "`discount` must be in [0, 1], got 2.0."),
     (
         "train ppo --env Pendulum-v1 --num-env-stps 1",

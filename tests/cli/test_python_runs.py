@@ -127,7 +127,7 @@ def test_a_run_with_observers_is_resumed_from_python_alone(tmp_path, call):
     builder = ppo.PPOBuilder(ppo.PPOConfig(**SIZES))
     directory = run(tmp_path / "run", builder, make_pendulum, observers=[observers.ActionNorm()])
     status, _, err = call("resume", directory, "--num-env-steps", 64)
-    assert status == 2 and "can be resumed only from Python: observers are objects." in err
+    assert status == 2 and "can be resumed only from Python: `observers` cannot be written down." in err
     assert call("eval", directory, "--episodes", 1)[0] == 0
 
 

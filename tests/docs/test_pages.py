@@ -115,7 +115,9 @@ def test_the_python_of_a_page_runs(
 ) -> None:
     results = []
 
-    def run_shortly(config: experiments.ExperimentConfig) -> experiments.ExperimentResult:
+    def run_shortly(
+        config: experiments.ExperimentConfig, *callbacks: experiments.Callback
+    ) -> experiments.ExperimentResult:
         """As the page says, but for how long and into a folder of the test's own."""
         builder: Any = config.builder
         if isinstance(builder, mpo.MPOBuilder):
@@ -135,7 +137,7 @@ def test_the_python_of_a_page_runs(
             tensorboard=config.evaluation_video,
             replay="memory",
         )
-        results.append(run_experiment(shorter))
+        results.append(run_experiment(shorter, *callbacks))
         return results[-1]
 
     run_experiment = experiments.run_experiment

@@ -303,6 +303,7 @@ def test_a_nest_of_rewards_gives_a_return_for_each():
     result = play(rewarding(*rewards))
     returns = {name: value for name, value in result.items() if name.startswith("episode_return")}
     assert returns == {
+        "episode_return": 36.0,
         "episode_return/left": 3.0,
         "episode_return/right/0/0": 3.0,
         "episode_return/right/0/1": 30.0,

@@ -14,19 +14,22 @@ class FakeRun:
         self.lengths = []
         self.environment_seeds = []
         self.actor = testing.FakeActor(np.zeros(2, np.float32))
-        self.env_steps = 0
+        self.steps = 0
         self.counter = counting.Counter()
         self.seeds = seeds.Seeds(0)
         self.spec = specs.make_environment_spec(testing.FakeEnvironment())
         self.logs = types.SimpleNamespace(evaluator=testing.FakeLogger())
         self.config = types.SimpleNamespace(
             environment_factory=self.make_environment,
+            evaluation_environment_factory=None,
+            evaluation_environments=1,
             evaluation_episodes=2,
             evaluation_period=10,
             evaluation_video=False,
+            steps_key="actor_steps",
         )
 
-    def make_evaluation_actor(self):
+    def make_evaluation_actor(self, num_environments):
         return self.actor
 
     def make_environment(self, seed):
@@ -44,8 +47,8 @@ def stop():
     return signals.StopRequest()
 
 
-def evaluate_at(run, evaluations, env_steps, *lengths):
-    run.env_steps = env_steps
+def evaluate_at(run, evaluations, steps, *lengths):
+    run.steps = steps
     run.lengths = list(lengths)
     return evaluations.evaluate(signals.StopRequest())
 
@@ -88,8 +91,8 @@ def test_an_evaluation_begins_with_the_newest_weights(run):
 
     run.actor = TapedActor(np.zeros(2, np.float32))
     evaluations = evaluator.Evaluator(run)
-    for env_steps in (10, 20):
-        evaluate_at(run, evaluations, env_steps, 1)
+    for steps in (10, 20):
+        evaluate_at(run, evaluations, steps, 1)
     episodes = ["select_action"] * 2
     assert tape == ["newest weights", *episodes, "newest weights", *episodes]
 
@@ -114,12 +117,12 @@ def test_an_evaluation_that_was_stopped_leaves_no_trace(run, stop):
 def test_an_evaluation_is_due_once_in_each_period(run):
     evaluations = evaluator.Evaluator(run)
     due = []
-    for run.env_steps in range(3, 33, 3):  # three environments
+    for run.steps in range(3, 33, 3):  # three environments
         if evaluations.is_due():
-            due.append(run.env_steps)
-            evaluate_at(run, evaluations, run.env_steps, 2)
+            due.append(run.steps)
+            evaluate_at(run, evaluations, run.steps, 2)
     assert due == [12, 21, 30]
-    run.env_steps = 45
+    run.steps = 45
     assert evaluations.is_due()
     run.config.evaluation_period = 0
     assert not evaluations.is_due()
@@ -127,7 +130,7 @@ def test_an_evaluation_is_due_once_in_each_period(run):
 
 def test_an_evaluation_that_was_cut_short_stays_due(run):
     evaluations = evaluator.Evaluator(run)
-    run.env_steps, run.lengths, stop = 10, [2], signals.StopRequest()
+    run.steps, run.lengths, stop = 10, [2], signals.StopRequest()
     stop.signal_name = "SIGINT"
     assert not evaluations.evaluate(stop)
     resumed = evaluator.Evaluator(run)

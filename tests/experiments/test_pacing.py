@@ -20,7 +20,11 @@ class FakeRun:
             table_info=lambda name: replay.TableInfo(name, self.size, 100, 6, 0, 1)
         )
         self.config = types.SimpleNamespace(
-            builder=types.SimpleNamespace(learner_steps_due=lambda num_inserted: num_inserted // 2)
+            builder=types.SimpleNamespace(
+                learner_steps_due=lambda num_inserted: num_inserted // 2,
+                max_inserted=lambda num_env_steps: num_env_steps // 4,
+            ),
+            num_env_steps=100,
         )
         self.learner = types.SimpleNamespace(step=lambda: self.calls.append("step"))
         self.actor = types.SimpleNamespace(update=lambda: self.calls.append("update"))
@@ -106,3 +110,33 @@ def test_a_replay_that_came_back_with_less_is_refused(run):
     run.size = 4
     with pytest.raises(replay.ReplayError, match="Table 'replay' came back with 4 items, but held 5 when"):
         pacing.Pacer(run).restore(state)
+
+
+@pytest.mark.parametrize(("num_env_steps", "is_warned"), [(7, True), (8, False), (0, False)])
+def test_a_run_that_is_too_short_to_learn_is_warned_of_at_once(run, caplog, num_env_steps, is_warned):
+    run.config.num_env_steps = num_env_steps
+    pacing.Pacer(run)
+    said = "Nothing will be learned: 7 environment steps write 1 items at most, for which the agent makes no"
+    assert (said in caplog.text) is is_warned
+
+
+def test_without_environment_steps_those_are_made_that_are_asked_for(run):
+    run.config.num_env_steps = 0
+    pacer, stop = pacing.Pacer(run), signals.StopRequest()
+    pacer.learn(stop)
+    assert run.calls.count("step") == 0
+    for _ in range(3):
+        pacer.learn(stop, without_playing=1)
+    assert run.calls.count("step") == 3
+    stop.signal_name = "SIGINT"
+    pacer.learn(stop, without_playing=1)
+    assert run.calls.count("step") == 3
+
+
+def test_a_dataset_that_ends_is_an_error_which_says_so(run):
+    def step():
+        next(iter([]))
+
+    run.config.num_env_steps, run.learner.step = 0, step
+    with pytest.raises(ValueError, match="an iterator without an end, got one that ended after 0 batches"):
+        pacing.Pacer(run).learn(signals.StopRequest(), without_playing=1)

@@ -67,7 +67,7 @@ def test_an_error_of_the_environment_saves_the_steps_before_it_and_surfaces_as_i
     assert checkpoint(tmp_path).name == "000000150"
     # The open episode ends there; every transition begins one item.
     assert (state["counter"]["actor_steps"], state["inserted"]) == (150, 150)
-    assert "ValueError after 150 environment steps, and the run is saved" in caplog.text
+    assert "ValueError after 150 steps, and the run is saved" in caplog.text
     assert f"the run resumes from {checkpoint(tmp_path)}." in caplog.text
     resumed = make_config(tmp_path, num_env_steps=350)  # one more episode
     result = experiments.run_experiment(resumed)
@@ -166,7 +166,7 @@ def test_an_error_in_a_learner_step_saves_nothing_and_names_what_is_left(tmp_pat
     with pytest.raises(FloatingPointError, match="^diverged$"):
         experiments.run_experiment(config)
     assert checkpoint(tmp_path).name == "000000200"
-    assert "FloatingPointError after 300 environment steps, in the middle of learning" in caplog.text
+    assert "FloatingPointError after 300 steps, in the middle of learning" in caplog.text
     assert f"the run resumes from {tmp_path}/checkpoints/000000200." in caplog.text
 
 

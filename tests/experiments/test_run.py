@@ -380,7 +380,12 @@ def test_an_agent_that_cannot_play_says_so_before_anything_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"num_env_steps": 0}, "`num_env_steps` must be >= 1, got 0."),
+        (
+            {"num_env_steps": 0},
+            "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 .* got 0 and 0",
+        ),
+        ({"num_learner_steps": 5}, "With environment steps the agent says how many learner steps are made"),
+        ({"evaluation_environments": 0}, "`evaluation_environments` must be >= 1"),
         ({"seed": -1}, "`seed` must be >= 0, got -1."),
         ({"device": "gpu0"}, "`device` must be like 'cpu'"),
         ({"evaluation_episodes": 0}, "`evaluation_episodes` must be >= 1"),
@@ -508,7 +513,7 @@ def test_progress_tells_episodes_the_newest_row_and_the_state_of_replay(tmp_path
     monkeypatch.setattr("minerva_acme.experiments.progress._MIN_METRICS_SECONDS", 0.0)
     seen = []
     config = make_config(tmp_path, 210, log_period_seconds=0.0, replay="memory")
-    experiments.run_experiment(config, on_progress=seen.append)
+    experiments.run_experiment(config, seen.append)
     assert [progress.num_episodes for progress in (seen[0], seen[-1])] == [0, 1]
     assert "loss/q" not in seen[0].metrics
     last = seen[-1].metrics

@@ -30,7 +30,7 @@ class FakeRun:
 
     def __init__(self, folder):
         self.calls = []
-        self.env_steps = 0
+        self.steps = 0
         self.counter = counting.Counter()
         self.learner = testing.FakeLearner()
         self.policy = counting.Counter()
@@ -84,7 +84,7 @@ def test_a_checkpoint_is_due_between_episodes_or_where_few_of_them_are_cut(
     run, num_environments, episodes, due_from
 ):
     run.adders = run.adders[:1] * num_environments
-    run.env_steps = 100
+    run.steps = 100
     run.counter.increment(actor_episodes=1000)
     checkpoints = make_saver(run)
     checkpoints.save()
@@ -92,21 +92,21 @@ def test_a_checkpoint_is_due_between_episodes_or_where_few_of_them_are_cut(
     due = {}
     for between in (True, False):
         steps = []
-        for run.env_steps in range(100, 200):
+        for run.steps in range(100, 200):
             if checkpoints.is_due(between_episodes=between):
-                steps.append(run.env_steps)
+                steps.append(run.steps)
         due[between] = steps
     assert due == {True: list(range(110, 200)), False: list(range(due_from, 200))}
 
 
 def test_without_a_period_no_checkpoint_is_due(run):
     run.config.checkpoint_period = 0
-    run.env_steps = 1000
+    run.steps = 1000
     assert not make_saver(run).is_due(between_episodes=True)
 
 
 def test_open_episodes_end_and_what_was_written_is_sent_before_the_run_is_saved(run):
-    run.env_steps = 20
+    run.steps = 20
     checkpoints = make_saver(run)
     checkpoints.save()
     assert run.calls == ["end episodes", "flush", "flush", "update, wait=True"]
@@ -124,7 +124,7 @@ def test_the_best_is_what_was_evaluated_at_this_step_better_than_any_checkpoint(
     def is_best(*evaluation):
         return saver.Saver(run, evaluated(*evaluation), FakeState("pace")).is_best()
 
-    run.env_steps = 20
+    run.steps = 20
     assert not make_saver(run).is_best()
     assert is_best(20, 1.0)
     assert not is_best(10, 1.0)
@@ -137,7 +137,7 @@ def test_the_best_is_what_was_evaluated_at_this_step_better_than_any_checkpoint(
 
 
 def test_the_best_is_saved_without_a_change_to_the_run(run, tmp_path):
-    run.env_steps = 20
+    run.steps = 20
     run.config.checkpoint_replay = True  # which has no client to save it
     checkpoints = saver.Saver(run, evaluated(20, 3.0), FakeState("pace"))
     checkpoints.save_best()
@@ -149,21 +149,21 @@ def test_the_best_is_saved_without_a_change_to_the_run(run, tmp_path):
 def test_resuming_from_an_older_or_a_light_checkpoint_says_what_that_means(run, tmp_path, caplog):
     run.environment = SavingAdder([])
     run.counter.increment(actor_steps=20)
-    for run.env_steps in (20, 30, 40):
+    for run.steps in (20, 30, 40):
         make_saver(run).save()
-    run.env_steps = 20
+    run.steps = 20
     saver.Saver(run, evaluated(20, 3.0), FakeState("pace")).save_best()
     make_saver(run).restore(tmp_path / "000000020")
     assert "000000020 holds no replay: a new one is filled before learning goes on" in caplog.text
     assert "the next one removes those of steps 30, 40, except the best" in caplog.text
     caplog.clear()
-    run.env_steps = 40
+    run.steps = 40
     make_saver(run).restore(run.checkpointer.latest())
     assert not caplog.records
 
 
 def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path):
-    run.env_steps = 20
+    run.steps = 20
     run.counter.increment(actor_steps=20)
     run.policy.increment(draws=3)
     run.learner.step()
@@ -171,7 +171,7 @@ def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path)
     make_saver(run).save()
 
     resumed = FakeRun(tmp_path)
-    resumed.env_steps = 20
+    resumed.steps = 20
     checkpoints = make_saver(resumed)
     checkpoints.restore(resumed.checkpointer.latest())
     assert resumed.counter.get_counts() == {"actor_steps": 20}

@@ -38,7 +38,7 @@ def policy_loss(nets, batch, generator):
 
 
 def critic_loss(nets, batch, generator):
-    error = (nets.critic(batch.data) - nets.target_critic(batch.data) - 1.0).squeeze(-1)
+    error = (nets.critic(batch.data) - 0.5 * nets.target_critic(batch.data) - 1.0).squeeze(-1)
     loss = (batch.weights * error.square()).mean()
     return learners.Loss(loss, {"q/mean": error.detach().mean()}, error.detach().abs())
 

@@ -1,11 +1,15 @@
 """What every learner of modules does but for its step."""
 
+import queue
+import threading
+from concurrent import futures
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from minerva_acme import counting, learners, testing
+from minerva_acme import actors, counting, learners, testing
 from minerva_acme.learners import module_learner
 
 
@@ -29,11 +33,14 @@ class Square(learners.ModuleLearner):
             generator=torch.Generator().manual_seed(seed),
         )
 
+    between = staticmethod(lambda: None)  # called in the middle of a step
+
     def step(self):
         with self._updates.whole_or_nothing(self._num_steps) as metrics:
             loss = self.network(torch.randn(4, 2, generator=self._generator)).square().mean()
             metrics["loss"] = loss.detach()
             self._updates.minimise("network", loss)
+            self.between()
         self._finish_step(metrics)
 
 
@@ -93,3 +100,105 @@ def test_a_restored_learner_makes_the_same_steps():
     other.step()
     testing.assert_nests_equal(other.save(), learner.save(), "A restored learner must go on alike.")
     assert other.poll_variables(["network"]).version == 2
+
+
+SOON = 20.0  # seconds that nothing here takes, unless somebody waits for ever
+
+
+@pytest.fixture
+def elsewhere():
+    """Calls a function in another thread, and gives its result."""
+    with futures.ThreadPoolExecutor(1) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result(SOON)
+
+
+def test_within_a_step_every_thread_gets_what_the_step_before_left(elsewhere):
+    learner, asked = Square(), []
+    learner.step()
+    before = learner.poll_variables(["network"])
+
+    def ask():
+        assert (learner.network.weight.detach().numpy() != before.values[0]["weight"]).any()
+        asked.extend([elsewhere(learner.poll_variables, ["network"]), learner.poll_variables(["network"])])
+        asked.append(elsewhere(learner.poll_variables, ["network"], 1))
+
+    learner.between = ask
+    learner.step()
+    for answer in asked[:2]:
+        assert answer.version == before.version == 1
+        testing.assert_nests_equal(answer.values, before.values, "No half step may be seen.")
+    assert asked[2] is None
+    after = elsewhere(learner.poll_variables, ["network"])
+    assert after.version == 2
+    np.testing.assert_array_equal(after.values[0]["weight"], learner.network.weight.detach().numpy())
+
+
+def test_a_module_that_is_kept_may_change_outside_of_the_updates(elsewhere):
+    learner, asked = Square(), []
+    learner._variables = ["unserved"]
+    before = learner.get_variables(["unserved"])
+
+    def change():
+        learner._updates.keep(learner.unserved)
+        with torch.no_grad():
+            learner.unserved.weight.fill_(7.0)
+        asked.append(elsewhere(learner.get_variables, ["unserved"]))
+
+    learner.between = change
+    learner.step()
+    testing.assert_nests_equal(asked[0], before, "It must be kept until the step ends.")
+    assert (elsewhere(learner.get_variables, ["unserved"])[0]["weight"] == 7.0).all()
+
+
+def test_a_step_that_raises_leaves_the_variables_of_the_one_before(elsewhere):
+    learner = Square()
+    learner.step()
+    before = learner.poll_variables(["network"])
+
+    def fail():
+        raise RuntimeError("in the middle")
+
+    learner.between = fail
+    for _ in range(2):  # a second one does not take what the first left half done for a whole
+        with pytest.raises(RuntimeError, match="in the middle"):
+            learner.step()
+        after = elsewhere(learner.poll_variables, ["network"])
+        assert after.version == before.version
+        testing.assert_nests_equal(after.values, before.values, "Half a step must not be seen.")
+    learner.restore(learner.save())
+    restored = elsewhere(learner.get_variables, ["network"])[0]["weight"]
+    np.testing.assert_array_equal(restored, learner.network.weight.detach().numpy())
+
+
+class Waits(Square):
+    """Takes data from a queue, for which it waits."""
+
+    def __init__(self, data):
+        super().__init__()
+        self._data = data
+
+    def step(self):
+        if self._data.get(timeout=SOON):
+            super().step()
+
+
+def test_an_actor_whose_data_the_learner_waits_for_gets_its_weights():
+    # A lock around the step would wait for ever here: the learner for data, and whoever makes it for weights.
+    data, versions = queue.Queue(), []
+    learner, is_done = Waits(data), threading.Event()
+    client = actors.VariableClient(learner, ["network"], lambda values: None, update_period=1)
+
+    def learn():
+        learner.run(num_steps=10)
+        is_done.set()
+
+    with futures.ThreadPoolExecutor(1) as pool:
+        learning = pool.submit(learn)
+        for _ in range(10):
+            client.update(wait=True)
+            versions.append(client.version)
+            data.put(True)
+        learning.result(SOON)
+        client.update(wait=True)
+    assert is_done.is_set() and client.version == 10
+    assert versions[0] == 0 and versions == sorted(versions)

@@ -1,5 +1,7 @@
 """Conformance classes pass on parts that keep their contract, and say what is wrong with the others."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -218,6 +220,13 @@ class ForgetsItsSteps(testing.FakeLearner):
         pass
 
 
+class ServesHalfSteps(testing.FakeLearner):
+    def step(self):
+        self._num_steps += 0.5
+        time.sleep(0.01)
+        self._num_steps += 0.5
+
+
 class SharesItsState(testing.FakeLearner):
     def __init__(self):
         super().__init__()
@@ -361,6 +370,12 @@ class SharesItsState(testing.FakeLearner):
             "`restore` must let a learner continue as the saved one, 0 steps later too. Expected "
             "array([2., 2.], dtype=float32) at ['policy']['steps'], got array([0., 0.], "
             "dtype=float32).",
+        ),
+        (
+            LearnerSuite,
+            ServesHalfSteps,
+            "other_threads_get_what_a_completed_step_left",
+            "`poll_variables` must give another thread what the last completed step left, got what none",
         ),
         (
             LearnerSuite,

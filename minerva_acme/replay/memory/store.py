@@ -30,7 +30,7 @@ class MemoryServer(base.ReplayServer):
         """Makes the tables.
 
         Args:
-            tables: the tables to hold.
+            tables: the tables to hold; none where nothing will be written.
             seed: determines what is drawn, >= 0; a checkpoint continues with its own generators.
             checkpoint_directory: where `ReplayClient.checkpoint` writes, each server into a folder of
                 its own, of which it keeps the newest checkpoint; None for the folder that
@@ -43,7 +43,8 @@ class MemoryServer(base.ReplayServer):
         Raises:
             ReplayError: the checkpoint is missing, damaged, Reverb's or of other tables.
         """
-        messages.check_names(tables)
+        if tables:
+            messages.check_names(tables)
         if seed < 0:
             raise ValueError(f"`seed` must be >= 0, got {seed}.")
         if device is None:

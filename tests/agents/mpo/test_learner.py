@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -217,10 +218,11 @@ def test_m_steps_share_the_learning_rate(spec):
         init_log_alpha_stddev=1.0,
         action_penalty=False,
     )
-    adam, _ = optimizers.make_groups(networks, duals, config, optimizers.by_config(config))["policy"]
+    trained = optimizers.trained_modules(networks, config)
+    adam, _ = optimizers.make_groups(trained, duals, config, optimizers.by_config(config))["policy"]
     assert adam.param_groups[0]["lr"] == pytest.approx(2.5e-4)
     config = dataclasses.replace(config, optimizer="sgd")
-    sgd, _ = optimizers.make_groups(networks, duals, config, optimizers.by_config(config))["policy"]
+    sgd, _ = optimizers.make_groups(trained, duals, config, optimizers.by_config(config))["policy"]
     assert isinstance(sgd, torch.optim.SGD)
     assert sgd.param_groups[0]["momentum"] == 0.9
 
@@ -427,3 +429,25 @@ def test_a_step_reads_the_device_once_before_the_first_change_and_once_at_the_en
     )
     learner.step()
     assert reads == [True, False]
+
+
+def test_target_networks_are_served_as_they_were_until_the_step_that_syncs_them_ends(spec):
+    asked, target = [], targets.one_step(num_actions=3)
+
+    def ask(*arguments):
+        with futures.ThreadPoolExecutor(1) as pool:
+            asked.append(pool.submit(learner.poll_variables, ["target_policy", "target_critic"]).result(20.0))
+        return target(*arguments)
+
+    config = dataclasses.replace(SMALL, target_policy_update_period=2, target_critic_update_period=2)
+    learner, _ = make_learner(spec, repeat(make_trajectory()), config, ask)
+    for _ in range(2):
+        learner.step()
+    before = learner.get_variables(["target_policy", "target_critic"])
+    learner.step()  # syncs, then asks
+    assert [answer.version for answer in asked] == [0, 1, 2]
+    testing.assert_nests_equal(asked[2].values, before, "A sync is part of its step.")
+    after = learner.get_variables(["target_policy", "target_critic"])
+    assert all(
+        any((old[key] != new[key]).any() for key in old) for old, new in zip(before, after, strict=True)
+    )
