@@ -16,7 +16,7 @@ def find_config(builder: type[Any]) -> type[Any]:
     Raises:
         ValueError: neither is a dataclass.
     """
-    given = dict(reversed([*_type_arguments(builder)]))  # what a subclass says counts
+    given = dict(_type_arguments(builder))
     try:
         taken = list(inspect.signature(builder.__init__).parameters)[1:2]
         hints = typing.get_type_hints(builder.__init__)

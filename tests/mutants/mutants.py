@@ -2167,7 +2167,9 @@ EXPERIMENTS = [
     *of(
         "agents/annotations.py",
         ("tests/agents/test_registry.py",),
-        breakage("what a base says of its parameter counts", "dict(reversed([*", "dict(([*"),
+        breakage(
+            "a type variable that is passed on stands for itself", "if variable is not argument:", "if True:"
+        ),
     ),
     *of(
         "minerva_acme/experiments/run_folder.py",
