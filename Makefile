@@ -71,6 +71,14 @@ bench-check: $(INSTALLED)  ## Run the benchmarks; fail if a ratio is well below 
 fuzz: $(INSTALLED)  ## Try random damage, thousands of cases (minutes; ARGS="batches --count 100" selects)
 	python -m tests.fuzz $(ARGS)
 
+.PHONY: soak
+soak: $(INSTALLED)  ## Train for 30 minutes with each store; what the process holds must not grow (ARGS="--minutes 6")
+	python -m tests.endurance soak $(ARGS)
+
+.PHONY: storm
+storm: $(INSTALLED)  ## Kill trainings again and again; each must come out right (ARGS="mpo/reverb --kills 5")
+	python -m tests.endurance storm $(ARGS)
+
 .PHONY: mutants
 mutants: $(INSTALLED)  ## Check that tests catch deliberate mistakes (an hour; ARGS="retrace" selects)
 	python -m tests.mutants --output runs/mutants.txt $(ARGS)

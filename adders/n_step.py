@@ -99,11 +99,14 @@ class NStepTransitionAdder(base.BaseAdder):
         self._num_steps, self._num_transitions = 0, 0
         self._started, self._is_oldest_written = [], False
         self._last_large = -self._n_step
+        for _ in range(self._layout.num_leading_rows):
+            self._append_observation(writer, observation)
         self._append_observation(writer, observation)
 
     def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
         is_last = step.next_timestep.last()
         packed = self._layout.step(*step)
+        self._layout.check_stack(self._observation, packed.next_observation)
         started = [*self._started, _Started(self._observation, packed)]
         is_full = len(started) == self._n_step
         num_due = len(started) if is_last else int(is_full or self._shorter_at_start)

@@ -149,13 +149,13 @@ class SequenceAdder(base.BaseAdder):
             table=table,
             priority=priority,
             signature=layout.signature,
-            max_window=layout.sequence_length + 1,
+            max_window=layout.sequence_length + 1 + layout.num_leading_rows,
         )
         self._layout = layout
         self._length = layout.sequence_length
         self._period = period
         self._at_end = at_end
-        self._rows: collections.deque[packing.Rows] = collections.deque(maxlen=self._length + 1)  # newest
+        self._rows: collections.deque[packing.Rows] = collections.deque(maxlen=self._max_window)  # newest
         self._begin()
 
     def _begin(self) -> None:
@@ -168,10 +168,11 @@ class SequenceAdder(base.BaseAdder):
     def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         rows = self._layout.first(timestep.observation)
         self._begin()
+        self._lead(writer, rows)
         self._append(writer, rows)
 
     def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
-        self._add_row(writer, self._layout.step(*step), happened=True)
+        self._add_row(writer, self._pack(step), happened=True)
 
     def _write_end(self, writer: replay.Writer) -> None:
         if self._ending is None:
@@ -186,7 +187,8 @@ class SequenceAdder(base.BaseAdder):
             while self._num_rows <= start + self._length and not self._layout.variable_length:
                 self._append(writer, self._layout.padding(self._rows[-1]))
             num_rows = self._num_rows - start
-            item = functools.partial(self._layout.item, list(self._rows)[-num_rows:])
+            newest = list(self._rows)[-(num_rows + self._layout.num_leading_rows) :]
+            item = functools.partial(self._layout.item, newest)
             priorities = self._evaluate(item)
             del self._ending[0]
             self._create_items(writer, self._layout.fields(start, num_rows), priorities)
@@ -206,13 +208,24 @@ class SequenceAdder(base.BaseAdder):
         is_due = is_full and last_step > start
         priorities = {}
         if is_due:
-            priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows][-self._length - 1 :]))
+            priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows][-self._max_window :]))
         self._append(writer, rows)
         self._last_step = last_step
         if is_full:
             self._next_start += self._period
         if is_due:
             self._create_items(writer, self._layout.fields(start), priorities)
+
+    def _pack(self, step: base.Step) -> packing.Rows:
+        rows = self._layout.step(*step)
+        self._layout.check_stack(step.next_timestep.observation, self._rows)
+        return rows
+
+    def _lead(self, writer: replay.Writer, rows: packing.Rows) -> None:
+        """Puts rows before the first one, so that an item that starts there has them."""
+        for _ in range(self._layout.num_leading_rows):
+            writer.append(rows)
+            self._rows.append(rows)
 
     def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
         writer.append(rows)

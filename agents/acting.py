@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import tree
 from torch import nn
 
-from minerva_acme import acceleration, actors, builders, core, distributions, networks, specs, types
+from minerva_acme import acceleration, actors, builders, core, networks, specs, types
 from minerva_acme.agents import actions
 
 
@@ -24,22 +25,11 @@ class BehaviourExtras(NamedTuple):
 
 def extras_spec(spec: specs.EnvironmentSpec, record_parameters: bool = False) -> BehaviourExtras:
     """The specs of `BehaviourExtras` in an environment."""
-    parameters: types.NestedSpec = ()
-    if isinstance(spec.actions, specs.DiscreteArray):
-        raw_action = specs.Array((), np.int64, name="raw_action")
-        if record_parameters:
-            parameters = distributions.Categorical(
-                logits=specs.Array((spec.actions.num_values,), np.float32, name="logits")  # type: ignore[arg-type]
-            )
-    else:
-        raw_action = specs.Array(spec.actions.shape, np.float32, name="raw_action")
-        if record_parameters:
-            parameters = distributions.DiagonalGaussian(
-                mean=specs.Array(spec.actions.shape, np.float32, name="mean"),  # type: ignore[arg-type]
-                log_std=specs.Array(spec.actions.shape, np.float32, name="log_std"),  # type: ignore[arg-type]
-            )
+    kind = actions.raw_actions(spec.actions, squash=False)
     return BehaviourExtras(
-        log_prob=specs.Array((), np.float32, name="log_prob"), raw_action=raw_action, parameters=parameters
+        log_prob=specs.Array((), np.float32, name="log_prob"),
+        raw_action=kind.raw_spec,
+        parameters=kind.policy_spec if record_parameters else (),
     )
 
 
@@ -91,20 +81,18 @@ class BehaviourPolicy(_Acting):
     """Samples the policy and records how."""
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
+        """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
         raw, log_prob, parameters = self._policy.sample(observations)
         action, log_det = self._raw_actions.to_environment(raw)
-        return actors.PolicyOutput(
-            action,
-            BehaviourExtras(log_prob - log_det, raw, parameters if self._record_parameters else ()),
-        )
+        recorded = tree.map_structure(np.asarray, parameters) if self._record_parameters else ()
+        return actors.PolicyOutput(action, BehaviourExtras(log_prob - log_det, raw, recorded))
 
 
 class GreedyPolicy(_Acting):
     """Executes the mode: the mean, or the most probable action."""
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observations, float32 [E, O]. Returns actions, [E, D] or [E]."""
+        """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E]."""
         action, _ = self._raw_actions.to_environment(self._policy.mode(observations))
         return actors.PolicyOutput(action)
 

@@ -5,12 +5,12 @@ Shapes: D action dimensions; `...` any leading axes.
 
 import abc
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from minerva_acme import distributions, specs
+from minerva_acme import distributions, specs, types
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
 _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
@@ -25,7 +25,15 @@ class Executed(NamedTuple):
 
 
 class RawActions(abc.ABC):
-    """The way from raw actions, over which the policy is a distribution, to the environment's."""
+    """The way from raw actions, over which the policy is a distribution, to the environment's.
+
+    What differs between kinds of actions is in its subclasses, and `raw_actions` alone chooses between them.
+    """
+
+    raw_spec: specs.Array
+    """Of one raw action."""
+    policy_spec: types.NestedSpec
+    """Of the policy at one observation: its distribution, holding specs."""
 
     @abc.abstractmethod
     def to_environment(self, raw: np.ndarray) -> Executed:
@@ -45,6 +53,7 @@ class ClippedActions(RawActions):
 
     def __init__(self, action_spec: specs.BoundedArray) -> None:
         self._low, self._high = specs.bounds(action_spec)
+        self.raw_spec, self.policy_spec = _gaussian_specs(action_spec)
 
     def to_environment(self, raw: np.ndarray) -> Executed:
         # np.clip takes several times as long for a few numbers.
@@ -66,6 +75,7 @@ class SquashedActions(RawActions):
         self._half = np.float32(0.5) * (high - low)
         self._log_half = np.log(self._half)
         self._squash = distributions.TanhSquash(torch.from_numpy(low), torch.from_numpy(high))
+        self.raw_spec, self.policy_spec = _gaussian_specs(action_spec)
 
     def to_environment(self, raw: np.ndarray) -> Executed:
         # As `TanhSquash` does it, in a fraction of the time for a few numbers.
@@ -91,6 +101,9 @@ class DiscreteActions(RawActions):
 
     def __init__(self, action_spec: specs.DiscreteArray) -> None:
         self._dtype = action_spec.dtype
+        self.raw_spec = specs.Array((), np.int64, name="raw_action")
+        logits: Any = specs.Array((action_spec.num_values,), np.float32, name="logits")
+        self.policy_spec = distributions.Categorical(logits)
 
     def to_environment(self, raw: np.ndarray) -> Executed:
         return Executed(raw.astype(self._dtype), _ZERO)
@@ -100,6 +113,14 @@ class DiscreteActions(RawActions):
 
     def log_det(self, raw: torch.Tensor) -> float:
         return 0.0
+
+
+def _gaussian_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.NestedSpec]:
+    raw, mean, log_std = (
+        specs.Array(action_spec.shape, np.float32, name=name) for name in ("raw_action", "mean", "log_std")
+    )
+    parts: Any = mean, log_std
+    return raw, distributions.DiagonalGaussian(*parts)
 
 
 def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import tree
 
 from minerva_acme import specs
 
@@ -23,19 +24,58 @@ def check_vector(agent: str, name: str, spec: Any, way_out: str) -> None:
 
 
 def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
-    """Checks that observations are one float32 vector.
+    """Checks that observations are numbers of any shape, or a nest of them, that an encoder can take.
+
+    Raises:
+        ValueError: a leaf is empty, of 64-bit floats, or of what is no number; or there is none.
+    """
+    leaves = tree.flatten_with_path(spec.observations)
+    if not leaves:
+        raise ValueError(
+            f"{agent} needs observations of at least one number, got {describe(spec.observations)}. Give the "
+            "environment an observation, if only a constant."
+        )
+    for path, leaf in leaves:
+        name = specs.leaf_name("observation", path)
+        if not isinstance(leaf, specs.Array) or leaf.dtype.kind not in "biuf":
+            raise ValueError(
+                f"{agent} needs observations that are numbers, got {specs.describe(leaf)} as `{name}`. Turn "
+                "it into numbers, or leave it out, in a wrapper of the environment."
+            )
+        if leaf.dtype.kind == "f" and leaf.dtype != np.float32:
+            raise ValueError(
+                f"{agent} needs observations in float32 or in integers, got {specs.describe(leaf)} as "
+                f"`{name}`. Wrap the environment, or each one before `make_vector` joins them: "
+                "SinglePrecisionWrapper casts float64."
+            )
+        if 0 in leaf.shape:
+            raise ValueError(
+                f"{agent} needs observations that hold numbers, got {specs.describe(leaf)} as `{name}`. "
+                "Leave it out in a wrapper of the environment."
+            )
+
+
+def check_actions(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that actions are one discrete number or one float32 vector with finite bounds.
 
     Raises:
         ValueError: they are not.
     """
+    if isinstance(spec.actions, specs.DiscreteArray):
+        return
+    if not isinstance(spec.actions, specs.Array):
+        raise ValueError(
+            f"{agent} needs actions that are one discrete number or one float32 vector, got "
+            f"{describe(spec.actions)}. Mixed and nested actions must be joined in a wrapper of the "
+            "environment."
+        )
     check_vector(
         agent,
-        "observations",
-        spec.observations,
-        "Wrap the environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts, "
-        "ConcatObservationWrapper joins a nest; images need networks of your own (override the builder's "
-        "`check_spec` and `make_networks`).",
+        "actions",
+        spec.actions,
+        "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
     )
+    check_bounded(agent, spec)
 
 
 def check_bounded(agent: str, spec: specs.EnvironmentSpec) -> None:

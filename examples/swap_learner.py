@@ -15,7 +15,6 @@ import tyro
 from minerva_acme import (
     core,
     counting,
-    distributions,
     environments,
     experiments,
     learners,
@@ -24,7 +23,7 @@ from minerva_acme import (
     types,
 )
 from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import targets
+from minerva_acme.agents.mpo import critics, targets
 
 
 class AWACLearner(learners.ModuleLearner):
@@ -44,12 +43,13 @@ class AWACLearner(learners.ModuleLearner):
         generator: torch.Generator,
     ) -> None:
         self._online, self._target = networks, networks.copy()
+        self._q, self._target_q = map(critics.ContinuousCritic, (networks.critic, self._target.critic))
         self._dataset, self._critic_target, self._config = dataset, critic_target, config
         rates = {"policy": config.policy_learning_rate, "critic": config.critic_learning_rate}
-        modules = networks._asdict()
-        optimizers = {name: torch.optim.Adam(modules[name].parameters(), lr=rates[name]) for name in modules}
+        modules = {"policy": networks.policy, "critic": networks.critic}
+        optimizers = {name: torch.optim.Adam(modules[name].parameters(), lr=rates[name]) for name in rates}
         super().__init__(
-            modules=modules | {f"target_{name}": part for name, part in self._target._asdict().items()},
+            modules=modules | {"target_policy": self._target.policy, "target_critic": self._target.critic},
             variables=["policy", "critic"],
             updates=learners.Updates(
                 {name: learners.Group(adam, config.max_grad_norm) for name, adam in optimizers.items()},
@@ -69,14 +69,14 @@ class AWACLearner(learners.ModuleLearner):
         first, action = batch.observation[:, 0], batch.action[:, 0]
         with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:  # a bad batch is skipped
             policy = self._online.policy(batch.observation)
-            policy_0 = distributions.DiagonalGaussian(policy.mean[:, 0], policy.log_std[:, 0])
+            policy_0 = policy.at((slice(None), 0))
             with torch.no_grad():
                 discount_t = batch.discount * self._config.discount
-                target = self._critic_target(batch, discount_t, policy, self._target.critic, self._generator)
-                value = targets.sampled_values(first, policy_0, self._target.critic, 8, self._generator)
-                advantage = self._target.critic(first, action) - value
+                target = self._critic_target(batch, discount_t, policy, self._target_q, self._generator)
+                value = targets.sampled_values(first, policy_0, self._target_q, 8, self._generator)
+                advantage = self._target_q(first, action) - value
                 weight = (advantage / advantage.std().clamp(min=1e-6)).exp().clamp(max=20.0)
-            q = self._online.critic(first, action)
+            q = self._q(first, action)
             critic_loss = losses.critic_loss(q[:, None], target[:, :1], batch.mask[:, :1])
             policy_loss = -(weight * policy_0.log_prob(batch.extras.raw_action[:, 0])).mean()
             for name, loss in (("critic", critic_loss), ("policy", policy_loss)):

@@ -79,6 +79,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         *,
         networks: Networks,
         dataset: Iterator[Any],
+        client: replay.ReplayClient,
         spec: specs.EnvironmentSpec,
         counter: counting.Counter,
         logger: loggers.Logger,
@@ -91,6 +92,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         Args:
             networks: what `make_networks` returned.
             dataset: what `make_dataset` returned.
+            client: of the store that holds the tables, to set priorities.
             spec: of the environment.
             counter: counts the learner's steps.
             logger: receives its metrics.
@@ -100,6 +102,17 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
                 with it; None: nobody knows.
         """
 
+    def make_optimizer(self, name: str, parameters: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """Makes one of the learner's optimisers; override it to train with another.
+
+            return torch.optim.AdamW(parameters, weight_decay=1e-4)
+
+        Args:
+            name: what it trains, such as "policy"; the agent's README lists the names.
+            parameters: torch's parameter groups, each with the learning rate that the config says.
+        """
+        return torch.optim.Adam(parameters)
+
     @abc.abstractmethod
     def make_policy(
         self,
@@ -107,8 +120,18 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         spec: specs.EnvironmentSpec,
         generator: torch.Generator,
         evaluation: bool = False,
+        counter: counting.Counter | None = None,
     ) -> AgentPolicy:
-        """Makes the policy to act with: exploring, or the one to be judged by if `evaluation`."""
+        """Makes the policy to act with.
+
+        Args:
+            networks: what `make_networks` returned.
+            spec: of the environment.
+            generator: on the CPU, for what it draws.
+            evaluation: whether it is the one to be judged by, or explores.
+            counter: of the run, whose `actor_steps` are the environment steps made so far, for schedules;
+                None: there are none, as where a trained policy is loaded.
+        """
 
     @property
     @abc.abstractmethod

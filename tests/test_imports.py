@@ -113,6 +113,14 @@ def test_help_lists_and_wrong_flags_load_no_library_that_is_slow_to_import(
     assert not {"torch", "numpy", *HEAVY} & modules
 
 
+def test_help_does_not_look_for_installed_agents(tmp_path: pathlib.Path) -> None:
+    code = f"import sys; sys.argv[1:] = ['--help']; exec({COMMAND!r}); print()"
+    code = code.replace("partition('.')[0]", "partition('!')[0]").replace('partition(".")[0]', "strip()")
+    _, modules = answer(code.removesuffix("; print()"), tmp_path)
+    assert "minerva_acme.agents.registry" in modules
+    assert "importlib.metadata" not in modules
+
+
 def test_the_environments_are_listed_without_a_simulator_or_torch(tmp_path: pathlib.Path) -> None:
     for command in ("list", "list environments"):
         status, modules = modules_of(command, tmp_path)

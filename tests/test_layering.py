@@ -30,6 +30,9 @@ TORCH_FREE = ("minerva_acme._lazy", "minerva_acme.constraints", "minerva_acme.ma
 # What learners and agents get through `acceleration.Acceleration`.
 KERNELS = "minerva_acme.acceleration"
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")
+# What of it meets observations of any structure.
+TAKES_NESTS = tuple(f"minerva_acme.networks.{name}" for name in ("actor_critic", "encoders", "normalizer"))
+OF_NESTS = ("tree", "minerva_acme.specs", "minerva_acme.types")
 # Where a library that is slow or hard to install may be named, be it lazily.
 ONLY_IN = {
     "dm_control": ("minerva_acme.environments",),
@@ -88,6 +91,7 @@ def foreign_to_maths(module: str, source: str) -> list[str]:
         for name in imports(source)
         if name.split(".")[0] not in allowed
         if not any(belongs_to(name, package) for package in (*MATHS, *TORCH_FREE))
+        if module not in TAKES_NESTS or name not in OF_NESTS
     ]
 
 

@@ -5,78 +5,53 @@ from typing import Any
 
 import torch
 
-from minerva_acme import acceleration, builders, core, counting, loggers, losses, specs
-from minerva_acme.agents import acting, actions, requirements
+from minerva_acme import (
+    acceleration,
+    builders,
+    core,
+    counting,
+    learners,
+    loggers,
+    losses,
+    networks,
+    specs,
+    types,
+)
+from minerva_acme.agents import acting, actions, off_policy, requirements
 from minerva_acme.agents.mpo import config as mpo_config
-from minerva_acme.agents.mpo import learner, targets
+from minerva_acme.agents.mpo import learner, optimizers, targets
 from minerva_acme.agents.mpo import networks as mpo_networks
 from minerva_acme.replay import base as replay
 
-TABLE = "replay"
 
-
-class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
+class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config.MPOConfig]):
     """MPO over replayed sequences. Every part can be swapped by overriding its `make_` method."""
-
-    def __init__(self, config: mpo_config.MPOConfig) -> None:
-        self._config = config
-
-    @property
-    def config(self) -> mpo_config.MPOConfig:
-        """The hyperparameters that it was made with."""
-        return self._config
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations("MPO", spec)
-        requirements.check_vector(
-            "MPO",
-            "actions",
-            spec.actions,
-            "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined in a "
-            "wrapper of the environment.",
-        )
+        requirements.check_actions("MPO", spec)
         requirements.check_scalar_signals("MPO", spec)
-        requirements.check_bounded("MPO", spec)
+        if self._config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
+            raise ValueError(
+                "`action_penalty` must be False with discrete actions, which never leave their bounds, got "
+                "True."
+            )
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        return mpo_networks.make_networks(spec, self._config, generator)
+        return mpo_networks.make_networks(spec, self._config, generator, self.make_encoder(spec, generator))
 
-    def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
-        return [
-            replay.TableConfig(
-                name=TABLE,
-                signature=self._layout(spec).signature,
-                max_size=self._config.max_replay_size,
-                rate_limiter=replay.MinSize(self._config.min_replay_size),
-            )
-        ]
-
-    def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
-        from minerva_acme.adders import SequenceAdder
-
-        return SequenceAdder(
-            client=client, table=TABLE, layout=self._layout(spec), period=self._config.sequence_period
-        )
-
-    def make_dataset(
-        self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
-    ) -> Iterator[Any]:
-        from minerva_acme.replay.dataset import Dataset
-
-        return Dataset(
-            client.sampler(TABLE),
-            unpack=self._layout(spec).unpack,
-            batch_size=self._config.batch_size,
-            device=device,
-        )
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos, one for policy and critic."""
+        return networks.make_encoder(spec.observations, generator=generator)
 
     def make_learner(
         self,
         *,
         networks: mpo_networks.MPONetworks,
         dataset: Iterator[Any],
+        client: replay.ReplayClient | None = None,
         spec: specs.EnvironmentSpec,
         counter: counting.Counter,
         logger: loggers.Logger,
@@ -86,13 +61,16 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
     ) -> core.Learner:
         del num_env_steps  # No schedule ends with the run.
         config = self._config
+        discrete = isinstance(spec.actions, specs.DiscreteArray)
         return learner.MPOLearner(
             networks=networks,
             duals=losses.MPODuals(
-                num_dimensions=spec.actions.shape[0] if config.per_dimension_constraint else 1,
+                num_dimensions=1
+                if discrete or not config.per_dimension_constraint
+                else spec.actions.shape[0],
                 init_log_temperature=config.init_log_temperature,
                 init_log_alpha_mean=config.init_log_alpha_mean,
-                init_log_alpha_stddev=config.init_log_alpha_stddev,
+                init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
                 action_penalty=config.action_penalty,
             ),
             dataset=dataset,
@@ -103,6 +81,7 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
             logger=logger,
             generator=generator,
             device=device,
+            make_optimizer=self.make_optimizer,
         )
 
     def make_critic_target(self) -> targets.CriticTarget:
@@ -110,9 +89,11 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         config = self._config
         if config.critic_target == "retrace":
             return targets.retrace(lambda_=config.retrace_lambda, num_actions=config.retrace_mc_actions)
-        if config.critic_target == "n_step":
-            return targets.n_step(num_actions=config.retrace_mc_actions)
-        return targets.one_step(num_actions=config.retrace_mc_actions)
+        make = targets.n_step if config.critic_target == "n_step" else targets.one_step
+        return make(
+            num_actions=config.retrace_mc_actions,
+            num_returns=config.num_samples if config.learns_distributions else None,
+        )
 
     def make_policy(
         self,
@@ -120,11 +101,12 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
         spec: specs.EnvironmentSpec,
         generator: torch.Generator,
         evaluation: bool = False,
+        counter: counting.Counter | None = None,
     ) -> builders.AgentPolicy:
         make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
         return make(
-            network=networks.policy,
-            raw_actions=actions.ClippedActions(spec.actions),
+            network=networks.acting(),
+            raw_actions=actions.raw_actions(spec.actions, squash=False),
             generator=generator,
             acceleration=acceleration.Acceleration(self._config.acceleration),
         )
@@ -133,16 +115,8 @@ class MPOBuilder(builders.AgentBuilder[mpo_networks.MPONetworks]):
     def policy_variables(self) -> Sequence[str]:
         return ["policy" if self._config.acting_policy == "online" else "target_policy"]
 
-    @property
-    def variable_update_period(self) -> int:
-        return self._config.variable_update_period
+    def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
+        return optimizers.by_config(self._config)(name, parameters)
 
-    def learner_steps_due(self, num_inserted: int) -> int:
-        # Counted from the first learner step on, so that filling the replay leaves no debt.
-        inserted = num_inserted - self._config.min_replay_size
-        return int(inserted / self._config.inserts_per_learner_step) + 1 if inserted >= 0 else 0
-
-    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
-        from minerva_acme.replay import layouts
-
-        return layouts.TrajectoryLayout(spec, self._config.sequence_length, acting.extras_spec(spec))
+    def _extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        return acting.extras_spec(spec)

@@ -6,17 +6,26 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from minerva_acme import constraints
+from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.constraints import Constraint
 from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MPOConfig:
+class MPOConfig(off_policy_config.SequenceConfig):
     """Hyperparameters of MPO; defaults follow Acme's MPO with Retrace targets.
 
     Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] the same
     group's "Relative entropy regularized policy iteration", 2018; [3] Munos et al. 2016, "Safe and
-    efficient off-policy RL"; [4] Acme's MPO agent.
+    efficient off-policy RL"; [4] Acme's MPO agent; [5] Yarats et al. 2021, "Improving sample
+    efficiency in model-free reinforcement learning from images"; [6] Bellemare et al. 2017, "A
+    distributional perspective on reinforcement learning"; [7] Shahriari et al. 2022, "Revisiting
+    Gaussian mixture critics in off-policy reinforcement learning"; [8] Hafner et al. 2023, "Mastering
+    diverse domains through world models"; [9] Farebrother et al. 2024, "Stop regressing"; [10]
+    Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods".
+
+    With discrete actions the E-step and the values take all of them by their probabilities: nothing
+    is sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean.
     """
 
     # Networks.
@@ -29,21 +38,36 @@ class MPOConfig:
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
     is clamped to [-7, 2], see `networks.GaussianPolicy`."""
 
+    encoder_loss: Literal["critic", "policy", "both"] = "critic"
+    """Which loss trains the encoder of observations, if it has parameters. The critic's alone in [5], where
+    the policy's gradient made the features worse; with `both`, each loss makes its own step."""
+
     # Critic.
     critic_target: Literal["retrace", "n_step", "one_step"] = "retrace"
     """What the critic regresses to: Retrace [3], the return over the whole sequence, or one step."""
+    critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"
+    """What the critic predicts: the value; the return's distribution over bins [6] or as a mixture of
+    Gaussians [7]; or the value by cross-entropy over bins, two-hot [8] or a histogram of a Gaussian [9]."""
+    vmin: float = -150.0
+    """Smallest return that bins hold, discounted; -150 to 150 is Acme's for the control suite."""
+    vmax: float = 150.0
+    """Largest return that bins hold, discounted."""
+    num_bins: Annotated[int, Constraint(">= 2", lambda value: value >= 2)] = 51
+    """Bins between them; 51 as in [6]."""
+    num_components: constraints.Count = 5
+    """Gaussians of a mixture, as in Acme."""
+    init_scale: constraints.Positive = 1.0
+    """Standard deviation of the mixture's Gaussians at first, in units of the return."""
+    num_critics: constraints.Count = 1
+    """Critics, each trained towards the same target."""
+    critic_ensemble: Literal["mean", "min"] = "min"
+    """What several critics say together: their mean, or in each state and action the smallest value [10]."""
     critic_loss_steps: Literal["first", "all"] = "first"
     """Whether the critic learns from the first step of a sequence or from all of them."""
-    sequence_length: constraints.Count = 5
-    """Transitions in a replayed sequence."""
-    sequence_period: constraints.Count = 1
-    """Steps between the starts of two sequences; 1: each transition starts one."""
-    discount: constraints.Share = 0.99
-    """Gamma, multiplied with the environment's own discount."""
     retrace_lambda: constraints.Share = 0.95
     """Lambda of Retrace: 0 is one-step, 1 cuts traces by importance weights alone."""
     retrace_mc_actions: constraints.Count = 8
-    """Actions sampled per state to estimate its value under the target policy."""
+    """Actions sampled per state to estimate its value under the target policy, if not discrete."""
 
     # Policy improvement.
     num_samples: Annotated[
@@ -52,11 +76,11 @@ class MPOConfig:
             ">= 2 (the weights of a single action are always 1 and teach nothing)", lambda value: value >= 2
         ),
     ] = 20
-    """Actions sampled per state in the E-step (N)."""
+    """Actions sampled per state in the E-step (N); of no effect where actions are discrete."""
     epsilon: constraints.Positive = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
     epsilon_mean: constraints.Positive = 2.5e-3
-    """Bound on the policy's KL by its mean, nats per action dimension."""
+    """Bound on the policy's KL by its mean, nats per action dimension; of a discrete policy, on its KL."""
     epsilon_stddev: constraints.Positive = 1e-6
     """Bound on the policy's KL by its standard deviation, nats per action dimension."""
     per_dimension_constraint: bool = True
@@ -75,8 +99,6 @@ class MPOConfig:
     """Policy gradient steps per E-step; each has the learning rate divided by their number."""
 
     # Optimisation.
-    batch_size: constraints.Count = 256
-    """Sequences per learner step."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """Optimiser of every parameter group."""
     policy_learning_rate: constraints.Positive = 1e-4
@@ -97,8 +119,6 @@ class MPOConfig:
     """Learner steps between copies of the policy to its target."""
     target_critic_update_period: constraints.Count = 100
     """Learner steps between copies of the critic to its target."""
-    max_skipped_batches: constraints.Natural = 10
-    """Batches in a row that may be skipped for non-finite values; one more is an error."""
 
     # Speed.
     target_precision: Literal["float32", "bfloat16"] = "float32"
@@ -108,37 +128,34 @@ class MPOConfig:
     """Whether acting, target critic and updates may be computed in faster ways than by plain torch; the log
     says which are taken. Numbers differ by float32 rounding."""
 
-    # Replay and acting.
-    max_replay_size: constraints.Count = 1_000_000
-    """Sequences kept; the oldest are dropped."""
-    min_replay_size: constraints.Count = 1_000
-    """Sequences written before learning starts."""
+    # Replay and acting; the rest is in `SequenceConfig`.
+    sequence_length: constraints.Count = 5
     samples_per_insert: constraints.Positive = 32.0
-    """Sequences sampled per sequence written: batch_size / samples_per_insert inserts a step."""
+    variable_update_period: constraints.Count = 10
     acting_policy: Literal["online", "target"] = "online"
     """Which policy actors pull."""
-    variable_update_period: constraints.Count = 10
-    """Environment steps between an actor's looks for newer weights."""
 
     def __post_init__(self) -> None:
-        constraints.check_fields(self)
+        super().__post_init__()
         if self.target_precision == "bfloat16" and self.acceleration == "off":
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
-        if self.min_replay_size > self.max_replay_size:
+        if self.critic_head != "scalar" and not self.vmin < self.vmax:
+            raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")
+        if self.learns_distributions and self.critic_target == "retrace":
             raise ValueError(
-                f"Learning would never start: `min_replay_size` {self.min_replay_size} is above "
-                f"`max_replay_size` {self.max_replay_size}. Lower the first or raise the second."
-            )
-        if self.sequence_period > self.sequence_length:
-            raise ValueError(
-                f"`sequence_period` must be <= `sequence_length` {self.sequence_length}, got "
-                f"{self.sequence_period}: transitions between two sequences would never be learned from."
+                f"`critic_target` must be n_step or one_step with `critic_head` {self.critic_head}, which "
+                "learns distributions, got retrace, which gives values. Of the heads with bins, "
+                "two_hot and hl_gauss learn values."
             )
 
     @property
-    def inserts_per_learner_step(self) -> float:
-        """Sequences written per learner step."""
-        return self.batch_size / self.samples_per_insert
+    def learns_distributions(self) -> bool:
+        """Whether the critic is trained towards distributions of the return."""
+        return self.critic_head in ("c51", "mixture")
+
+    def trains_encoder(self, loss: str) -> bool:
+        """Whether the loss of the policy or of the critic trains the encoder too."""
+        return self.encoder_loss in (loss, "both")
 
 
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(

@@ -1,6 +1,6 @@
 """A rollout, made ready to be learned from.
 
-Shapes: T steps of each of E environments, n = T * E samples, O observation size.
+Shapes: T steps of each of E environments, n = T * E samples.
 """
 
 import functools
@@ -24,7 +24,7 @@ _SUSPICIOUS_GROWTH = 1e3
 class RolloutBatch(NamedTuple):
     """The samples of a rollout, time first; nothing here carries a gradient."""
 
-    observation: torch.Tensor  # [n, O] normalised, as the actions were chosen under
+    observation: types.NestedTensor  # leaves [n, ...], normalised, as the actions were chosen under
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     log_det: torch.Tensor  # [n] log |d action / d raw|
     log_prob: torch.Tensor  # [n] of the action under the behaviour policy
@@ -134,13 +134,13 @@ class RolloutPreparer:
         raw_action = extras.raw_action.flatten(0, 1)
         log_prob = extras.log_prob.flatten()
         return RolloutBatch(
-            observation=self._network.normalize(rollout.observation).flatten(0, 1),
+            observation=_flat(self._network.normalize(rollout.observation)),
             raw_action=raw_action,
             log_det=torch.as_tensor(self._raw_actions.log_det(raw_action), device=log_prob.device).expand_as(
                 log_prob
             ),
             log_prob=log_prob,
-            parameters=tree.map_structure(lambda leaf: leaf.flatten(0, 1), extras.parameters),
+            parameters=_flat(extras.parameters),
             value=v_t.flatten(),
             advantage=targets.advantage.flatten(),
             target=targets.target.flatten(),
@@ -149,7 +149,8 @@ class RolloutPreparer:
     def update_observation_statistics(self, rollout: types.Rollout) -> None:
         """Takes the observations of a rollout into the network's normaliser."""
         if self._network.normalizer is not None:
-            self._update(self._network.normalizer, "observation", rollout.observation)
+            for name, norm, rows in self._network.normalizer.parts("observation", rollout.observation):
+                self._update(norm, name, rows)
 
     def _scaled(self, rollout: types.Rollout) -> torch.Tensor:
         if self._return_norm is None:
@@ -164,7 +165,8 @@ class RolloutPreparer:
         rows = [row for row, ends in enumerate(is_end) if ends]
         ends = torch.tensor(rows, dtype=torch.int64, device=v_t.device)
         v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
-        v_tp1.view(-1)[ends] = self._network.value(rollout.next_observation.flatten(0, 1)[ends])
+        final = tree.map_structure(lambda leaf: leaf[ends], _flat(rollout.next_observation))
+        v_tp1.view(-1)[ends] = self._network.value(final)
         return v_tp1
 
     def _update(self, norm: networks.RunningNorm, field: str, rows: torch.Tensor) -> None:
@@ -185,3 +187,8 @@ class RolloutPreparer:
             "as all before: what is divided by it will be close to 0 from now on. "
         )
         _logger.warning("%s%s", found, learners.WAY_OUT)
+
+
+def _flat(nest: types.NestedTensor) -> types.NestedTensor:
+    """[T, E, ...] -> [n, ...]."""
+    return tree.map_structure(lambda leaf: leaf.flatten(0, 1), nest)

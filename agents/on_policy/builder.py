@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from minerva_acme import acceleration, builders, core, networks, specs
+from minerva_acme import acceleration, builders, core, counting, learners, networks, specs
 from minerva_acme.agents import acting, actions, requirements
 from minerva_acme.agents.on_policy import batch
 from minerva_acme.agents.on_policy import config as on_policy_config
@@ -48,28 +48,15 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations(self.name, spec)
         requirements.check_scalar_signals(self.name, spec)
-        actions_spec = spec.actions
-        if isinstance(actions_spec, specs.DiscreteArray):
-            return
-        if not isinstance(actions_spec, specs.Array):
-            raise ValueError(
-                f"{self.name} needs actions that are one discrete number or one float32 vector, got "
-                f"{requirements.describe(actions_spec)}. Mixed and nested actions must be joined in a "
-                "wrapper of the environment."
-            )
-        requirements.check_vector(
-            self.name,
-            "actions",
-            actions_spec,
-            "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
-        )
-        requirements.check_bounded(self.name, spec)
+        requirements.check_actions(self.name, spec)
 
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.ActorCritic:
         config = self._config
         discrete = isinstance(spec.actions, specs.DiscreteArray)
         return networks.make_actor_critic(
-            observation_size=spec.observations.shape[0],
+            normalizer=networks.make_normalizer(spec.observations) if config.normalize_observations else None,
+            encoder=self.make_encoder(spec, generator),
+            encoder_loss=config.encoder_loss,
             num_actions=spec.actions.num_values if discrete else None,
             action_size=None if discrete else spec.actions.shape[0],
             layer_sizes=config.policy_layer_sizes,
@@ -79,9 +66,12 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
             state_dependent_std=config.state_dependent_stddev,
             initial_stddev=config.init_stddev,
             policy_gain=_POLICY_GAIN,
-            normalize_observations=config.normalize_observations,
             generator=generator,
         )
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos, one for policy and value."""
+        return networks.make_encoder(spec.observations, generator=generator)
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.
@@ -124,6 +114,7 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
         spec: specs.EnvironmentSpec,
         generator: torch.Generator,
         evaluation: bool = False,
+        counter: counting.Counter | None = None,
     ) -> builders.AgentPolicy:
         make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
         return make(
@@ -133,6 +124,9 @@ class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Confi
             acceleration=acceleration.Acceleration(self._config.acceleration),
             record_parameters=self._records_parameters,
         )
+
+    def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
+        return learners.make_optimizer(parameters, adam_epsilon=self._config.adam_epsilon)
 
     @property
     def policy_variables(self) -> Sequence[str]:

@@ -20,6 +20,9 @@ class OnPolicyConfig:
     """`tanh`: orthogonal tanh layers; `layer_norm`: Linear, LayerNorm, tanh, then ELU layers."""
     shared_torso: bool = False
     """Whether policy and value are heads of one torso."""
+    encoder_loss: Literal["both", "policy", "value"] = "both"
+    """Which losses train the encoder of images and nests: those of policy and value, or one alone. Source of
+    `both`: Schulman et al. 2017, eq. 9, of parameters that the two share. A vector has no encoder."""
     state_dependent_stddev: bool
     """Whether the Gaussian's log-std is a head of the torso or a parameter by itself."""
     init_stddev: Stddev = 1.0

@@ -9,6 +9,7 @@ from minerva_acme import core, counting, loggers, networks, specs
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.ppo import config as ppo_config
 from minerva_acme.agents.ppo import learner
+from minerva_acme.replay import base as replay
 
 
 class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
@@ -27,6 +28,7 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
         *,
         networks: networks.ActorCritic,
         dataset: Iterator[Any],
+        client: replay.ReplayClient | None = None,
         spec: specs.EnvironmentSpec,
         counter: counting.Counter,
         logger: loggers.Logger,
@@ -41,6 +43,7 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
             preparer=self._preparer(network, spec, device),
             config=self._config,
             num_updates=self._num_updates(num_env_steps),
+            make_optimizer=self.make_optimizer,
             counter=counter,
             logger=logger,
             generator=generator,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+import tree
 
 from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
 from minerva_acme.agents import on_policy
@@ -18,7 +19,7 @@ _APPROX_KL, _NORM = losses.PPOLosses._fields.index("approx_kl"), -1  # columns o
 class Samples(NamedTuple):
     """What the loss needs of a rollout, or of a minibatch of it."""
 
-    observation: torch.Tensor  # [n, O] normalised
+    observation: types.NestedTensor  # leaves [n, ...], normalised
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
     value: torch.Tensor  # [n] before the update
@@ -43,6 +44,7 @@ class PPOLearner(learners.ModuleLearner):
         preparer: on_policy.RolloutPreparer,
         config: PPOConfig,
         num_updates: int | None,
+        make_optimizer: learners.OptimizerFactory,
         counter: counting.Counter,
         logger: loggers.Logger,
         generator: torch.Generator,
@@ -57,15 +59,17 @@ class PPOLearner(learners.ModuleLearner):
             config: hyperparameters.
             num_updates: learner steps of the whole run, over which the learning rate is annealed;
                 None: it stays.
+            make_optimizer: of `network`.
             counter: counts `steps` and `walltime`.
             logger: receives a row of diagnostics a step.
             generator: on the network's device, shuffles the samples.
         """
         self._acceleration = acceleration.Acceleration(config.acceleration)
         self._network = self._acceleration.network("network", network)
-        self._optimizer = learners.make_optimizer(
-            (network.parameters(), config.learning_rate), adam_epsilon=config.adam_epsilon
+        self._optimizer = make_optimizer(
+            "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
         )
+        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
         self._dataset = dataset
         self._preparer = preparer
         self._config = config
@@ -91,7 +95,7 @@ class PPOLearner(learners.ModuleLearner):
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = on_policy.anneal_learning_rate(
-            self._optimizer, self._config, self._num_steps, self._num_updates
+            self._optimizer, self._learning_rates, self._config, self._num_steps, self._num_updates
         )
         with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
@@ -125,13 +129,14 @@ class PPOLearner(learners.ModuleLearner):
         ) as step_on:
             for _ in range(config.num_epochs):
                 order = torch.randperm(num_samples, generator=self._generator, device=samples.value.device)
-                columns = [column[order].tensor_split(num_minibatches) for column in samples]
-                rows += [step_on(Samples(*parts)) for parts in zip(*columns, strict=True)]
+                columns = [leaf[order].tensor_split(num_minibatches) for leaf in tree.flatten(samples)]
+                minibatches = (tree.unflatten_as(samples, parts) for parts in zip(*columns, strict=True))
+                rows += [step_on(minibatch) for minibatch in minibatches]
                 learners.require_finite({"gradients": torch.stack(rows)[:, _NORM]})
                 if config.target_kl and learners.read(rows[-1][_APPROX_KL]) > config.target_kl:
                     break
         mean = dict(zip([*losses.PPOLosses._fields, "grad_norm"], torch.stack(rows).mean(dim=0), strict=True))
-        return {
+        metrics = {
             "loss/total": mean["total"],
             "loss/policy": mean["policy"],
             "loss/value": mean["value"],
@@ -145,6 +150,9 @@ class PPOLearner(learners.ModuleLearner):
             "value/mean": batch.value.mean(),
             "value/target_mean": batch.target.mean(),
         }
+        if config.target_kl:
+            metrics["kl/approx_rel"] = rows[-1][_APPROX_KL] / config.target_kl
+        return metrics
 
     def _step_on(self, minibatch: Samples) -> torch.Tensor:
         """One gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""

@@ -9,6 +9,7 @@ from minerva_acme import core, counting, loggers, losses, networks, specs
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo import config as vmpo_config
 from minerva_acme.agents.vmpo import learner
+from minerva_acme.replay import base as replay
 
 
 class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
@@ -27,6 +28,7 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
         *,
         networks: networks.ActorCritic,
         dataset: Iterator[Any],
+        client: replay.ReplayClient | None = None,
         spec: specs.EnvironmentSpec,
         counter: counting.Counter,
         logger: loggers.Logger,
@@ -44,6 +46,7 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
             preparer=self._preparer(network, spec, device),
             config=config,
             num_updates=self._num_updates(num_env_steps),
+            make_optimizer=self.make_optimizer,
             counter=counter,
             logger=logger,
             generator=generator,

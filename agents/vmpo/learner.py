@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, counting, distributions, learners, loggers, losses, networks, types
+from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo.config import VMPOConfig
 
@@ -41,6 +41,7 @@ class VMPOLearner(learners.ModuleLearner):
         preparer: on_policy.RolloutPreparer,
         config: VMPOConfig,
         num_updates: int | None,
+        make_optimizer: learners.OptimizerFactory,
         counter: counting.Counter,
         logger: loggers.Logger,
         generator: torch.Generator,
@@ -56,6 +57,7 @@ class VMPOLearner(learners.ModuleLearner):
             config: hyperparameters.
             num_updates: learner steps of the whole run, over which the learning rate is annealed, if it
                 is; None: it stays.
+            make_optimizer: of `network`, `temperature` and `alphas`.
             counter: counts `steps` and `walltime`.
             logger: receives a row of diagnostics a step.
             generator: saved with the rest, though nothing is drawn: every step takes the whole rollout.
@@ -67,20 +69,17 @@ class VMPOLearner(learners.ModuleLearner):
         self._config = config
         self._num_updates = num_updates
 
-        def group(module: nn.Module, learning_rate: float, max_norm: float = math.inf) -> learners.Group:
-            adam = learners.make_optimizer(
-                (module.parameters(), learning_rate), adam_epsilon=config.adam_epsilon
-            )
-            return learners.Group(adam, max_norm)
-
+        alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
         groups = {
-            "network": group(network, config.learning_rate, config.max_grad_norm),
-            "temperature": group(duals.temperature, config.temperature_learning_rate),
-            "alphas": group(
-                nn.ModuleList([duals.alpha_mean, duals.alpha_stddev]), config.alpha_learning_rate
-            ),
+            name: learners.Group(make_optimizer(name, [{"params": [*module.parameters()], "lr": rate}]), norm)
+            for name, module, rate, norm in (
+                ("network", network, config.learning_rate, config.max_grad_norm),
+                ("temperature", duals.temperature, config.temperature_learning_rate, math.inf),
+                ("alphas", alphas, config.alpha_learning_rate, math.inf),
+            )
         }
         self._optimizer = groups["network"].optimizer
+        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
         modules = {"network": network, "duals": duals, **preparer.modules}
         super().__init__(
             modules=modules,
@@ -97,7 +96,7 @@ class VMPOLearner(learners.ModuleLearner):
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = on_policy.anneal_learning_rate(
-            self._optimizer, self._config, self._num_steps, self._num_updates
+            self._optimizer, self._learning_rates, self._config, self._num_steps, self._num_updates
         )
         with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
@@ -139,20 +138,15 @@ class VMPOLearner(learners.ModuleLearner):
     ) -> learners.Metrics:
         config, duals = self._config, self._duals
         policy, value = self._network.from_normalized(batch.observation)
-        metrics: learners.Metrics = {}
-        if isinstance(policy, distributions.Categorical):
-            kl = losses.categorical_kl(batch.parameters.logits, policy.logits, e_step.selected)
-            kls = {"mean": (kl, duals.alpha_mean(), config.epsilon_mean)}
-        else:
-            parts = losses.vmpo_kls(policy, batch.parameters, e_step.selected)
-            kls = {
-                "mean": (parts.mean, duals.alpha_mean(), config.epsilon_mean),
-                "stddev": (parts.stddev, duals.alpha_stddev(), config.epsilon_stddev),
-            }
-            stddev = policy.log_std.detach().exp()
-            metrics |= {"policy/stddev_min": stddev.min(), "policy/stddev_max": stddev.max()}
+        metrics = {f"policy/{name}": value for name, value in policy.diagnostics().items()}
+        kls = losses.vmpo_kls(policy, batch.parameters, e_step.selected)
+        multipliers = {
+            "mean": (duals.alpha_mean(), config.epsilon_mean),
+            "stddev": (duals.alpha_stddev(), config.epsilon_stddev),
+        }
         alpha_loss = penalty = torch.zeros_like(e_step.temperature_loss)
-        for name, (kl, alpha, epsilon) in kls.items():
+        for name, kl in kls._asdict().items():
+            alpha, epsilon = multipliers[name]
             alpha_loss = alpha_loss + alpha * (epsilon - kl.detach())
             penalty = penalty + alpha.detach() * kl
             metrics |= {

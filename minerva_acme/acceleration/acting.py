@@ -14,14 +14,15 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
+import tree
 from torch import nn
 
 from minerva_acme.acceleration import kernels, notes
 from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
-from minerva_acme.networks import normalizer, torso
+from minerva_acme.networks import encoders, normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays instead of tensors
@@ -39,7 +40,7 @@ class Choice(NamedTuple):
 
     raw: Any  # [E, D] float32, or [E] int64 where actions are discrete
     log_prob: Any  # [E] float32, log-density or log-probability of `raw`
-    parameters: Distribution  # of arrays [E, D] or [E, K]
+    parameters: Distribution  # of arrays or tensors, [E, D] or [E, K]
 
 
 class ActingPolicy(abc.ABC):
@@ -163,7 +164,7 @@ class _TorchPolicy(ActingPolicy):
         policy: Any = self._policy(_to_tensors(observations))
         raw = policy.sample(self._generator)
         log_prob = policy.log_prob(raw)
-        return Choice(raw.numpy(), log_prob.numpy(), policy._make([part.numpy() for part in policy]))
+        return Choice(raw.numpy(), log_prob.numpy(), policy)
 
     @torch.no_grad()
     def mode(self, observations: Any) -> Any:
@@ -177,7 +178,7 @@ class _TorchPolicy(ActingPolicy):
 
 
 def _to_tensors(nest: Any) -> Any:
-    return torch.utils._pytree.tree_map(torch.from_numpy, nest)
+    return tree.map_structure(torch.from_numpy, nest)
 
 
 # What follows computes with features first, [F, E]: that is the quickest product that BLAS has for one
@@ -195,8 +196,12 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
     if type(network) is GaussianPolicy:
         layers = _layers(network.torso)
         head = _gaussian(network.mean_head, network.log_std_head)
+    elif type(network) is CategoricalPolicy:
+        layers = _layers(network.torso)
+        head = _categorical(network.logits)
     elif type(network) is ActorCritic:
         layers = [] if network.normalizer is None else _layers(network.normalizer)
+        layers += _layers(network.encoder)
         layers += _layers(network.policy_torso)
         head = _head(network.policy_head)
     else:
@@ -214,13 +219,17 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
 def _head(module: nn.Module) -> Callable[[Array], Distribution]:
     _check(module)
     if type(module) is CategoricalHead:
-        logits = _linear(module.logits)
-        return lambda features: Categorical(cast(torch.Tensor, logits(features).T))
+        return _categorical(module.logits)
     if type(module) is GaussianHead:
         return _gaussian(
             module.mean_head, module.log_std if module.log_std_head is None else module.log_std_head
         )
     raise UnknownPolicy(f"{type(module).__name__} is not known")
+
+
+def _categorical(logits_head: nn.Module) -> Callable[[Array], Distribution]:
+    logits = _linear(logits_head)
+    return lambda features: Categorical(cast(torch.Tensor, logits(features).T))
 
 
 def _gaussian(
@@ -249,6 +258,8 @@ def _layers(module: nn.Module) -> list[_Layer]:
     kind = kernels.plain_type(module)
     if kind in (nn.Sequential, torso.LayerNormMLP, torso.TanhMLP):
         return [layer for child in module.children() for layer in _layers(child)]
+    if kind is encoders.IdentityEncoder:
+        return []
     if kind not in _MAKERS:
         raise UnknownPolicy(f"{kind.__name__} is not known")
     return [_MAKERS[kind](module)]

@@ -20,6 +20,7 @@ from torch import nn
 from minerva_acme.acceleration import kernels
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
+from minerva_acme.networks.encoders import IdentityEncoder
 from minerva_acme.networks.torso import TanhMLP
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -70,6 +71,9 @@ class ArrayActorCritic:
                 parameters, np.split(self.parameters, ends), np.split(self.gradient, ends), strict=True
             )
         }
+        if type(network.encoder) is not IdentityEncoder:
+            raise UnknownNetwork(f"{type(network.encoder).__name__} is not known")
+        _check(network.encoder, IdentityEncoder)
         self._policy_torso = self._torso(network.policy_torso)
         self._value_torso = None if network.value_torso is None else self._torso(network.value_torso)
         self._policy_head = self._head(network.policy_head)

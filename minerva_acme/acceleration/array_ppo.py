@@ -60,6 +60,8 @@ def make_step(
             raise UnknownNetwork("minibatch and network are large")
         if type(optimizer) is not torch.optim.Adam:
             raise UnknownNetwork(f"{type(optimizer).__name__} is not known")
+        if not _is_plain(optimizer, network):
+            raise UnknownNetwork("Adam has several groups, hooks or settings that are not known")
         arrays = ArrayActorCritic(network)
     except UnknownNetwork as reason:
         notes.say("PPO's updates", f"autograd: {reason}")
@@ -228,6 +230,16 @@ class _Adam:
                 "exp_avg": mean.clone(),
                 "exp_avg_sq": square.clone(),
             }
+
+
+def _is_plain(optimizer: torch.optim.Adam, network: nn.Module) -> bool:
+    """Whether it does to the network's parameters what `_Adam` does."""
+    group, *others = optimizer.param_groups
+    is_whole = [id(each) for each in group["params"]] == [id(each) for each in network.parameters()]
+    hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    # PyTorch 2.7 and newer have AdamW as a setting of Adam.
+    is_other = group["amsgrad"] or group.get("decoupled_weight_decay")
+    return is_whole and not (others or hooks or is_other)
 
 
 def _first_state(parameter: nn.Parameter) -> dict[str, torch.Tensor]:

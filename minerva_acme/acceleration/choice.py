@@ -44,6 +44,8 @@ class Acceleration:
             name: for the log.
             network: to be trained.
         """
+        if not any(True for _ in network.parameters()):
+            return network  # Nothing to compute, nothing to say.
         if not self._is_on:
             notes.say(name, "plain torch: acceleration is off")
         elif not kernels.uses_onednn():

@@ -6,7 +6,7 @@ Shapes: R rows; O observation size, D action dimensions; `...` any leading axes.
 import functools
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -26,11 +26,12 @@ _MIN_FUSED_SIZE = 2**24
 
 
 class TargetCritic:
-    """A critic without gradient, a cache's worth of rows at a time on a CPU.
+    """A critic without gradient.
 
-    A `networks.Critic` as that makes itself, without hooks, is evaluated by threads that each compute
-    alone, through `fused` where that pays, and in bfloat16 where that is asked for. Any other critic is
-    called as it is: it may have state, or compute something else than its layers say.
+    A `networks.Critic` as that makes itself, without hooks, is evaluated a cache's worth of rows at a time on
+    a CPU, by threads that each compute alone, through `fused` where that pays, and in bfloat16 where that is
+    asked for. Any other critic is called as it is: it may have state, give something else than values, or
+    compute something else than its layers say.
 
     In bfloat16 the products between the first and the last layer are. The first layer and its
     LayerNorm stay in float32: they are a few percent of the work, and take observations of any size.
@@ -44,7 +45,8 @@ class TargetCritic:
         """Makes the evaluation; call `refresh` whenever the critic's weights have changed.
 
         Args:
-            critic: (observation [R, O], action [R, D]) -> q [R]; kept, not copied.
+            critic: (observation [..., O], action [..., D]) -> q [...], or one of another kind; kept, not
+                copied.
             precision: of the hidden products. Where the CPU has no instructions for bfloat16 they stay in
                 float32, and a warning says so.
             accelerated: whether any other way than calling the critic may be taken.
@@ -53,8 +55,7 @@ class TargetCritic:
             ValueError: bfloat16 is asked for and the critic is not known.
         """
         self._critic = critic
-        self._num_threads: int | None = 1
-        self._evaluate: Critic = critic
+        self._evaluate: Critic | None = None  # None: no other way than the critic itself
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         reason = why_unknown(critic) if accelerated else "acceleration is off"
         if precision == "bfloat16" and reason:
@@ -73,7 +74,6 @@ class TargetCritic:
         if reason:
             notes.say("target critic", f"plain torch, float32: {reason}")
             return
-        self._num_threads = None
         assert isinstance(critic, networks.Critic)
         fuses = device.type == "cpu" and fused.pays(getattr(torch, precision))
         notes.say(
@@ -115,14 +115,27 @@ class TargetCritic:
         for rounded, weight in self._copies:
             rounded.copy_(weight)
 
-    def __call__(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Q of each pair in float32, without gradient: [..., O], [..., D] -> [...]."""
-        rows = observation.reshape(-1, observation.shape[-1]), action.reshape(-1, action.shape[-1])
+    @torch.no_grad()
+    def __call__(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
+        """What the critic gives, without gradient.
+
+        Args:
+            observation: [..., O].
+            *action: [..., D], or [N, ..., D] for N actions in each state. None where actions are discrete:
+                such a critic values all of them at once.
+
+        Returns:
+            Of a `networks.Critic`, values with the leading axes of the action, float32.
+        """
+        if action:
+            observation = observation.expand(*action[0].shape[:-1], observation.shape[-1])
+        if self._evaluate is None:
+            return self._critic(observation, *action)
         q_R = parallel.map_rows(
             self._evaluate,
-            *rows,
+            *(x.reshape(-1, x.shape[-1]) for x in (observation, *action)),
             max_rows=_MAX_ROWS if observation.device.type == "cpu" else None,
-            num_threads=self._num_threads,
+            num_threads=None,
         )
         return q_R.view(observation.shape[:-1])
 

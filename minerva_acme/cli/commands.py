@@ -29,7 +29,8 @@ class Train:
 
     function: ClassVar = "training:train"
     agent: tyro.conf.Positional[str]
-    """The agent."""
+    """The agent: a name (minerva list agents), or a builder of your own:
+    --agent my_package.my_module:MyBuilder, also of a module in the current folder."""
     env: str
     """Environment: dm_control/<domain>/<task> or a Gymnasium id."""
     preset: str = "default"

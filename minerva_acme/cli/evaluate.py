@@ -15,8 +15,8 @@ def run(command: commands.Eval) -> int:
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
     description = run_folder.read(command.directory)
-    checkpoint = checkpointing.find(command.directory, command.checkpoint)
     builder, seed = description.make_builder(import_code=command.import_code), command.seed
+    checkpoint = checkpointing.find(command.directory, command.checkpoint)
     environment = description.make_environment_factory(import_code=command.import_code)(seed)
     with contextlib.closing(environment):
         result = experiments.evaluate_checkpoint(

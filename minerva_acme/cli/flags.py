@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -32,6 +32,49 @@ def of(command: type[Any]) -> Iterator[tuple[str, Any]]:
             yield f"--{name}", hint
             if hint is bool:
                 yield f"--no-{name}", bool
+
+
+def check_config(config: type[Any], *, taken: Collection[str]) -> None:
+    """Checks that an agent's config can be flags, whose values `run.json` gives back.
+
+    Args:
+        config: a dataclass.
+        taken: flags with another meaning.
+
+    Raises:
+        ValueError: a field has no such type, or its flag is taken; the message names it.
+    """
+    try:
+        hints = typing.get_type_hints(config, include_extras=True)
+    except NameError as error:
+        raise ValueError(
+            f"The types of {config.__name__}'s fields must be names that its module has, but {error}. Import "
+            "them also where not only type checkers look."
+        ) from error
+    for field in dataclasses.fields(config):
+        if not (field.init and _is_plain(hints[field.name])):
+            kind = getattr(field.type, "__name__", field.type)
+            raise ValueError(
+                f"`{field.name}` of {config.__name__} cannot be a flag: it must be an argument, and a bool, "
+                f"int, float, str, Literal, None, or a union or tuple of such, got {kind}. Make it in the "
+                "builder, or in a property of the config, from fields that are; or train from Python by "
+                "`run_experiment`."
+            )
+        if (flag := f"--{field.name.replace('_', '-')}") in taken:
+            raise ValueError(
+                f"`{field.name}` of {config.__name__} must have another name: {flag} is a flag of "
+                "`minerva train` itself."
+            )
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether values of this type are flags that JSON gives back as they were."""
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    if kind is Annotated:
+        return _is_plain(parts[0])
+    if kind in (tuple, typing.Union, types.UnionType):
+        return all(part is ... or _is_plain(part) for part in parts)
+    return kind is Literal or hint in (*_NUMBERS, bool, str, types.NoneType)
 
 
 def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> list[str]:

@@ -49,9 +49,12 @@ def run(command: commands.List) -> int:
 
 
 def _agents() -> Iterator[str]:
-    for name, entry in registry.AGENTS.items():
-        first_line = (entry.config.__doc__ or "").strip().splitlines()[0]
-        yield f"{name:8}{first_line}"
+    for name, entry in registry.entries().items():
+        if entry.source:  # not imported for this: it may be slow, or broken
+            yield f"{name:8}{entry.problem or f'{entry.path}, of {entry.source}'}"
+        else:
+            first_line = (entry.config.__doc__ or "").strip().splitlines()[0]
+            yield f"{name:8}{first_line}"
 
 
 def _environments() -> Iterator[str]:
@@ -61,7 +64,10 @@ def _environments() -> Iterator[str]:
 
 
 def _presets() -> Iterator[str]:
-    for agent, entry in registry.AGENTS.items():
+    for agent, entry in registry.entries().items():
+        if entry.source:
+            yield f"{agent:8}see: minerva train {agent} --help"
+            continue
         default = dataclasses.asdict(entry.presets["default"])
         for name, config in entry.presets.items():
             values = dataclasses.asdict(config).items()

@@ -4,6 +4,8 @@ import argparse
 import contextlib
 import dataclasses
 import io
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,6 +14,9 @@ import tyro
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags
 from minerva_acme.experiments import tasks
+
+AGENT = "--agent"
+"""Names the agent of `minerva train` too: people write it before where a builder is."""
 
 DEBUG = "--debug"
 """Anywhere among the arguments: errors come with their tracebacks. `main` takes it out."""
@@ -40,15 +45,22 @@ def parse(arguments: Sequence[str]) -> Any:
     command = commands.COMMANDS[choices.choose("command", name, commands.COMMANDS)]
     typed = program = f"minerva {name}"
     if command is commands.Train:
+        rest = _with_agent_first(rest)
         agent = _agent(rest)
         command = train_command(agent, rest)
         typed += f" {agent}"
-    return _parse(command, program, flags.settle(rest, dict(flags.of(command)), typed))
+    parsed = _parse(command, program, flags.settle(rest, dict(flags.of(command)), typed))
+    if getattr(parsed, "import_code", False):
+        _find_modules_here()
+    return parsed
 
 
 def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Train]:
     """Returns `Train` with the flags of an agent; their defaults are those of the preset in the arguments."""
-    entry = registry.AGENTS[agent]
+    if ":" in agent:
+        _find_modules_here()
+    entry = registry.find(agent)
+    flags.check_config(entry.config, taken=[AGENT, DEBUG, *dict(flags.of(commands.Train))])
     presets = (*entry.presets, _TASK)
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     peek.add_argument("--preset", nargs="?")
@@ -63,7 +75,7 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     return dataclasses.make_dataclass(
         "Train",
         [
-            ("agent", tyro.conf.Positional[Literal[tuple(registry.AGENTS)]]),  # type: ignore[misc]
+            ("agent", tyro.conf.Positional[Literal[tuple({**registry.entries(), agent: entry})]]),  # type: ignore[misc]
             ("preset", Literal[presets], "default"),
             ("run", commands.TrainOptions, run),
             ("hyperparameters", entry.config, dataclasses.field(default=config)),
@@ -75,12 +87,33 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     )
 
 
+def _with_agent_first(arguments: Sequence[str]) -> list[str]:
+    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    peek.add_argument(AGENT, nargs="?")
+    named, others = peek.parse_known_args(arguments)
+    if named.agent is None:
+        return others
+    if others and not others[0].startswith("-"):
+        raise ValueError(f"The agent must be named once, got '{others[0]}' and {AGENT} {named.agent}.")
+    return [named.agent, *others]
+
+
 def _agent(arguments: Sequence[str]) -> str:
+    known = registry.entries()
     if arguments and not arguments[0].startswith("-"):
-        return choices.choose("agent", arguments[0], registry.AGENTS)
+        if ":" in arguments[0]:
+            return arguments[0]
+        advice = f"One of your own: {AGENT} my_package.my_module:MyBuilder"
+        return choices.choose("agent", arguments[0], known, advice=advice)
     # Behind its flags. Where there is none, the parser asks for it.
-    named = (argument for argument in arguments if argument in registry.AGENTS)
-    return next(named, next(iter(registry.AGENTS)))
+    named = (argument for argument in arguments if argument in known)
+    return next(named, next(iter(known)))
+
+
+def _find_modules_here() -> None:
+    """Lets Python find modules in the current folder too, behind everything installed."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def _parse(command: type[Any], program: str, arguments: Sequence[str]) -> Any:

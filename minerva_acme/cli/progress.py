@@ -45,19 +45,15 @@ class ProgressDisplay:
         self,
         console: Console,
         *,
-        kl_bounds: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepares the display; shows nothing yet.
 
         Args:
             console: where to show it.
-            kl_bounds: bounds of KLs that the learner logs in nats, by the metric's name; those
-                logged relative to their bound end in `_rel` and need none.
             clock: seconds.
         """
         self._console = console
-        self._kl_bounds = dict(kl_bounds or {})
         self._clock = clock
         self._live = Live(console=console, auto_refresh=False)
         self._moments: collections.deque[_Moment] = collections.deque()
@@ -135,7 +131,7 @@ class ProgressDisplay:
         if self._returns:
             parts.append(f"return {self._returns[-1]:.1f}")
         parts += [f"{name} {_number(value)}" for name, value in _losses(progress.metrics)]
-        parts += [f"KL {name}/bound {_number(value)}" for name, value in self._kls(progress.metrics).items()]
+        parts += [f"KL {name}/bound {_number(value)}" for name, value in _kls(progress.metrics).items()]
         if "replay/size" in progress.metrics:
             parts.append(f"replay {progress.metrics['replay/size']:,.0f}")
         return ", ".join(parts)
@@ -188,7 +184,7 @@ class ProgressDisplay:
             )
         if losses := _losses(metrics):
             rows["losses"] = "  ".join(f"{name} {_number(value)}" for name, value in losses)
-        if kls := self._kls(metrics):
+        if kls := _kls(metrics):
             rows["KL/bound"] = "  ".join(f"{name} {value:.2f}" for name, value in kls.items())
         if "replay/size" in metrics:
             rows["replay"] = (
@@ -197,16 +193,6 @@ class ProgressDisplay:
             )
         return rows
 
-    def _kls(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Returns the KLs relative to their bounds."""
-        kls = {}
-        for name, value in metrics.items():
-            if name in self._kl_bounds:
-                kls[name.partition("/")[2]] = value / self._kl_bounds[name]
-            elif name.startswith("kl/") and name.endswith("_rel"):
-                kls[name.removeprefix("kl/").removesuffix("_rel")] = value
-        return kls
-
 
 def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     """Returns the losses, the policy's and the critic's before those of the multipliers."""
@@ -214,6 +200,15 @@ def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     losses = [(name.removeprefix("loss/"), v) for name, v in metrics.items() if name.startswith("loss/")]
     losses.sort(key=lambda loss: first.index(loss[0]) if loss[0] in first else len(first))
     return losses[:_MAX_LOSSES]
+
+
+def _kls(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the KLs, which are logged relative to their bounds."""
+    return {
+        name.removeprefix("kl/").removesuffix("_rel"): value
+        for name, value in metrics.items()
+        if name.startswith("kl/") and name.endswith("_rel")
+    }
 
 
 def _number(value: float) -> str:

@@ -18,14 +18,17 @@ def train(command: commands.Train) -> int:
     options = dataclasses.replace(
         command.run, tensorboard="tensorboard" in command.log, wandb="wandb" in command.log
     )
+    kind = type(command.hyperparameters)
     description = run_folder.RunDescription(
         agent=command.agent,
         environment=command.env,
         seed=options.seed,
         hyperparameters=dataclasses.asdict(command.hyperparameters),
         options=dataclasses.asdict(options),
+        config=f"{kind.__module__}:{kind.__qualname__}" if ":" in command.agent else "",
     )
-    by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{command.agent}-seed{options.seed}")
+    name = command.agent.rpartition(":")[2]
+    by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{options.seed}")
     directory = command.directory or by_default
     # What is typed may be imported.
     return _run(description, directory, checkpointing.find_to_resume(directory), import_code=True)
@@ -98,9 +101,7 @@ def _run(
         film_episode=film_episode,
         **options,
     )
-    target_kl = description.hyperparameters.get("target_kl")
-    kl_bounds = {"policy/approx_kl": target_kl} if target_kl else {}
-    with progress.ProgressDisplay(console, kl_bounds=kl_bounds) as display:
+    with progress.ProgressDisplay(console) as display:
         result = experiments.run_experiment(config, display)
     _show(console, result)
     return 0

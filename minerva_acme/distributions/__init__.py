@@ -6,9 +6,10 @@ from minerva_acme import _lazy
 
 if TYPE_CHECKING:
     from minerva_acme.distributions.categorical import Categorical
+    from minerva_acme.distributions.distribution import Distribution, Points
     from minerva_acme.distributions.gaussian import DiagonalGaussian
-    from minerva_acme.distributions.squashed import TanhSquash
+    from minerva_acme.distributions.squashed import SquashedGaussian, TanhSquash
 
-__all__ = ["Categorical", "DiagonalGaussian", "TanhSquash"]
+__all__ = ["Categorical", "DiagonalGaussian", "Distribution", "Points", "SquashedGaussian", "TanhSquash"]
 
 __getattr__ = _lazy.attach(__name__, __file__)

@@ -3,30 +3,64 @@
 Shapes: K actions; `...` any leading axes, such as [B] or [T, E].
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+
+from minerva_acme.distributions.distribution import Points
+
+_MASKED = -1e4  # nats below the others: a probability of 0, and log-probabilities that can be subtracted
+
+
+class CategoricalParts(NamedTuple):
+    """Something of a categorical distribution, which has one part."""
+
+    mean: Any
 
 
 class Categorical(NamedTuple):
     """P(a) = exp(logits_a) / sum_k exp(logits_k) at every leading index.
 
-    Logits are finite; those of actions that must never be chosen are some 1e4 below the others.
+    Logits are finite; those of actions that must never be chosen are 1e4 below the others, see `masked`.
     """
 
     logits: torch.Tensor  # [..., K], any offset
 
-    def sample(self, generator: torch.Generator) -> torch.Tensor:
+    def masked(self, legal: torch.Tensor) -> "Categorical":
+        """The distribution over the legal actions alone.
+
+        Illegal ones have probability 0 in float32 and get no gradient; their log-probability is about -1e4,
+        so that sums and differences stay finite. Where no action is legal, as in the padding behind an
+        episode, all are.
+
+        Args:
+            legal: [..., K], true or not 0 where an action may be chosen.
+        """
+        legal = legal.bool()
+        legal = legal | ~legal.any(dim=-1, keepdim=True)
+        largest = self.logits.detach().masked_fill(~legal, -torch.inf).amax(dim=-1, keepdim=True)
+        return Categorical(torch.where(legal, self.logits, largest + _MASKED))
+
+    def sample(self, generator: torch.Generator, num_samples: int | None = None) -> torch.Tensor:
         """Draws an action by the Gumbel-max trick: argmax(logits - log e), e exponential.
 
         Args:
             generator: draws the noise, on the device of `logits`.
+            num_samples: N; None draws one sample and adds no axis.
 
         Returns:
-            Actions, int64 [...].
+            Actions, int64 [...], or [N, ...] with `num_samples`.
         """
-        noise = torch.empty_like(self.logits).exponential_(generator=generator).log_()
+        leading = () if num_samples is None else (num_samples,)
+        noise = self.logits.new_empty(*leading, *self.logits.shape).exponential_(generator=generator).log_()
         return (self.logits - noise).argmax(dim=-1)
+
+    def points(self, generator: torch.Generator, num_samples: int) -> Points:
+        """All K actions by their probabilities: expectations over them are exact, and nothing is drawn."""
+        del generator, num_samples
+        log_p = self.logits.log_softmax(dim=-1).movedim(-1, 0)
+        actions = torch.arange(len(log_p), device=log_p.device)
+        return Points(actions.view(-1, *[1] * (log_p.ndim - 1)).expand(log_p.shape), log_p)
 
     def mode(self) -> torch.Tensor:
         """The likeliest action, the first of several: int64 [...]."""
@@ -36,12 +70,13 @@ class Categorical(NamedTuple):
         """log P(action).
 
         Args:
-            action: integers [...], in [0, K).
+            action: integers [...] in [0, K), or [N, ...]: further axes stand in front.
 
         Returns:
-            Log-probabilities, nats, [...].
+            Log-probabilities, nats, with the shape of `action`.
         """
         log_p = self.logits.log_softmax(dim=-1)
+        log_p = log_p.expand(*action.shape, log_p.shape[-1])
         return log_p.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> torch.Tensor:
@@ -53,3 +88,24 @@ class Categorical(NamedTuple):
         """KL(self || other), nats: [...]."""
         log_p = self.logits.log_softmax(dim=-1)
         return (log_p.exp() * (log_p - other.logits.log_softmax(dim=-1))).sum(dim=-1)
+
+    def kl_per_dimension(self, other: "Categorical") -> torch.Tensor:
+        """KL(self || other) as its only term: [..., 1]."""
+        return self.kl(other).unsqueeze(-1)
+
+    def decouple(self, other: "Categorical") -> CategoricalParts:
+        """The whole distribution: it has one part."""
+        del other
+        return CategoricalParts(mean=self)
+
+    def at(self, index: Any) -> "Categorical":
+        """The distribution at some of the leading indices."""
+        return Categorical(self.logits[index])
+
+    def detach(self) -> "Categorical":
+        """The distribution without gradient."""
+        return Categorical(self.logits.detach())
+
+    def diagnostics(self) -> dict[str, torch.Tensor]:
+        """The mean entropy, nats."""
+        return {"entropy": self.detach().entropy().mean()}

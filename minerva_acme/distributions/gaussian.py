@@ -4,11 +4,20 @@ Shapes: D action dimensions; `...` any leading axes, such as [B] or [B, T].
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from minerva_acme.distributions.distribution import Points
+
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class GaussianParts(NamedTuple):
+    """Something of a Gaussian's mean alone and of its standard deviation alone."""
+
+    mean: Any
+    stddev: Any
 
 
 class DiagonalGaussian(NamedTuple):
@@ -37,6 +46,10 @@ class DiagonalGaussian(NamedTuple):
         )
         return self.mean + self.log_std.exp() * noise
 
+    def points(self, generator: torch.Generator, num_samples: int) -> Points:
+        """N samples."""
+        return Points(self.sample(generator, num_samples), None)
+
     def mode(self) -> torch.Tensor:
         """The likeliest point, which is the mean: [..., D]."""
         return self.mean
@@ -57,6 +70,10 @@ class DiagonalGaussian(NamedTuple):
         """Differential entropy, nats, summed over D: [...]."""
         return (self.log_std + _LOG_SQRT_2PI + 0.5).sum(dim=-1)
 
+    def kl(self, other: "DiagonalGaussian") -> torch.Tensor:
+        """KL(self || other), nats, summed over D: [...]."""
+        return self.kl_per_dimension(other).sum(dim=-1)
+
     def kl_per_dimension(self, other: "DiagonalGaussian") -> torch.Tensor:
         """KL(self || other), nats, for each dimension by itself: [..., D].
 
@@ -68,3 +85,24 @@ class DiagonalGaussian(NamedTuple):
         log_ratio = 2.0 * (self.log_std - other.log_std)
         z = (self.mean - other.mean) * torch.exp(-other.log_std)
         return 0.5 * (torch.expm1(log_ratio) - log_ratio + z.square())
+
+    def decouple(self, other: "DiagonalGaussian") -> GaussianParts:
+        """Own mean with the other's standard deviation, and the other's mean with the own one."""
+        frozen = other.detach()
+        return GaussianParts(
+            mean=DiagonalGaussian(self.mean, frozen.log_std),
+            stddev=DiagonalGaussian(frozen.mean, self.log_std),
+        )
+
+    def at(self, index: Any) -> "DiagonalGaussian":
+        """The Gaussian at some of the leading indices."""
+        return DiagonalGaussian(self.mean[index], self.log_std[index])
+
+    def detach(self) -> "DiagonalGaussian":
+        """The Gaussian without gradient."""
+        return DiagonalGaussian(self.mean.detach(), self.log_std.detach())
+
+    def diagnostics(self) -> dict[str, torch.Tensor]:
+        """The smallest and the largest standard deviation."""
+        stddev = self.log_std.detach().exp()
+        return {"stddev_min": stddev.min(), "stddev_max": stddev.max()}

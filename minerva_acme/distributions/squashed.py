@@ -3,11 +3,18 @@
 Shapes: D action dimensions; `...` any leading axes.
 """
 
+import functools
 import math
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
+from minerva_acme.distributions.distribution import Points
+from minerva_acme.distributions.gaussian import DiagonalGaussian, GaussianParts
+
+_NUM_NODES = 64  # of the quadrature, which errs by 0.0002 nats at a raw stddev of 3 and 0.02 at 7.4
 _MARGIN = 1e-6  # how far within (-1, 1) an action is taken to lie before its atanh
 
 
@@ -64,5 +71,93 @@ class TanhSquash(nn.Module):
 
         which stays finite and differentiable where tanh(raw) rounds to 1.
         """
+        return self.log_slope(raw).sum(dim=-1)
+
+    def log_slope(self, raw: torch.Tensor) -> torch.Tensor:
+        """The terms that `log_det` is the sum of: [..., D] -> [..., D]."""
         log_slope = 2.0 * (math.log(2.0) - raw - nn.functional.softplus(-2.0 * raw))
-        return (log_slope + torch.log(0.5 * (self.high - self.low))).sum(dim=-1)
+        return log_slope + torch.log(0.5 * (self.high - self.low))
+
+
+class SquashedGaussian(NamedTuple):
+    """The distribution of `squash(raw)` where raw is Gaussian: over the actions that are executed.
+
+    An invertible map leaves a KL as it is, so those of the raw Gaussians are those of the actions.
+    """
+
+    raw: DiagonalGaussian  # [..., D]
+    squash: TanhSquash  # of D dimensions, the same everywhere
+
+    def sample(self, generator: torch.Generator, num_samples: int | None = None) -> torch.Tensor:
+        """Draws actions within the bounds, [..., D] or [N, ..., D]; gradients flow to the raw Gaussian."""
+        action: torch.Tensor = self.squash(self.raw.sample(generator, num_samples))
+        return action
+
+    def sample_and_log_prob(
+        self, generator: torch.Generator, num_samples: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`sample` and the log-densities of what was drawn, [...] or [N, ...].
+
+        `log_prob` of an action next to its bound has lost digits that the raw sample still has.
+        """
+        raw = self.raw.sample(generator, num_samples)
+        return self.squash(raw), self.raw.log_prob(raw) - self.squash.log_det(raw)
+
+    def points(self, generator: torch.Generator, num_samples: int) -> Points:
+        """N samples."""
+        return Points(self.sample(generator, num_samples), None)
+
+    def mode(self) -> torch.Tensor:
+        """The squashed mean, [..., D]: the median in each dimension, where the density may have two peaks."""
+        action: torch.Tensor = self.squash(self.raw.mean)
+        return action
+
+    def log_prob(self, action: torch.Tensor) -> torch.Tensor:
+        """log p(action) = log p_raw(raw) - log_det(raw), of actions within the bounds: [..., D] -> [...]."""
+        raw = self.squash.inverse(action)
+        return self.raw.log_prob(raw) - self.squash.log_det(raw)
+
+    def entropy(self) -> torch.Tensor:
+        """Differential entropy, nats, summed over D: [...].
+
+            H(action) = H(raw) + sum_d E[log |d action_d / d raw_d|]
+
+        with the expectation by Gauss-Hermite quadrature, which takes no samples and has a gradient.
+        """
+        nodes, weights = (
+            torch.as_tensor(x, dtype=self.raw.mean.dtype, device=self.raw.mean.device) for x in _hermite()
+        )
+        raw = self.raw.mean + self.raw.log_std.exp() * nodes.view(-1, *[1] * self.raw.mean.ndim)
+        log_slope = torch.tensordot(weights, self.squash.log_slope(raw), dims=1)
+        return self.raw.entropy() + log_slope.sum(dim=-1)
+
+    def kl(self, other: "SquashedGaussian") -> torch.Tensor:
+        """KL(self || other), nats: [...]. Both have the same bounds."""
+        return self.raw.kl(other.raw)
+
+    def kl_per_dimension(self, other: "SquashedGaussian") -> torch.Tensor:
+        """KL(self || other), nats, for each dimension by itself: [..., D]."""
+        return self.raw.kl_per_dimension(other.raw)
+
+    def decouple(self, other: "SquashedGaussian") -> GaussianParts:
+        """Those of the raw Gaussian, squashed."""
+        return GaussianParts(*(SquashedGaussian(part, self.squash) for part in self.raw.decouple(other.raw)))
+
+    def at(self, index: Any) -> "SquashedGaussian":
+        """The distribution at some of the leading indices."""
+        return SquashedGaussian(self.raw.at(index), self.squash)
+
+    def detach(self) -> "SquashedGaussian":
+        """The distribution without gradient."""
+        return SquashedGaussian(self.raw.detach(), self.squash)
+
+    def diagnostics(self) -> dict[str, torch.Tensor]:
+        """The smallest and the largest raw standard deviation."""
+        return self.raw.diagnostics()
+
+
+@functools.cache
+def _hermite() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights with E[f(z)] = sum_i weight_i f(node_i), z standard normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
+    return nodes, weights / weights.sum()

@@ -67,6 +67,7 @@ class Parts:
         self.learner = builder.make_learner(
             networks=self._networks,
             dataset=dataset,
+            client=self.client,
             spec=self.spec,
             counter=counting.Counter(self.counter, "learner"),
             logger=self.logs.learner,
@@ -74,7 +75,9 @@ class Parts:
             device=device,
             num_env_steps=config.num_env_steps,
         )
-        self.policy = builder.make_policy(self._networks, self.spec, self.seeds.generator("policy"))
+        self.policy = builder.make_policy(
+            self._networks, self.spec, self.seeds.generator("policy"), counter=self.counter
+        )
         self.adders = [
             resources.enter_context(builder.make_adder(self.client, self.spec))
             for _ in range(builder.num_environments if config.num_env_steps else 0)

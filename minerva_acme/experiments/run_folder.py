@@ -9,11 +9,10 @@ import functools
 import json
 import os
 import pathlib
-import pkgutil
 import re
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dm_env
@@ -38,7 +37,7 @@ class RunDescription:
     """What a run is; all but options and specs must be the same for it to be resumed."""
 
     agent: str
-    """A registered agent's name, or `module:name` of its builder."""
+    """Its name, or `module:name` of its builder."""
     environment: str
     """Its id, or `module:name` of what makes it from a seed."""
     seed: int
@@ -47,7 +46,7 @@ class RunDescription:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The `RunOptions` it was last started with; empty in the folder of an older version."""
     config: str = ""
-    """`module:name` of the config's class, where the agent is not registered."""
+    """`module:name` of the config's class, where the agent has no name."""
     environment_factory: str = ""
     """`module:name` of the function that makes the environment, where that has no id."""
     environment_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -63,6 +62,11 @@ class RunDescription:
         if self.agent in registry.AGENTS:
             return registry.AGENTS[self.agent].title
         return re.split("[:.]", self.agent)[-1]
+
+    @property
+    def _has_code(self) -> bool:
+        """Whether the file says where the agent's code is, which is no reason to trust it; else its name."""
+        return bool(self.config) or ":" in self.agent
 
     def content(self) -> dict[str, Any]:
         """What the file holds."""
@@ -98,10 +102,10 @@ class RunDescription:
         """
         if reason := self.unknown.get("builder"):
             raise ValueError(f"This run's agent can be made only from Python: {reason}")
-        if self.agent in registry.AGENTS:
-            make: Callable[..., Any] = registry.AGENTS[self.agent].config
+        if self._has_code:
+            make: Callable[..., Any] = _import("config", self.config, import_code)
         else:
-            make = _import("config", self.config, import_code)
+            make = registry.find(self.agent).config
         try:
             return make(**{name: _with_tuples(value) for name, value in self.hyperparameters.items()})
         except TypeError as error:
@@ -111,14 +115,21 @@ class RunDescription:
 
     def make_builder(self, *, import_code: bool = False) -> builders.AgentBuilder[Any]:
         """Makes the agent's builder. Args and errors as of `make_config`."""
-        if self.agent in registry.AGENTS:
-            return registry.AGENTS[self.agent].builder(self.make_config())
         if reason := self.unknown.get("builder"):
             raise ValueError(f"This run's agent can be made only from Python: {reason}")
-        make = _import("builder", self.agent, import_code)
-        builder = make(self.make_config(import_code=import_code))
+        if self._has_code:
+            make: Callable[..., Any] = _import("builder", self.agent, import_code)
+        else:
+            make = registry.find(self.agent).builder
+        config = self.make_config(import_code=import_code)
+        builder = make(config)
         if not isinstance(builder, builders.AgentBuilder):
             raise ValueError(f"`{self.agent}` must make an `AgentBuilder`, got {type(builder).__name__}.")
+        if not isinstance(getattr(builder, "config", None), type(config)):
+            raise ValueError(
+                f"{type(builder).__name__} must have the config that it is made with as its `config`, for "
+                "run.json, but has not: self.config = config"
+            )
         return builder
 
     def make_environment_factory(self, *, import_code: bool = False) -> Callable[..., dm_env.Environment]:
@@ -166,7 +177,8 @@ class RunDescription:
             environment.close()
 
     def _check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
-        asked, there = self._identity(), found._identity()
+        defaults = self._defaults()
+        asked, there = self._identity(defaults), found._identity(defaults)
         names = sorted(asked | there) if asked["agent"] == there["agent"] else ["agent"]
         if not (self._has_id() and found._has_id()):  # a function may be moved
             asked["environment"] = there["environment"]
@@ -184,16 +196,20 @@ class RunDescription:
     def _has_id(self) -> bool:
         return not self.environment_factory and "environment" not in self.unknown
 
-    def _identity(self) -> dict[str, Any]:
+    def _defaults(self) -> dict[str, Any]:
+        """Those of a running agent: a run of an older version lacks the newer hyperparameters."""
+        if "builder" in self.unknown:
+            return {}
+        kind = _import("config", self.config, True) if self._has_code else registry.find(self.agent).config
+        return {
+            field.name: field.default
+            for field in dataclasses.fields(kind)
+            if field.default is not dataclasses.MISSING
+        }
+
+    def _identity(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what may not change, hyperparameters and all else, as JSON gives it back."""
-        defaults, agent = {}, self.title  # a class may be moved
-        if self.agent in registry.AGENTS:
-            agent = self.agent
-            defaults = {  # a run of an older version lacks the newer hyperparameters
-                field.name: field.default
-                for field in dataclasses.fields(registry.AGENTS[agent].config)
-                if field.default is not dataclasses.MISSING
-            }
+        agent = self.title if self._has_code else self.agent  # a class may be moved
         own = {name: getattr(self, name) for name in ("environment", "environment_settings", "seed")}
         identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own, "agent": agent})
         return identity
@@ -275,13 +291,6 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
             f"{path} does not describe a run that this version knows: {error}. "
             "Give the folder of another run, or train anew."
         ) from error
-    if description.agent not in registry.AGENTS and not (
-        description.config or "builder" in description.unknown
-    ):
-        raise ValueError(
-            f"{path} is a run of the agent '{description.agent}', which is not registered here; "
-            f"there are {', '.join(registry.AGENTS)}."
-        )
     return description
 
 
@@ -313,9 +322,9 @@ def _describe_builder(builder: builders.AgentBuilder[Any], unknown: dict[str, st
 
 def _registered_name(builder: type[Any], config: type[Any]) -> str:
     """Returns the name of the agent that has these classes, or "". Imports no other agent."""
-    for name, entry in registry.AGENTS.items():
-        named = (builder.__name__, config.__name__) == (entry.builder_name, entry.config_name)
-        if named and all(kind.__module__.startswith(f"{entry.package}.") for kind in (builder, config)):
+    for name, entry in registry.entries().items():
+        named = builder.__qualname__ == entry.builder_name and entry.package in sys.modules
+        if named and not entry.problem and entry.builder is builder and entry.config is config:
             return name
     return ""
 
@@ -362,15 +371,7 @@ def _import(what: str, path: str, import_code: bool) -> Any:
     """Imports what a run names."""
     if not import_code:
         raise _refusal(what, path)
-    try:
-        if not re.fullmatch(r"\w[\w.]*:\w[\w.]*", path):
-            raise ValueError("it is not of the form module:name")
-        return pkgutil.resolve_name(path)
-    except (AttributeError, ImportError, ValueError) as error:
-        raise ValueError(
-            f"This run's {what} is `{path}`, which cannot be imported: {error}. Install its package, or put "
-            "the folder of its module into PYTHONPATH."
-        ) from error
+    return registry.load(path, f"This run's {what}")
 
 
 def _refusal(what: str, path: str) -> ValueError:

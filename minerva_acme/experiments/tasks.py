@@ -51,7 +51,7 @@ class Task(NamedTuple):
 
     def make_config(self) -> Any:
         """Makes the agent's config."""
-        return dataclasses.replace(registry.AGENTS[self.agent].presets[self.preset], **self.settings)
+        return dataclasses.replace(registry.find(self.agent).presets[self.preset], **self.settings)
 
     def command(self, seed: int) -> str:
         """Returns the shell command that trains with these settings, whatever becomes of this entry."""
@@ -72,7 +72,7 @@ def find(agent: str, environment: str) -> Task:
     """Returns the entry of an agent and an environment.
 
     Args:
-        agent: its name in `registry.AGENTS`.
+        agent: its name, or where its builder is.
         environment: its id; Gymnasium's with or without `gymnasium/`.
 
     Raises:
@@ -88,7 +88,7 @@ def find(agent: str, environment: str) -> Task:
     by_short = {name.removeprefix("dm_control/").lower(): name for name in by_environment}
     near = difflib.get_close_matches(environment.removeprefix("dm_control/").lower(), by_short, n=1)
     parts += [f"Did you mean '{by_short[short]}'?" for short in near]
-    presets = ", ".join(registry.AGENTS[agent].presets)
+    presets = ", ".join(registry.find(agent).presets)
     raise ValueError(" ".join([*parts, f"For any environment there are the presets {presets}."]))
 
 

@@ -1,20 +1,33 @@
 """What learners have in common."""
 
-from minerva_acme.learners.batches import next_batch
+from minerva_acme.learners.batches import at, next_batch, where_unmasked
 from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite
+from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLearner
 from minerva_acme.learners.module_learner import ModuleLearner
-from minerva_acme.learners.optimizers import make_optimizer
+from minerva_acme.learners.optimizers import OptimizerFactory, ParameterGroups, make_optimizer
+from minerva_acme.learners.priorities import Priorities
+from minerva_acme.learners.targets import update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates
 
 __all__ = [
+    "Batch",
     "Group",
+    "Loss",
+    "LossFunction",
+    "LossLearner",
     "Metrics",
     "ModuleLearner",
     "NonFinite",
+    "OptimizerFactory",
+    "ParameterGroups",
+    "Priorities",
     "Updates",
     "WAY_OUT",
+    "at",
     "make_optimizer",
     "next_batch",
     "read",
     "require_finite",
+    "update_target",
+    "where_unmasked",
 ]

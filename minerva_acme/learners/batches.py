@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+import torch
+import tree
+
 Batch = TypeVar("Batch")
 
 
@@ -24,3 +27,21 @@ def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
             f"Unpack them with a {layout}, and write with it."
         )
     return data
+
+
+def at(nest: Any, index: Any) -> Any:
+    """A nest of tensors at some of their indices: `leaf[index]` of each."""
+    return tree.map_structure(lambda leaf: leaf[index], nest)
+
+
+def where_unmasked(mask: torch.Tensor, nest: Any) -> Any:
+    """A nest of [B, T, *] with 0 for the floats at masked steps, [B, T], where anything may stand.
+
+    For `require_finite`, to which integers are nothing to look at: they stay.
+    """
+
+    def of_leaf(x: torch.Tensor) -> torch.Tensor:
+        happened = (mask > 0).view(*mask.shape, *[1] * (x.ndim - mask.ndim))
+        return x.where(happened, 0.0) if x.is_floating_point() else x
+
+    return tree.map_structure(of_leaf, nest)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import types
+from minerva_acme import specs, types
 
 # The largest magnitude of what a learner computes: Adam squares gradients, and float32 holds no square of a
 # number above 1.8e19. Data of up to `constraints.LARGEST` have room below it to be summed and multiplied.
@@ -25,19 +25,28 @@ def read(tensor: torch.Tensor) -> Any:
     return tensor.tolist()
 
 
-def require_finite(tensors: Mapping[str, torch.Tensor] | Sequence[tuple[str, torch.Tensor]]) -> None:
-    """Checks tensors, reading from the device once.
+def require_finite(
+    tensors: Mapping[str, types.NestedTensor] | Sequence[tuple[str, types.NestedTensor]],
+) -> None:
+    """Checks tensors, and nests of them, reading from the device once.
 
     Args:
         tensors: by what they are, in the plural, for the message; or pairs, where names come again.
+            Integers are finite.
 
     Raises:
         NonFinite: an element of one is infinite, not a number or beyond `LARGEST`; the message names the
             first such tensor.
     """
-    if not tensors:
+    nests = tensors.items() if isinstance(tensors, Mapping) else tensors
+    pairs = [
+        (specs.leaf_name(name, path), leaf)
+        for name, nest in nests
+        for path, leaf in ([((), nest)] if isinstance(nest, torch.Tensor) else tree.flatten_with_path(nest))
+        if leaf.is_floating_point()
+    ]
+    if not pairs:
         return
-    pairs = list(tensors.items() if isinstance(tensors, Mapping) else tensors)
     largest = torch.stack([_largest(tensor) for _, tensor in pairs])
     for (name, _), size in zip(pairs, read(largest), strict=True):
         if not size <= LARGEST:

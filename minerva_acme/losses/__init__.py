@@ -11,11 +11,10 @@ from minerva_acme.losses.categorical import (
 from minerva_acme.losses.critic import critic_loss
 from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
 from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
+from minerva_acme.losses.importance import importance_weights
 from minerva_acme.losses.mixture import mixture_log_prob, mixture_loss
 from minerva_acme.losses.mpo import (
-    DecoupledKLs,
     EStep,
-    PolicyLosses,
     action_penalty_values,
     alpha_loss,
     decoupled_kls,
@@ -41,8 +40,6 @@ from minerva_acme.losses.returns import (
 from minerva_acme.losses.shapes import check_shapes
 from minerva_acme.losses.vmpo import (
     VMPOEStep,
-    VMPOKLs,
-    categorical_kl,
     value_loss,
     vmpo_e_step,
     vmpo_kls,
@@ -50,20 +47,16 @@ from minerva_acme.losses.vmpo import (
 )
 
 __all__ = [
-    "DecoupledKLs",
     "DualVariable",
     "EStep",
     "MPODuals",
     "PPOLosses",
-    "PolicyLosses",
     "RolloutTargets",
     "VMPODuals",
     "VMPOEStep",
-    "VMPOKLs",
     "action_penalty_values",
     "alpha_loss",
     "c51_projection",
-    "categorical_kl",
     "categorical_loss",
     "check_shapes",
     "critic_loss",
@@ -74,6 +67,7 @@ __all__ = [
     "explained_variance",
     "gae",
     "hl_gauss",
+    "importance_weights",
     "kl_penalty",
     "lambda_returns",
     "mixture_log_prob",

@@ -55,6 +55,7 @@ class _LowerBound(torch.autograd.Function):
 class MPODuals(nn.Module):
     """The multipliers of the E-step's bound (temperatures) and of the M-step's bounds (alphas)."""
 
+    alpha_stddev: DualVariable | None
     penalty_temperature: DualVariable | None
 
     def __init__(
@@ -63,16 +64,18 @@ class MPODuals(nn.Module):
         num_dimensions: int,
         init_log_temperature: float,
         init_log_alpha_mean: float,
-        init_log_alpha_stddev: float,
+        init_log_alpha_stddev: float | None,
         action_penalty: bool,
     ) -> None:
         """Makes the parameters; initial values are before softplus.
 
         Args:
-            num_dimensions: D, or 1 where the KL bounds hold for the sum over dimensions.
+            num_dimensions: D, or 1 where the KL bounds hold for the sum over dimensions, or the policy is
+                discrete.
             init_log_temperature: of the temperature, and of the penalty's.
             init_log_alpha_mean: of the multipliers of the mean's KL.
-            init_log_alpha_stddev: of the multipliers of the standard deviation's KL.
+            init_log_alpha_stddev: of the multipliers of the standard deviation's KL; None: it has none, as
+                of a discrete policy.
             action_penalty: whether there is a temperature for the action penalty.
         """
         super().__init__()
@@ -80,8 +83,15 @@ class MPODuals(nn.Module):
             raise ValueError(f"`num_dimensions` must be >= 1, got {num_dimensions}.")
         self.temperature = DualVariable((), init_log_temperature)
         self.alpha_mean = DualVariable((num_dimensions,), init_log_alpha_mean)
-        self.alpha_stddev = DualVariable((num_dimensions,), init_log_alpha_stddev)
+        self.alpha_stddev = None
+        if init_log_alpha_stddev is not None:
+            self.alpha_stddev = DualVariable((num_dimensions,), init_log_alpha_stddev)
         self.penalty_temperature = DualVariable((), init_log_temperature) if action_penalty else None
+
+    def alphas(self) -> dict[str, DualVariable]:
+        """The multipliers of the M-step's KLs, by the part of the policy that each bounds."""
+        alphas = {"mean": self.alpha_mean, "stddev": self.alpha_stddev}
+        return {name: alpha for name, alpha in alphas.items() if alpha is not None}
 
 
 class VMPODuals(nn.Module):

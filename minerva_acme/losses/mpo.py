@@ -1,6 +1,6 @@
 """The losses of maximum a posteriori policy optimisation (MPO).
 
-Shapes: B batch of states, N sampled actions, D action dimensions, K multipliers (D or 1).
+Shapes: B batch of states, N actions (samples, or all there are), D action dimensions, K multipliers (D or 1).
 
 Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] Abdolmaleki et
 al. 2018, "Relative entropy regularized policy iteration"; [3] Abdolmaleki et al. 2020, "A
@@ -12,55 +12,55 @@ decided here, by what is detached:
     E-step                      -> temperature
     policy losses, KL penalty   -> online policy
     alpha loss                  -> alphas
+
+Policies are Gaussian, discrete or of another kind that has the protocol `distributions.Distribution`: a
+discrete one has a single part, which has the place of the mean.
 """
 
+import functools
 import math
-from typing import NamedTuple
+import operator
+from typing import Any, NamedTuple
 
 import torch
 
-from minerva_acme.distributions import DiagonalGaussian
-from minerva_acme.losses.shapes import check_shapes
+from minerva_acme.distributions import Distribution
+from minerva_acme.losses.shapes import axes_of, check_shapes
+
+_NEVER = -1e4  # of a logit: a probability of 0 beside any other action's
 
 
 class EStep(NamedTuple):
-    """The improved, nonparametric policy over the sampled actions."""
+    """The improved, nonparametric policy over N actions."""
 
     weights: torch.Tensor  # [B, N]  probabilities, summing to 1 over N, without gradient
     temperature_loss: torch.Tensor  # []  its gradient flows to the temperature alone
-    kl_to_uniform: torch.Tensor  # []  KL(weights || uniform), nats, mean over B, without gradient
+    kl_to_prior: torch.Tensor  # []  KL(weights || prior), nats, mean over B, without gradient
+    entropy: torch.Tensor  # []  of the weights, nats, mean over B, without gradient
 
 
-class PolicyLosses(NamedTuple):
-    """Weighted negative log-likelihoods of the sampled actions."""
+def e_step(
+    q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float, log_prior_BN: torch.Tensor | None = None
+) -> EStep:
+    """Reweights actions towards those of high value, a KL of about `epsilon` away.
 
-    mean: torch.Tensor  # []  trains mu
-    stddev: torch.Tensor  # []  trains sigma
+        w_{b,i} = softmax_i(Q_{b,i} / eta + log p_{b,i})
+        L_eta   = eta (epsilon + mean_b logsumexp_i(Q_{b,i} / eta + log p_{b,i}))
+                = eta (epsilon + mean_b logsumexp_i((Q_{b,i} - m_b) / eta + log p_{b,i})) + mean_b m_b
 
-
-class DecoupledKLs(NamedTuple):
-    """KL(target || online), mean over the batch, of a change of mu alone and of sigma alone."""
-
-    mean: torch.Tensor  # [K]  nats
-    stddev: torch.Tensor  # [K]  nats
-
-
-def e_step(q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float) -> EStep:
-    """Reweights sampled actions towards those of high value, a KL of about `epsilon` away.
-
-        w_{b,i} = softmax_i(Q_{b,i} / eta)
-        L_eta   = eta (epsilon + mean_b logsumexp_i(Q_{b,i} / eta) - log N)
-                = eta (epsilon + mean_b logsumexp_i((Q_{b,i} - m_b) / eta) - log N) + mean_b m_b
-
-    with m_b = max_i Q_{b,i}. L_eta is the dual of max_w E_w[Q] under KL(w || uniform) <= epsilon: its
+    with m_b = max_i Q_{b,i}. Actions that were sampled from the target policy weigh the same, p = 1 / N.
+    Where all actions are there, p is the target policy: its expectations are exact then, and w is the
+    improved policy itself. L_eta is the dual of max_w E_w[Q] under KL(w || p) <= epsilon: its
     derivative by eta is epsilon less that KL. It is computed in the second form, since in the first the
     derivative is the difference of two terms of the size of Q / eta: in float32 nothing is left of it
     where Q is large and differs little between actions. Source: [1] section 4.1, [2] section 4.
 
     Args:
-        q_BN: the target critic at actions sampled from the target policy, [B, N].
+        q_BN: the target critic at actions of the target policy, [B, N].
         temperature: eta > 0, [].
         epsilon: bound on the KL, nats.
+        log_prior_BN: log p, nats, [B, N]; None where the actions are samples. An action of p = 0 in float32
+            has no weight, whatever its value.
 
     Returns:
         An `EStep`.
@@ -71,17 +71,30 @@ def e_step(q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float) -> ESt
     check_shapes(("q_BN", q_BN, "BN"), ("temperature", temperature, ""))
     # Q is data here: only the temperature is trained by this loss.
     q_BN = q_BN.detach()
-    max_q_B = q_BN.amax(dim=1)
-    scaled_q_BN = (q_BN - max_q_B[:, None]) / temperature
-    log_num_actions = math.log(q_BN.shape[1])
-    log_mean_exp_B = scaled_q_BN.logsumexp(dim=1) - log_num_actions
+    log_prior: torch.Tensor | float = -math.log(q_BN.shape[1])
+    if log_prior_BN is None:
+        max_q_B = q_BN.amax(dim=1)
+        scaled_q_BN = (q_BN - max_q_B[:, None]) / temperature
+        log_mean_exp_B = scaled_q_BN.logsumexp(dim=1) + log_prior
+    else:
+        check_shapes(("q_BN", q_BN, "BN"), ("log_prior_BN", log_prior_BN, "BN"))
+        log_prior = log_prior_BN.detach()
+        never_BN = log_prior.exp() == 0.0
+        max_q_B = q_BN.masked_fill(never_BN, -torch.inf).amax(dim=1)
+        scaled_q_BN = (q_BN - max_q_B[:, None]) / temperature + log_prior
+        scaled_q_BN = scaled_q_BN.masked_fill(never_BN, _NEVER)
+        log_mean_exp_B = scaled_q_BN.logsumexp(dim=1)
     temperature_loss = temperature * (epsilon + log_mean_exp_B.mean()) + max_q_B.mean()
 
     # The M-step takes the weights as given: they are its targets.
     log_weights_BN = scaled_q_BN.detach().log_softmax(dim=1)
     weights_BN = log_weights_BN.exp()
-    kl_to_uniform_B = (weights_BN * (log_weights_BN + log_num_actions)).sum(dim=1)
-    return EStep(weights_BN, temperature_loss, kl_to_uniform_B.mean())
+    return EStep(
+        weights_BN,
+        temperature_loss,
+        kl_to_prior=(weights_BN * (log_weights_BN - log_prior)).sum(dim=1).mean(),
+        entropy=-(weights_BN * log_weights_BN).sum(dim=1).mean(),
+    )
 
 
 def action_penalty_values(actions_BND: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
@@ -110,78 +123,70 @@ def action_penalty_values(actions_BND: torch.Tensor, low: torch.Tensor, high: to
 
 
 def decoupled_policy_losses(
-    weights_BN: torch.Tensor,
-    actions_BND: torch.Tensor,
-    online: DiagonalGaussian,
-    target: DiagonalGaussian,
-) -> PolicyLosses:
-    """Fits mean and standard deviation to the weighted actions, each with the other one frozen.
+    weights_BN: torch.Tensor, actions_BND: torch.Tensor, online: Distribution, target: Distribution
+) -> Any:
+    """Fits each part of the policy to the weighted actions, with the other ones frozen.
 
         L_mu    = -mean_b sum_i w_{b,i} log N(a_{b,i}; mu, sigma')
         L_sigma = -mean_b sum_i w_{b,i} log N(a_{b,i}; mu', sigma)
 
-    Apart, since a shrinking sigma would otherwise outpace the mean. Source: [2] section 4.2.2.
+    Apart, since a shrinking sigma would otherwise outpace the mean. Source: [2] section 4.2.2. A discrete
+    policy has one part, fitted by the cross-entropy: L = -mean_b sum_a w_{b,a} log pi(a).
 
     Args:
         weights_BN: of the E-step, [B, N].
-        actions_BND: the raw actions they weigh, [B, N, D].
-        online: the policy that is trained, [B, D].
-        target: the policy the actions are from, [B, D]; no gradient flows to it.
+        actions_BND: the raw actions they weigh, [B, N, D], or [B, N] where they are discrete.
+        online: the policy that is trained, [B].
+        target: the policy the actions are from, [B]; no gradient flows to it.
 
     Returns:
-        `PolicyLosses`.
+        A named tuple of losses, [] each: `mean`, which trains mu, and `stddev` where a policy has it.
 
     Raises:
         ValueError: a shape is wrong.
     """
     check_shapes(
         ("weights_BN", weights_BN, "BN"),
-        ("actions_BND", actions_BND, "BND"),
+        ("actions_BND", actions_BND, "BND"[: max(2, actions_BND.ndim)]),
         *_policy_shapes(online, target),
     )
-    new_mean, new_stddev = _decouple(online, target)
-    return PolicyLosses(
-        mean=_weighted_negative_log_likelihood(weights_BN, actions_BND, new_mean),
-        stddev=_weighted_negative_log_likelihood(weights_BN, actions_BND, new_stddev),
-    )
+    parts = online.decouple(target)
+    return parts._make(_weighted_negative_log_likelihood(weights_BN, actions_BND, part) for part in parts)
 
 
-def decoupled_kls(
-    online: DiagonalGaussian, target: DiagonalGaussian, per_dimension: bool = True
-) -> DecoupledKLs:
-    """How far the online policy's mean and standard deviation have moved from the target's.
+def decoupled_kls(online: Distribution, target: Distribution, per_dimension: bool = True) -> Any:
+    """How far each part of the online policy has moved from the target's.
 
         KL_mu[d]    = mean_b KL(N(mu'_d, sigma'_d) || N(mu_d, sigma'_d))
         KL_sigma[d] = mean_b KL(N(mu'_d, sigma'_d) || N(mu'_d, sigma_d))
 
-    Source: [2] section 4.2.2, per dimension as in Acme.
+    Source: [2] section 4.2.2, per dimension as in Acme. A discrete policy has one part of one dimension.
 
     Args:
-        online: the policy that is trained, [B, D].
-        target: the policy it started from, [B, D]; no gradient flows to it.
+        online: the policy that is trained, [B].
+        target: the policy it started from, [B]; no gradient flows to it.
         per_dimension: False sums over D.
 
     Returns:
-        `DecoupledKLs`, [D] each, or [1] for sums.
+        A named tuple of nats, [K] each: `mean`, and `stddev` where a policy has it.
 
     Raises:
         ValueError: a shape is wrong.
     """
     check_shapes(*_policy_shapes(online, target))
-    frozen = DiagonalGaussian(target.mean.detach(), target.log_std.detach())
-    kls = DecoupledKLs(*(frozen.kl_per_dimension(new).mean(dim=0) for new in _decouple(online, target)))
-    return kls if per_dimension else DecoupledKLs(*(kl.sum(dim=0, keepdim=True) for kl in kls))
+    frozen, parts = target.detach(), online.decouple(target)
+    kls = [frozen.kl_per_dimension(part).mean(dim=0) for part in parts]
+    return parts._make(kls if per_dimension else (kl.sum(dim=0, keepdim=True) for kl in kls))
 
 
-def kl_penalty(kls: DecoupledKLs, alpha_mean: torch.Tensor, alpha_stddev: torch.Tensor) -> torch.Tensor:
+def kl_penalty(kls: Any, *alphas: torch.Tensor) -> torch.Tensor:
     """What the online policy pays for its distance to the target.
 
         L_KL = sum_k alpha_mu[k] KL_mu[k] + alpha_sigma[k] KL_sigma[k]
 
     Args:
-        kls: [K] each.
-        alpha_mean: multipliers of the mean's KL, [K]; no gradient flows to them.
-        alpha_stddev: multipliers of the standard deviation's KL, [K]; nor to these.
+        kls: of `decoupled_kls`, [K] each.
+        *alphas: the multipliers of each, [K], in the same order; no gradient flows to them.
 
     Returns:
         The loss, [].
@@ -191,13 +196,12 @@ def kl_penalty(kls: DecoupledKLs, alpha_mean: torch.Tensor, alpha_stddev: torch.
             dimension, else 1.
     """
     check_shapes(
-        ("kls.mean", kls.mean, "K"),
-        ("kls.stddev", kls.stddev, "K"),
-        ("alpha_mean", alpha_mean, "K"),
-        ("alpha_stddev", alpha_stddev, "K"),
+        *((f"kls.{name}", kl, "K") for name, kl in kls._asdict().items()),
+        *((f"alpha_{name}", alpha, "K") for name, alpha in zip(kls._fields, alphas, strict=True)),
     )
     # The policy must not lower its loss by way of the multipliers: `alpha_loss` trains those.
-    return (alpha_mean.detach() * kls.mean + alpha_stddev.detach() * kls.stddev).sum()
+    penalties_K = [alpha.detach() * kl for alpha, kl in zip(alphas, kls, strict=True)]
+    return functools.reduce(operator.add, penalties_K).sum()
 
 
 def alpha_loss(alpha: torch.Tensor, epsilon: float, kl: torch.Tensor) -> torch.Tensor:
@@ -221,29 +225,12 @@ def alpha_loss(alpha: torch.Tensor, epsilon: float, kl: torch.Tensor) -> torch.T
     return (alpha * (epsilon - kl.detach())).sum()
 
 
-def _decouple(
-    online: DiagonalGaussian, target: DiagonalGaussian
-) -> tuple[DiagonalGaussian, DiagonalGaussian]:
-    """(online mean with the target's log-std, the target's mean with online log-std), [B, D]."""
-    return (
-        DiagonalGaussian(online.mean, target.log_std.detach()),
-        DiagonalGaussian(target.mean.detach(), online.log_std),
-    )
-
-
 def _weighted_negative_log_likelihood(
-    weights_BN: torch.Tensor, actions_BND: torch.Tensor, policy: DiagonalGaussian
+    weights_BN: torch.Tensor, actions_BND: torch.Tensor, policy: Distribution
 ) -> torch.Tensor:
     log_prob_NB = policy.log_prob(actions_BND.detach().transpose(0, 1))
     return -(weights_BN.detach().T * log_prob_NB).sum(dim=0).mean()
 
 
-def _policy_shapes(
-    online: DiagonalGaussian, target: DiagonalGaussian
-) -> tuple[tuple[str, torch.Tensor, str], ...]:
-    return (
-        ("online.mean", online.mean, "BD"),
-        ("online.log_std", online.log_std, "BD"),
-        ("target.mean", target.mean, "BD"),
-        ("target.log_std", target.log_std, "BD"),
-    )
+def _policy_shapes(online: Distribution, target: Distribution) -> list[tuple[str, torch.Tensor, str]]:
+    return axes_of("online", online, "BD") + axes_of("target", target, "BD")

@@ -1,5 +1,7 @@
 """The check that stands at the door of every loss."""
 
+from typing import Any
+
 import torch
 
 
@@ -34,3 +36,17 @@ def check_shapes(*tensors: tuple[str, torch.Tensor, str]) -> None:
             any_axes = ["..." if leading is None else f"... = {list(leading)}"] if letters != axes else []
             named = [f"{axis} = {sizes[axis]}" if axis in sizes else axis for axis in letters]
             raise ValueError(f"`{name}` must have shape [{', '.join(any_axes + named)}], got {list(shape)}.")
+
+
+def axes_of(name: str, distribution: Any, axes: str) -> list[tuple[str, torch.Tensor, str]]:
+    """What `check_shapes` takes for the tensors that a distribution is a named tuple of.
+
+    Args:
+        name: of the distribution; its tensors are called `name.field`.
+        distribution: one that is not a named tuple has nothing to check.
+        axes: of each of its tensors.
+    """
+    parts = distribution._asdict() if hasattr(distribution, "_asdict") else {}
+    return [
+        (f"{name}.{field}", part, axes) for field, part in parts.items() if isinstance(part, torch.Tensor)
+    ]

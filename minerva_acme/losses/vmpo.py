@@ -16,12 +16,12 @@ rollout. Which parameters a loss trains is decided here, by what is detached:
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from minerva_acme.distributions import DiagonalGaussian
-from minerva_acme.losses.shapes import check_shapes
+from minerva_acme.distributions import DiagonalGaussian, Distribution
+from minerva_acme.losses.shapes import axes_of, check_shapes
 
 _TINY = 1e-8  # keeps sums of weights, and variances, from dividing by 0
 
@@ -34,13 +34,6 @@ class VMPOEStep(NamedTuple):
     temperature_loss: torch.Tensor  # []  its gradient flows to the temperature alone
     effective_sample_size: torch.Tensor  # []  1 / sum psi^2, without gradient
     selected_share: torch.Tensor  # []  mean of `selected`
-
-
-class VMPOKLs(NamedTuple):
-    """KL(behaviour || online), mean over the selected, of a change of mu alone and of sigma alone."""
-
-    mean: torch.Tensor  # []  nats, summed over D
-    stddev: torch.Tensor  # []  nats, summed over D
 
 
 def vmpo_e_step(
@@ -145,66 +138,40 @@ def vmpo_policy_loss(weights: torch.Tensor, log_prob: torch.Tensor) -> torch.Ten
     return -(weights.detach() * log_prob).sum()
 
 
-def vmpo_kls(online: DiagonalGaussian, behaviour: DiagonalGaussian, selected: torch.Tensor) -> VMPOKLs:
-    """How far the online policy's mean and standard deviation have moved from the behaviour's.
+def vmpo_kls(online: Distribution, behaviour: Distribution, selected: torch.Tensor) -> Any:
+    """How far each part of the online policy has moved from the behaviour's: a Gaussian's mean and stddev.
 
         KL_mu    = mean_selected sum_d (mu - mu_b)^2 / (2 sigma_b^2 + 1e-8)
         KL_sigma = mean_selected 1/2 sum_d (sigma_b^2 / sigma^2 - 1 + 2 (log sigma - log sigma_b))
 
-    Source: [1], the M-step for Gaussian policies. Deviation: means over the selected samples, where [1] has
-    all. For a squashed Gaussian these are the KLs of the actions too: an invertible map leaves a KL as it is.
-
-    Args:
-        online: the policy that is trained, [n, D].
-        behaviour: the policy the samples are from, [n, D]; no gradient flows to it.
-        selected: 1 for the samples that count, at least one, else 0, [n].
-
-    Returns:
-        `VMPOKLs`.
-
-    Raises:
-        ValueError: a shape is wrong.
-    """
-    check_shapes(
-        ("online.mean", online.mean, "nD"),
-        ("online.log_std", online.log_std, "nD"),
-        ("behaviour.mean", behaviour.mean, "nD"),
-        ("behaviour.log_std", behaviour.log_std, "nD"),
-        ("selected", selected, "n"),
-    )
-    mean_b, log_std_b = behaviour.mean.detach(), behaviour.log_std.detach()
-    kl_mean = (online.mean - mean_b).square() / (2.0 * (2.0 * log_std_b).exp() + _TINY)
-    # By expm1: the difference of a rounded ratio and its logarithm would drown small KLs.
-    log_ratio = 2.0 * (log_std_b - online.log_std)
-    kl_stddev = 0.5 * (log_ratio.expm1() - log_ratio)
-    return VMPOKLs(
-        mean=_mean_of_selected(kl_mean.sum(dim=1), selected),
-        stddev=_mean_of_selected(kl_stddev.sum(dim=1), selected),
-    )
-
-
-def categorical_kl(behaviour: torch.Tensor, online: torch.Tensor, selected: torch.Tensor) -> torch.Tensor:
-    """How far a discrete policy has moved from the behaviour's.
+    A discrete policy has one part:
 
         KL = mean_selected sum_a pi_b(a | s) (log pi_b(a | s) - log pi(a | s))
 
-    Source: [1], the M-step's constraint. Deviation: the mean is over the selected samples, as in `vmpo_kls`.
+    Source: [1], the M-step. Deviation: means over the selected samples, where [1] has all. For a squashed
+    Gaussian these are the KLs of the actions too: an invertible map leaves a KL as it is.
 
     Args:
-        behaviour: logits of the policy the samples are from, [n, K]; no gradient flows to them.
-        online: logits of the policy that is trained, [n, K].
+        online: the policy that is trained, [n].
+        behaviour: the policy the samples are from, [n]; no gradient flows to it.
         selected: 1 for the samples that count, at least one, else 0, [n].
 
     Returns:
-        The KL, nats, [].
+        A named tuple of nats, [] each: `mean`, and `stddev` where a policy has it.
 
     Raises:
         ValueError: a shape is wrong.
     """
-    check_shapes(("behaviour", behaviour, "nK"), ("online", online, "nK"), ("selected", selected, "n"))
-    log_pi_b = behaviour.detach().log_softmax(dim=1)
-    log_pi = online.log_softmax(dim=1)
-    return _mean_of_selected((log_pi_b.exp() * (log_pi_b - log_pi)).sum(dim=1), selected)
+    check_shapes(*axes_of("online", online, "nD"), *axes_of("behaviour", behaviour, "nD"))
+    frozen = behaviour.detach()
+    parts = online.decouple(frozen)
+    kls = parts._make(frozen.kl(part) for part in parts)
+    if isinstance(frozen, DiagonalGaussian):
+        # The 1e-8 is the reference implementation's.
+        kl_mean = (parts.mean.mean - frozen.mean).square() / (2.0 * (2.0 * frozen.log_std).exp() + _TINY)
+        kls = kls._replace(mean=kl_mean.sum(dim=1))
+    check_shapes(("kls.mean", kls.mean, "n"), ("selected", selected, "n"))
+    return parts._make(_mean_of_selected(kl, selected) for kl in kls)
 
 
 def value_loss(value: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -1,23 +1,26 @@
 """Policy and value of one observation, the network of the on-policy agents.
 
-Shapes: O observation size; D action dimensions; K discrete actions; F features of a torso; `...` any
-leading axes, such as [n] or [T, E].
+Shapes: D action dimensions; K discrete actions; F features of an encoder or a torso; `...` any leading axes,
+such as [n] or [T, E], the same of every leaf of an observation.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
 
+from minerva_acme import types
 from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
+from minerva_acme.networks.encoders import Encoder
 from minerva_acme.networks.linear import orthogonal_linear
-from minerva_acme.networks.normalizer import RunningNorm
+from minerva_acme.networks.normalizer import NestNorm, RunningNorm
 from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, log_of_initial_stddev
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
 _VALUE_GAIN = 1.0
+EncoderLoss: TypeAlias = Literal["both", "policy", "value"]
 _TORSOS: dict[str, type[LayerNormMLP] | type[TanhMLP]] = {"layer_norm": LayerNormMLP, "tanh": TanhMLP}
 
 
@@ -29,11 +32,12 @@ class PolicyAndValue(NamedTuple):
 
 
 class ActorCritic(nn.Module):
-    """Normaliser, torsos and heads of a policy and a value.
+    """Normaliser, encoder, torsos and heads of a policy and a value.
 
     Any modules do that have these signatures:
 
-        policy_torso, value_torso(observation [..., O]) -> features [..., F]
+        encoder(normalised observation, a nest of [..., *leaf]) -> features [..., F]
+        policy_torso, value_torso(features [..., F]) -> features [..., F]
         policy_head(features [..., F]) -> DiagonalGaussian of [..., D] or Categorical of [..., K]
         value_head(features [..., F]) -> [..., 1]
     """
@@ -41,7 +45,9 @@ class ActorCritic(nn.Module):
     def __init__(
         self,
         *,
-        normalizer: RunningNorm | None,
+        normalizer: RunningNorm | NestNorm | None,
+        encoder: nn.Module,
+        encoder_loss: EncoderLoss,
         policy_torso: nn.Module,
         value_torso: nn.Module | None,
         policy_head: nn.Module,
@@ -51,6 +57,8 @@ class ActorCritic(nn.Module):
 
         Args:
             normalizer: of observations; None leaves them as they are.
+            encoder: of observations, one for policy and value; `IdentityEncoder` for a vector.
+            encoder_loss: whether the losses of policy and value both train the encoder, or one alone.
             policy_torso: the policy's features.
             value_torso: the value's; None: policy and value share the features of `policy_torso`.
             policy_head: features to distribution.
@@ -58,38 +66,42 @@ class ActorCritic(nn.Module):
         """
         super().__init__()
         self.normalizer = normalizer
+        self.encoder = encoder
+        self._encoder_loss = encoder_loss
         self.policy_torso = policy_torso
         self.value_torso = value_torso
         self.policy_head = policy_head
         self.value_head = value_head
 
-    def forward(self, observation: torch.Tensor) -> PolicyAndValue:
-        """Policy and value at each observation, [..., O]; shared features are computed once."""
+    def forward(self, observation: types.NestedTensor) -> PolicyAndValue:
+        """Policy and value at each observation; shared features are computed once."""
         return self.from_normalized(self.normalize(observation))
 
-    def policy(self, observation: torch.Tensor) -> DiagonalGaussian | Categorical:
-        """The policy alone at each observation, [..., O]."""
-        features = self.policy_torso(self.normalize(observation))
+    def policy(self, observation: types.NestedTensor) -> DiagonalGaussian | Categorical:
+        """The policy alone at each observation."""
+        features = self.policy_torso(self.encoder(self.normalize(observation)))
         distribution: DiagonalGaussian | Categorical = self.policy_head(features)
         return distribution
 
-    def value(self, observation: torch.Tensor) -> torch.Tensor:
-        """The value alone at each observation, [..., O] -> [...]."""
+    def value(self, observation: types.NestedTensor) -> torch.Tensor:
+        """The value alone at each observation, [...]."""
         torso = self.policy_torso if self.value_torso is None else self.value_torso
-        value: torch.Tensor = self.value_head(torso(self.normalize(observation)))
+        value: torch.Tensor = self.value_head(torso(self.encoder(self.normalize(observation))))
         return value.squeeze(-1)
 
-    def normalize(self, observation: torch.Tensor) -> torch.Tensor:
-        """The observation as the torsos see it, [..., O] -> [..., O]."""
-        if self.normalizer is None:
-            return observation
-        normalized: torch.Tensor = self.normalizer(observation)
-        return normalized
+    def normalize(self, observation: types.NestedTensor) -> types.NestedTensor:
+        """The observation as the encoder sees it, in the same structure and shapes."""
+        return observation if self.normalizer is None else self.normalizer(observation)
 
-    def from_normalized(self, observation: torch.Tensor) -> PolicyAndValue:
+    def from_normalized(self, observation: types.NestedTensor) -> PolicyAndValue:
         """`forward` of what `normalize` gave, for a learner that normalises a rollout once for all epochs."""
-        features = self.policy_torso(observation)
-        value_features = features if self.value_torso is None else self.value_torso(observation)
+        encoded = self.encoder(observation)
+        # Detached from the encoder where the other's loss alone trains it.
+        features = self.policy_torso(encoded.detach() if self._encoder_loss == "value" else encoded)
+        value_features = features
+        if self.value_torso is not None or self._encoder_loss != "both":
+            torso = self.policy_torso if self.value_torso is None else self.value_torso
+            value_features = torso(encoded.detach() if self._encoder_loss == "policy" else encoded)
         return PolicyAndValue(self.policy_head(features), self.value_head(value_features).squeeze(-1))
 
 
@@ -177,7 +189,9 @@ class CategoricalHead(nn.Module):
 
 def make_actor_critic(
     *,
-    observation_size: int,
+    normalizer: RunningNorm | NestNorm | None,
+    encoder: Encoder,
+    encoder_loss: EncoderLoss,
     num_actions: int | None = None,
     action_size: int | None = None,
     layer_sizes: Sequence[int],
@@ -187,13 +201,14 @@ def make_actor_critic(
     state_dependent_std: bool,
     initial_stddev: float,
     policy_gain: float,
-    normalize_observations: bool,
     generator: torch.Generator | None,
 ) -> ActorCritic:
-    """Makes an `ActorCritic` of MLPs for flat observations.
+    """Makes an `ActorCritic` with MLPs behind an encoder.
 
     Args:
-        observation_size: O.
+        normalizer: of observations, see `make_normalizer`.
+        encoder: of observations, see `make_encoder`.
+        encoder_loss: whether the losses of policy and value both train the encoder, or one alone.
         num_actions: K, where actions are discrete.
         action_size: D, where they are continuous; exactly one of the two is given.
         layer_sizes: units of each layer of the policy's torso.
@@ -203,7 +218,6 @@ def make_actor_critic(
         state_dependent_std: see `GaussianHead`; of no effect on discrete actions.
         initial_stddev: see `GaussianHead`; of no effect on discrete actions.
         policy_gain: gain of the policy head's weights.
-        normalize_observations: whether a `RunningNorm` comes first.
         generator: draws the initial weights; None is torch's global one.
 
     Raises:
@@ -224,7 +238,7 @@ def make_actor_critic(
             "own torso."
         )
     make_torso = _TORSOS[torso]
-    policy_torso = make_torso(observation_size, layer_sizes, generator=generator)
+    policy_torso = make_torso(encoder.output_size, layer_sizes, generator=generator)
     features = policy_torso.output_size
     policy_head: nn.Module
     if num_actions is not None:
@@ -240,11 +254,13 @@ def make_actor_critic(
             generator=generator,
         )
     value_torso = (
-        None if shared_torso else make_torso(observation_size, value_layer_sizes, generator=generator)
+        None if shared_torso else make_torso(encoder.output_size, value_layer_sizes, generator=generator)
     )
     value_features = features if value_torso is None else value_torso.output_size
     return ActorCritic(
-        normalizer=RunningNorm(observation_size) if normalize_observations else None,
+        normalizer=normalizer,
+        encoder=encoder,
+        encoder_loss=encoder_loss,
         policy_torso=policy_torso,
         value_torso=value_torso,
         policy_head=policy_head,

@@ -1,6 +1,7 @@
-"""A critic of observation and action."""
+"""Critics: of observation and action, and with other heads or of all discrete actions at once."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -60,11 +61,52 @@ class Critic(nn.Module):
 
         Args:
             observation: [..., O].
-            action: [..., D] with the same leading axes, raw or within the bounds.
+            action: [..., D] with the same leading axes, or [N, ..., D], raw or within the bounds.
 
         Returns:
-            Values, [...].
+            Values, with the leading axes of `action`.
         """
+        observation = observation.expand(*action.shape[:-1], observation.shape[-1])
         clipped = torch.clamp(action, self.low, self.high)
         q: torch.Tensor = self.head(self.torso(torch.cat([observation, clipped], dim=-1)))
         return q.squeeze(-1)
+
+
+class CriticWithHead(nn.Module):
+    """A torso and any head of `critic_heads`: it gives predictions, of one action or of all discrete ones."""
+
+    low: torch.Tensor  # [D]
+    high: torch.Tensor  # [D]
+
+    def __init__(
+        self, torso: nn.Module, head: nn.Module, *, bounds: tuple[torch.Tensor, torch.Tensor] | None
+    ) -> None:
+        """Takes the parts.
+
+        Args:
+            torso: of features, and of actions where there are bounds: [..., O + D] -> [..., F].
+            head: [..., F] -> prediction, with a `loss`.
+            bounds: smallest and largest action, [D] each, to which actions are clipped; None: the head has
+                values for all discrete actions.
+        """
+        super().__init__()
+        self.torso = torso
+        self.head = head
+        if bounds is not None:
+            for name, bound in zip(("low", "high"), bounds, strict=True):
+                self.register_buffer(name, bound.detach().clone().float())
+
+    def forward(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
+        """The prediction at each observation, [..., O], and action, [..., D] or [N, ..., D], or of all."""
+        inputs = observation
+        if action:
+            (raw,) = action
+            observation = observation.expand(*raw.shape[:-1], observation.shape[-1])
+            inputs = torch.cat([observation, torch.clamp(raw, self.low, self.high)], dim=-1)
+        return self.head(self.torso(inputs))
+
+    def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
+        """The head's."""
+        head: Any = self.head
+        loss: torch.Tensor = head.loss(prediction, target, mask)
+        return loss

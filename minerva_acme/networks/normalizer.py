@@ -3,10 +3,15 @@
 Shapes: O observation size; n rows of a batch.
 """
 
+import math
+from collections.abc import Iterator, Sequence
+
 import torch
+import tree
 from torch import nn
 
-from minerva_acme import constraints
+from minerva_acme import constraints, specs, types
+from minerva_acme.networks import encoders
 
 _INITIAL_COUNT = 1e-4  # rows that the initial mean 0 and variance 1 weigh as much as
 MIN_VARIANCE = 1e-8
@@ -75,6 +80,10 @@ class RunningNorm(nn.Module):
         self.count.copy_(total)
         return len(rows) - n
 
+    def parts(self, name: str, x: torch.Tensor) -> "Iterator[tuple[str, RunningNorm, torch.Tensor]]":
+        """Yields what is to be updated with x [..., O]: a name, the statistics and their rows."""
+        yield name, self, x
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""
         return ((x - self.mean) * torch.rsqrt(self.var + MIN_VARIANCE)).clamp(-CLIP, CLIP)
@@ -90,3 +99,49 @@ class RunningNorm(nn.Module):
         """
         inverse_std = torch.rsqrt(self.var + MIN_VARIANCE).squeeze(0)  # [O], or [] where O is 1
         return (x * inverse_std).clamp(-CLIP, CLIP)
+
+
+class NestNorm(nn.Module):
+    """A `RunningNorm` for each leaf of a nest that holds numbers; the other leaves stay as they are."""
+
+    def __init__(self, shapes: Sequence[Sequence[int] | None]) -> None:
+        """Args: shapes: of the leaves, in the order of `tree.flatten`; None: not to be normalised."""
+        super().__init__()
+        self._ndims = [None if shape is None else len(shape) for shape in shapes]
+        self.leaves = nn.ModuleList(
+            nn.Identity() if shape is None else RunningNorm(math.prod(shape)) for shape in shapes
+        )
+
+    def parts(self, name: str, nest: types.NestedTensor) -> Iterator[tuple[str, RunningNorm, torch.Tensor]]:
+        """Yields what is to be updated with a nest of [..., *leaf]: as `RunningNorm.parts`, for each leaf."""
+        for norm, ndim, (path, leaf) in zip(
+            self.leaves, self._ndims, tree.flatten_with_path(nest), strict=True
+        ):
+            if isinstance(norm, RunningNorm) and ndim is not None:
+                yield specs.leaf_name(name, path), norm, _rows(leaf, ndim)
+
+    def forward(self, nest: types.NestedTensor) -> types.NestedTensor:
+        """Normalises a nest of [..., *leaf]; what is normalised becomes float32."""
+        leaves = tree.flatten(nest)
+        for i, (norm, ndim) in enumerate(zip(self.leaves, self._ndims, strict=True)):
+            if ndim is not None:
+                leaves[i] = norm(_rows(leaves[i], ndim)).reshape(leaves[i].shape)
+        return tree.unflatten_as(nest, leaves)
+
+
+def make_normalizer(observation_spec: types.NestedSpec) -> RunningNorm | NestNorm | None:
+    """Makes what normalises observations before their encoder: all numbers, of any dtype and shape.
+
+    Images are not, which their encoder scales, nor is one of several values. None where nothing is.
+    """
+    if encoders.is_vector(observation_spec):
+        return RunningNorm(observation_spec.shape[0])
+    leaves = tree.flatten(observation_spec)
+    are_numbers = [not (isinstance(leaf, specs.DiscreteArray) or encoders.is_image(leaf)) for leaf in leaves]
+    shapes = [leaf.shape if is_number else None for leaf, is_number in zip(leaves, are_numbers, strict=True)]
+    return NestNorm(shapes) if any(are_numbers) else None
+
+
+def _rows(x: torch.Tensor, ndim: int) -> torch.Tensor:
+    """[..., *leaf] -> float32 [..., O], where a leaf has `ndim` axes."""
+    return x.float().reshape(*x.shape[: x.ndim - ndim], math.prod(x.shape[x.ndim - ndim :]))

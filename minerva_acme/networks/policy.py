@@ -1,4 +1,4 @@
-"""A Gaussian policy."""
+"""Policies of off-policy agents: Gaussian and categorical."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.distributions import DiagonalGaussian
+from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_STD, MIN_STDDEV, STDDEV_RANGE
-from minerva_acme.networks.linear import uniform_linear
+from minerva_acme.networks.linear import orthogonal_linear, uniform_linear
 from minerva_acme.networks.torso import LayerNormMLP
 
 # Log-std starts almost the same in every state: the KL bound on it is so tight that differences
 # drawn by chance would stay for long.
 LOG_STD_HEAD_GAIN = 0.01
+_LOGITS_GAIN = 0.01  # starts near uniform in every state
 
 
 def log_of_initial_stddev(initial_stddev: float) -> float:
@@ -73,3 +74,31 @@ class GaussianPolicy(nn.Module):
         features = self.torso(observation)
         log_std = self.log_std_head(features).clamp(MIN_LOG_STD, MAX_LOG_STD)
         return DiagonalGaussian(self.mean_head(features), log_std)
+
+
+class CategoricalPolicy(nn.Module):
+    """A torso and one linear layer of logits."""
+
+    def __init__(
+        self,
+        observation_size: int,
+        num_actions: int,
+        layer_sizes: Sequence[int],
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Makes the layers.
+
+        Args:
+            observation_size: O.
+            num_actions: K.
+            layer_sizes: units of each layer of the torso.
+            generator: draws the initial weights; None is torch's global one.
+        """
+        super().__init__()
+        self.torso = LayerNormMLP(observation_size, layer_sizes, generator=generator)
+        self.logits = orthogonal_linear(self.torso.output_size, num_actions, _LOGITS_GAIN, generator)
+
+    def forward(self, observation: torch.Tensor) -> Categorical:
+        """The policy at each observation, [..., O] -> [..., K]."""
+        return Categorical(self.logits(self.torso(observation)))

@@ -311,7 +311,22 @@ class ReplayClient(_Resource):
 
     @abc.abstractmethod
     def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets the priorities of the items that still exist."""
+        """Sets the priorities of items, as they stand in `SampleInfo.key`.
+
+        What is drawn from then on is drawn by them; batches that a dataset or a store has drawn ahead are
+        not. A `Prioritized` selector puts them to its exponent. An item of priority 0 is drawn only where
+        there are no others. Keys of items that have left the table are ignored; of several priorities for
+        one item the last counts.
+
+        Args:
+            table: the table's name.
+            keys: of the items, uint64 [B].
+            priorities: finite and >= 0, float64 [B].
+
+        Raises:
+            ValueError: a priority is none, or there is not one for each key.
+            ReplayError: there is no such table, or the server is gone.
+        """
 
     @abc.abstractmethod
     def checkpoint(self) -> str:

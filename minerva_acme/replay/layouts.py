@@ -10,7 +10,7 @@ import torch
 import tree
 
 from minerva_acme import constraints, specs, types
-from minerva_acme.replay import base, packing
+from minerva_acme.replay import base, frames, packing
 
 _FLOAT = specs.Array((), np.float32)
 _REAL = np.float32(1.0)  # the mask of a step that happened
@@ -22,6 +22,9 @@ class WindowLayout(abc.ABC, Generic[_Item]):
     """Items are windows of consecutive rows, the same rows of every column."""
 
     _batch_axis = 0  # of the tensors that `unpack` returns
+
+    num_leading_rows = 0
+    """Rows of an item before those that are asked for, which the writer puts before the first one, too."""
 
     def __init__(self, packer: packing.RowPacker, num_rows: int, variable: bool = False) -> None:
         """Args: packer: of a row. num_rows: of an item. variable: whether items may have fewer."""
@@ -40,10 +43,11 @@ class WindowLayout(abc.ABC, Generic[_Item]):
         """Returns the item whose first row is `start`.
 
         Args:
-            start: its first row.
-            num_rows: how many rows it has; None for as many as all have, but those of variable length.
+            start: its first row, leading rows not counted.
+            num_rows: how many rows it has, likewise; None for as many as all have, but those of variable
+                length.
         """
-        length = self._num_rows if num_rows is None else num_rows
+        length = self._num_rows if num_rows is None else num_rows + self.num_leading_rows
         return {name: base.Window(name, start, length) for name in self._columns}
 
     def item(self, rows: Sequence[packing.Rows]) -> _Item:
@@ -78,6 +82,13 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
 
     With `variable_length`, items may be windows of fewer rows, 2 at least, where an episode ends.
     `unpack` pads them, so that a learner sees T transitions either way.
+
+    With `frame_stack` k, observations are stacks of k frames, as `FrameStackWrapper` makes them, and a row
+    holds the newest frame alone. An item has k - 1 rows more, those before its first one, and `unpack` builds
+    the stacks: where an episode began less than k frames ago, they repeat its first frame.
+
+        frames, k = 3         f_0        f_1        f_2        f_3
+        stacks                0 0 0      0 0 1      0 1 2      1 2 3    f_0 being the first of its episode
     """
 
     def __init__(
@@ -87,6 +98,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         extras_spec: types.NestedSpec = (),
         *,
         variable_length: bool = False,
+        frame_stack: int = 1,
     ) -> None:
         """Plans the columns.
 
@@ -95,29 +107,36 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             sequence_length: T, in transitions; of items of variable length, the most.
             extras_spec: of what the policy records with each action.
             variable_length: whether items may be stored with fewer transitions than T.
+            frame_stack: frames of an observation, the first axis of each of its leaves; 1: observations are
+                stored as they are.
 
         Raises:
             ValueError: the length is below 1, or something cannot be stored.
         """
         if sequence_length < 1:
             raise ValueError(f"`sequence_length` must be >= 1 transition, got {sequence_length}.")
+        frame_spec = frames.frame_spec(environment_spec.observations, frame_stack)
         step_spec = _Step(
-            observation=environment_spec.observations,
+            observation=frame_spec,
             action=environment_spec.actions,
             reward=environment_spec.rewards,
             discount=environment_spec.discounts,
             mask=_FLOAT,
             extras=extras_spec,
+            first=_FLOAT if frame_stack > 1 else (),
         )
         packer = packing.RowPacker(step_spec, single=("reward", "discount"), bounded=("discount",))
-        super().__init__(packer, sequence_length + 1, variable_length)
-        # A row begins with its observation, the first field.
-        self._observation = packing.RowPacker(environment_spec.observations, "observation")
+        super().__init__(packer, sequence_length + frame_stack, variable_length)
+        self._frame_stack = frame_stack
+        self.num_leading_rows = frame_stack - 1
+        # A row begins with its observation, the first field, and ends with the mark of an episode's first.
+        self._observation = packing.RowPacker(frame_spec, "observation")
+        self._not_first = np.float32(0.0) if frame_stack > 1 else ()
 
     @property
     def sequence_length(self) -> int:
         """T, in transitions."""
-        return self._num_rows - 1
+        return self._num_rows - self._frame_stack
 
     @property
     def variable_length(self) -> bool:
@@ -125,8 +144,17 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         return self._variable
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
-        """Returns the rows of an episode's first timestep."""
-        return self.padding(self._observation.pack(observation))
+        """Returns the rows of an episode's first timestep.
+
+        Raises:
+            ValueError: a field does not match its spec, or a stack does not repeat one frame.
+        """
+        if self._frame_stack == 1:
+            return self.padding(self._observation.pack(observation))
+        rows = self.padding(self._observation.pack(frames.newest(observation)))
+        frames.check_first(observation)
+        rows["float32"][-1] = _REAL
+        return rows
 
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
@@ -136,16 +164,37 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         Raises:
             ValueError: a field does not match its spec, or a discount is out of its bounds.
         """
+        observation = next_timestep.observation
         return self._packer.pack(
             _Step(
-                observation=next_timestep.observation,
+                observation=observation if self._frame_stack == 1 else frames.newest(observation),
                 action=action,
                 reward=next_timestep.reward,
                 discount=next_timestep.discount,
                 mask=_REAL,
                 extras=extras,
+                first=self._not_first,
             )
         )
+
+    def check_stack(self, observation: types.NestedArray, rows: Sequence[packing.Rows]) -> None:
+        """Checks that a stack is what `unpack` will build.
+
+        Args:
+            observation: of a step.
+            rows: those before the step, the newest last.
+
+        Raises:
+            ValueError: it holds other frames.
+        """
+        newest = len(rows) - 1
+        for age in range(2, self._frame_stack + 1):
+            frame = self._observation.pack(tree.map_structure(lambda leaf, age=age: leaf[-age], observation))
+            row = rows[newest]
+            frames.check_next(
+                all(np.array_equal(row[name][: len(part)], part) for name, part in frame.items())
+            )
+            newest -= not row["float32"][-1]
 
     def padding(self, rows: packing.Rows) -> packing.Rows:
         """Returns the rows that follow an episode's last ones: their observation again, else 0."""
@@ -168,10 +217,12 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         step: _Step = self._packer.unpack(fields)
 
         def arrived(nest: types.NestedTensor) -> types.NestedTensor:
-            return tree.map_structure(lambda leaf: leaf[:, 1:].contiguous(), nest)
+            return tree.map_structure(lambda leaf: leaf[:, self._frame_stack :].contiguous(), nest)
 
         return types.Trajectory(
-            observation=tree.map_structure(torch.Tensor.contiguous, step.observation),
+            observation=tree.map_structure(torch.Tensor.contiguous, step.observation)
+            if self._frame_stack == 1
+            else self._stack(step),
             action=arrived(step.action),
             reward=arrived(step.reward),
             discount=arrived(step.discount),
@@ -179,14 +230,26 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             extras=arrived(step.extras),
         )
 
+    def _stack(self, step: "_Step") -> types.NestedTensor:
+        """Builds stacks [B, T + 1, k, ...] of the frames of B items; at padding the last one again."""
+        times = torch.arange(self._num_rows, device=step.mask.device)
+        begin = (step.first.long() * times).cummax(1).values  # [B, T + k] row at which its episode began
+        happened = (step.mask + step.first > 0).long()
+        newest = (happened * times).cummax(1).values[:, self.num_leading_rows :]  # [B, T + 1]
+        ages = torch.arange(self._frame_stack - 1, -1, -1, device=times.device)
+        rows = torch.maximum(newest[..., None] - ages, begin.gather(1, newest)[..., None])  # [B, T + 1, k]
+        items = torch.arange(len(rows), device=times.device)[:, None, None]
+        return tree.map_structure(lambda leaf: leaf[items, rows], step.observation)
+
     def _pad(self, fields: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Lengthens B items to T + 1 rows: behind the last step that happened, what `padding` gives."""
         mask = self._packer.unpack(fields).mask  # [B, L]
         batch_size, longest = mask.shape
         if longest > self._num_rows:  # A table of variable length takes items of any length.
             raise ValueError(
-                f"`sequence_length` must be >= that of the items, {longest - 1} transitions, got "
-                f"{self.sequence_length}. Write and read with layouts of one length."
+                "`sequence_length` must be >= that of the items, "
+                f"{longest - self._frame_stack} transitions, got {self.sequence_length}. "
+                "Write and read with layouts of one length."
             )
         last = (mask * torch.arange(longest, device=mask.device)).amax(1).long()  # [B] row
         times = torch.arange(self._num_rows, device=mask.device)
@@ -210,9 +273,18 @@ class TransitionLayout:
 
     A field that is an image is a row of its own column: row t for the observation, row t + m for the
     next one. So an image is stored once however many transitions it is part of.
+
+    With `frame_stack` k, images are stacks of k frames, as `FrameStackWrapper` makes them: a row of their
+    column is one frame, and an item has the k up to its own. Fields that are no images stay stacks.
     """
 
-    def __init__(self, environment_spec: specs.EnvironmentSpec, extras_spec: types.NestedSpec = ()) -> None:
+    def __init__(
+        self,
+        environment_spec: specs.EnvironmentSpec,
+        extras_spec: types.NestedSpec = (),
+        *,
+        frame_stack: int = 1,
+    ) -> None:
         """Plans the columns.
 
         Args:
@@ -220,10 +292,14 @@ class TransitionLayout:
                 arrays that broadcast against each other, or nests of such; where only one of the two
                 is a nest, the other counts for each of its leaves.
             extras_spec: of what the policy records with each action.
+            frame_stack: frames of an observation, the first axis of each of its leaves; 1: observations are
+                stored as they are.
 
         Raises:
             ValueError: something cannot be stored, or rewards and discounts cannot be folded.
         """
+        frames.frame_spec(environment_spec.observations, frame_stack)  # for what it refuses
+        self._frame_stack = frame_stack
         self._signals = _plan_signals(environment_spec.rewards, environment_spec.discounts)
         self._observation = packing.RowPacker(environment_spec.observations, "observation")
         self._action = packing.RowPacker(environment_spec.actions, "action")
@@ -249,19 +325,38 @@ class TransitionLayout:
     @property
     def signature(self) -> base.ItemSignature:
         """What the table must be made for."""
-        fields = self._transition.columns
+        columns = {name: self._transition.columns[name] for name in self._column_of.values()}
+        if self._frame_stack > 1:
+            columns |= {
+                name: base.ColumnSpec(columns[name].shape[1:], columns[name].dtype) for name in self._images
+            }
         return base.ItemSignature(
-            columns={name: fields[name] for name in self._column_of.values()},
-            fields={field: base.FieldSpec(column, 1) for field, column in self._column_of.items()},
+            columns=columns,
+            fields={
+                field: base.FieldSpec(column, self._frame_stack if column in self._images else 1)
+                for field, column in self._column_of.items()
+            },
         )
+
+    @property
+    def num_leading_rows(self) -> int:
+        """Rows of images to append before the first of an episode, each like that."""
+        return self._frame_stack - 1 if self._images else 0
 
     def max_window(self, n_step: int) -> int:
         """Returns how many rows the writer must reach back for transitions of up to `n_step` steps."""
-        return n_step + 1 if self._images else 1
+        return n_step + self._frame_stack if self._images else 1
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
-        """Returns an observation packed, to be handed to `images` and `transition`."""
-        return self._observation.pack(observation)
+        """Returns an observation packed, to be handed to `images` and `transition`.
+
+        Raises:
+            ValueError: a field does not match its spec, or a stack does not repeat one frame.
+        """
+        rows = self._observation.pack(observation)
+        if self._frame_stack > 1:
+            frames.check_first(observation)
+        return rows
 
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
@@ -280,6 +375,21 @@ class TransitionLayout:
             extras=self._extras.pack(extras),
             next_observation=self._observation.pack(next_timestep.observation),
         )
+
+    def check_stack(self, before: packing.Rows, after: packing.Rows) -> None:
+        """Checks that images are what `unpack` will give of them.
+
+        Args:
+            before: an observation, packed.
+            after: the next one.
+
+        Raises:
+            ValueError: a stack does not continue the one before it.
+        """
+        if self._frame_stack > 1:
+            frames.check_next(
+                all(np.array_equal(before[name][1:], after[name][:-1]) for name in self._images)
+            )
 
     def fold(self, steps: "Sequence[PackedStep]", gamma: float) -> tuple[np.ndarray, np.ndarray]:
         """Folds consecutive steps into one reward and one discount.
@@ -313,7 +423,8 @@ class TransitionLayout:
 
     def images(self, observation: packing.Rows) -> packing.Rows:
         """Returns the rows to append for each observation of an episode; none if there are no images."""
-        return {name: observation[name] for name in self._images}
+        stacks = {name: observation[name] for name in self._images}
+        return stacks if self._frame_stack == 1 else {name: stack[-1] for name, stack in stacks.items()}
 
     def transition(
         self,
@@ -357,23 +468,31 @@ class TransitionLayout:
         """
         windows = {}
         for field, column in self._column_of.items():
-            place = row
+            place, length = row, 1
             if column in self._images:
-                place = start if column == field else end
-            windows[field] = base.Window(column, place, 1)
+                place, length = start if column == field else end, self._frame_stack
+            windows[field] = base.Window(column, place, length)
         return windows
 
     def item(
         self, rows: packing.Rows, observation: packing.Rows, next_observation: packing.Rows
     ) -> types.Transition:
         """Returns the item of a transition's rows as arrays, what `unpack` gives of a batch of one."""
-        next_images = {f"next_{name}": image for name, image in self.images(next_observation).items()}
-        fields = {**rows, **self.images(observation), **next_images}
-        return _only_item(self.unpack, {name: row[None] for name, row in fields.items()})
+        fields = {name: row[None] for name, row in rows.items()}
+        for name in self._images:
+            for field, image in ((name, observation[name]), (f"next_{name}", next_observation[name])):
+                fields[field] = image[None] if self._frame_stack == 1 else image
+        return _only_item(self.unpack, fields)
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Transition:
         """Returns B items [B, 1, *row shape] as contiguous tensors [B, ...]."""
-        transition = self._transition.unpack({name: rows[:, 0] for name, rows in fields.items()})
+        is_stack = self._frame_stack > 1
+        transition = self._transition.unpack(
+            {
+                field: rows if is_stack and self._column_of[field] in self._images else rows[:, 0]
+                for field, rows in fields.items()
+            }
+        )
         return tree.map_structure(torch.Tensor.contiguous, transition)
 
 
@@ -394,6 +513,7 @@ class _Step(NamedTuple):
     discount: types.NestedArray
     mask: Any
     extras: types.NestedArray
+    first: Any
 
 
 class _Signal(NamedTuple):

@@ -126,6 +126,16 @@ class ReplayConformance(abc.ABC):
             found = sorted(set(self._numbers(client, 20)))
         check_equal(found, [1], "`update_priorities` must take items of priority 0 out of the draw")
 
+    def test_of_several_priorities_for_one_item_the_last_counts(self) -> None:
+        with self._open(sampler=replay.Prioritized(1.0)) as client:
+            self._write(client, range(2))
+            info, fields = self._sample(client, 30)
+            keys = dict(zip(fields["count"][:, 0].tolist(), info.key.tolist(), strict=True))
+            twice = np.array([keys[0], keys[1], keys[0], keys[1]], np.uint64)
+            client.update_priorities("table", twice, np.array([0.0, 1.0, 1.0, 0.0]))
+            found = sorted(set(self._numbers(client, 20)))
+        check_equal(found, [0], "`update_priorities` must keep the last of several priorities for one item")
+
     def test_uniform_selection_reaches_every_item_equally(self) -> None:
         with self._open() as client:
             self._write(client, range(10))

@@ -19,7 +19,9 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 def actor_critic(**settings) -> networks.ActorCritic:
     defaults = {
-        "observation_size": OBSERVATION_SIZE,
+        "normalizer": networks.RunningNorm(OBSERVATION_SIZE),
+        "encoder": networks.IdentityEncoder(OBSERVATION_SIZE),
+        "encoder_loss": "both",
         "action_size": 3,
         "layer_sizes": (32, 16),
         "value_layer_sizes": (32, 16),
@@ -28,7 +30,6 @@ def actor_critic(**settings) -> networks.ActorCritic:
         "state_dependent_std": False,
         "initial_stddev": 0.5,
         "policy_gain": 1.0,
-        "normalize_observations": True,
         "generator": seeded(),
     }
     return networks.make_actor_critic(**(defaults | settings))
@@ -47,13 +48,16 @@ def with_torso(*layers: nn.Module) -> networks.ActorCritic:
 POLICIES = {
     "Gaussian policy": lambda: gaussian_policy(32, 32, 16),
     "one layer": lambda: gaussian_policy(32),
+    "categorical policy": lambda: networks.CategoricalPolicy(
+        OBSERVATION_SIZE, 4, (32, 16), generator=seeded()
+    ),
     "wide": lambda: gaussian_policy(256, 256, 256),
     "Gaussian, its own log-std": lambda: actor_critic(),
     "Gaussian, log-std of the state": lambda: actor_critic(state_dependent_std=True),
     "categorical": lambda: actor_critic(action_size=None, num_actions=5),
     "two actions": lambda: actor_critic(action_size=None, num_actions=2),
     "layer norm": lambda: actor_critic(torso="layer_norm"),
-    "no normaliser": lambda: actor_critic(normalize_observations=False),
+    "no normaliser": lambda: actor_critic(normalizer=None),
     "shared": lambda: actor_critic(shared_torso=True),
     "torch's own layers": lambda: with_torso(
         nn.Tanh(), nn.Linear(OBSERVATION_SIZE, 16, bias=False), nn.ReLU(), nn.LayerNorm(16), nn.ELU()
@@ -133,7 +137,7 @@ def test_what_is_drawn_has_the_density_that_the_learner_gives_it(network):
 @pytest.mark.parametrize("observation_scale", [0.1, 1.0, 10.0])
 def test_both_densities_agree_at_the_smallest_deviation(torso, observation_scale):
     # A standard deviation that training has driven to nothing, in as many dimensions as a humanoid has.
-    network = actor_critic(torso=torso, action_size=21, layer_sizes=(256, 256), normalize_observations=False)
+    network = actor_critic(torso=torso, action_size=21, layer_sizes=(256, 256), normalizer=None)
     network.requires_grad_(False).policy_head.log_std.fill_(-100.0)
     rows = observations(observation_scale, 2048)
     choice = acting.make_acting_policy(network, seeded()).sample(rows)

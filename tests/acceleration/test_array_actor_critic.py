@@ -24,7 +24,9 @@ KINDS = {
 
 def make_network(**changes):
     arguments = {
-        "observation_size": 7,
+        "normalizer": networks.RunningNorm(7),
+        "encoder": networks.IdentityEncoder(7),
+        "encoder_loss": "both",
         "layer_sizes": (16, 8),
         "value_layer_sizes": (16, 8),
         "torso": "tanh",
@@ -32,7 +34,6 @@ def make_network(**changes):
         "state_dependent_std": False,
         "initial_stddev": 0.7,
         "policy_gain": 0.5,
-        "normalize_observations": True,
     }
     return networks.make_actor_critic(**(arguments | changes), generator=torch.Generator().manual_seed(0))
 

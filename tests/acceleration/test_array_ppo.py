@@ -168,7 +168,9 @@ def make(kind="continuous"):
     settings = SETTINGS | {"minibatch_size": 17, "normalize_advantages": True, "max_grad_norm": 0.5}
     generator = torch.Generator().manual_seed(0)
     network = networks.make_actor_critic(
-        observation_size=5,
+        normalizer=networks.RunningNorm(5),
+        encoder=networks.IdentityEncoder(5),
+        encoder_loss="both",
         num_actions=num_actions,
         action_size=None if num_actions else 2,
         layer_sizes=(16, 16),
@@ -177,7 +179,6 @@ def make(kind="continuous"):
         **{"shared_torso": False, "state_dependent_std": False, **network_changes},
         initial_stddev=1.0,
         policy_gain=0.5,
-        normalize_observations=True,
         generator=generator,
     )
     observation = torch.randn(N, 5, generator=generator)
@@ -341,3 +342,41 @@ def test_nothing_reaches_network_or_optimiser_before_the_end_and_nothing_after_a
     assert [parameter.data_ptr() for parameter in network.parameters()] == places  # written in place
     assert len(optimizer.state) == len([*network.parameters()])
     assert not any(torch.equal(value, before[name]) for name, value in network.named_parameters())
+
+
+class OwnAdam(torch.optim.Adam):
+    pass
+
+
+def adam(network, **settings):
+    return torch.optim.Adam(network.parameters(), lr=1e-2, **settings)
+
+
+def hooked(network):
+    optimizer = adam(network)
+    optimizer.register_step_post_hook(lambda *arguments: None)
+    return optimizer
+
+
+def in_two_groups(network):
+    first, *others = network.parameters()
+    return torch.optim.Adam([{"params": [first], "lr": 0.1}, {"params": others}], lr=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("make_adam", "reason"),
+    [
+        (lambda network: OwnAdam(network.parameters()), "OwnAdam is not known"),
+        (lambda network: adam(network, amsgrad=True), "Adam has several groups"),
+        (hooked, "Adam has several groups"),
+        (in_two_groups, "Adam has several groups"),
+        (lambda network: torch.optim.Adam([*network.parameters()][1:]), "Adam has several groups"),
+    ],
+    ids=["subclass", "amsgrad", "hook", "groups", "part"],
+)
+def test_an_adam_with_settings_that_arrays_do_not_know_makes_plain_steps(make_adam, reason, said):
+    settings, network, _ = make()
+    plain = make_plain(network, make_optimizer(network), settings)
+    with array_ppo.make_step(plain, network, make_adam(network), **settings) as step:
+        assert step is plain
+    assert reason in said()[0]

@@ -41,7 +41,9 @@ def make_policy():
 
 def make_actor_critic(torso):
     return networks.make_actor_critic(
-        observation_size=3,
+        normalizer=networks.RunningNorm(3),
+        encoder=networks.IdentityEncoder(3),
+        encoder_loss="both",
         action_size=2,
         layer_sizes=(16, 8),
         value_layer_sizes=(16, 8),
@@ -50,7 +52,6 @@ def make_actor_critic(torso):
         state_dependent_std=False,
         initial_stddev=0.5,
         policy_gain=0.5,
-        normalize_observations=True,
         generator=seeded(),
     )
 

@@ -145,8 +145,7 @@ def test_unknown_critics_are_called_as_they_are_and_the_log_says_why(name, pairs
     critic = make()
     fast = target_critic.TargetCritic(critic)
     assert said() == [f"target critic: plain torch, float32: {reason}"]
-    expected = critic(*pairs).detach()
-    assert torch.equal(fast(*pairs), expected.view(50))
+    assert torch.equal(fast(*pairs), critic(*pairs).detach())
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -208,3 +207,22 @@ def test_without_instructions_bfloat16_is_float32_bit_for_bit_and_a_warning_says
         assert torch.equal(fast(*pairs), exact(*pairs))
     assert not torch.equal(rounded, exact(*pairs))
     assert [line for line in said() if "bfloat16, " in line] == []
+
+
+def test_several_actions_of_a_state_are_valued_without_copies_of_it_being_given(fuses, pairs):
+    critic = make_critic()
+    fast = target_critic.TargetCritic(critic)
+    observation = pairs[0]
+    actions = torch.randn(7, 50, 2, generator=torch.Generator().manual_seed(5))
+    expected = torch.stack([critic(observation, action) for action in actions])
+    torch.testing.assert_close(fast(observation, actions), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(critic(observation, actions), expected)
+
+
+def test_critics_of_other_kinds_give_what_they_give(pairs, said):
+    head = networks.ScalarHead(8, num_actions=3)
+    critic = networks.CriticWithHead(networks.LayerNormMLP(4, (8,)), head, bounds=None)
+    prediction = target_critic.TargetCritic(critic)(pairs[0])
+    assert said() == ["target critic: plain torch, float32: CriticWithHead is not a networks.Critic"]
+    assert prediction.mean().shape == (50, 3)
+    assert not prediction.mean().requires_grad

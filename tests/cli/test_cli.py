@@ -298,7 +298,8 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, call):
     content = {"agent": "dqn", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert (
-        "a run of the agent 'dqn', which is not registered here; there are mpo" in call("eval", tmp_path)[2]
+        "There is no agent 'dqn'; there are mpo, vmpo, ppo. Install the package that has it."
+        in call("eval", tmp_path)[2]
     )
 
 

@@ -56,7 +56,7 @@ def show(width, is_terminal=True, **changes):
         file=io.StringIO(), width=width, record=True, force_terminal=is_terminal, color_system=None
     )
     clock = Clock()
-    display = cli_progress.ProgressDisplay(console, clock=clock, kl_bounds={"policy/approx_kl": 0.02})
+    display = cli_progress.ProgressDisplay(console, clock=clock)
     evaluation = experiments.Evaluation((443.1, 467.3), (1000, 1000))
     display(
         make_progress(
@@ -117,11 +117,6 @@ def test_a_pipe_gets_a_line_every_15_seconds_and_no_escape_codes():
             display(make_progress(env_steps=step, num_episodes=0, last_episode_return=None, metrics={}))
     assert len(file.getvalue().splitlines()) == 3
     assert "\x1b" not in file.getvalue()
-
-
-def test_a_kl_logged_as_it_is_is_shown_relative_to_its_bound():
-    out = show(80, metrics={"policy/approx_kl": 0.015})
-    assert "KL/bound   approx_kl 0.75" in out
 
 
 def test_what_is_not_known_yet_takes_no_row():

@@ -6,8 +6,10 @@ import importlib.util
 import pathlib
 import re
 import shlex
+import sys
+import tomllib
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,8 +18,8 @@ import tree
 from minerva_acme import core, experiments, wrappers
 from minerva_acme.agents import mpo, registry
 from minerva_acme.cli import commands as cli_commands
-from minerva_acme.cli import flags, parsing
-from minerva_acme.experiments import tasks
+from minerva_acme.cli import flags, main, parsing
+from minerva_acme.experiments import run_folder, tasks
 from minerva_acme.video import recording
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -31,6 +33,7 @@ PAGES = sorted(
     )
 )
 FENCE = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+OWN_AGENT = "docs/composing.md"
 MOST_STEPS, MOST_STEPS_OF_AN_EPISODE = 300, 50
 
 
@@ -163,8 +166,81 @@ def test_every_block_of_python_is_run_by_somebody() -> None:
         for block in blocks(page)
         if block.language == "python" and block.mark
     ]
-    # Acme's side of the port, and what tests/examples runs.
-    assert left == [("docs/migrating.md", "acme"), ("docs/migrating.md", "ported")]
+    # Acme's side of the port, and what tests/examples runs. The others are run by the test below.
+    migrating = [("docs/migrating.md", "acme"), ("docs/migrating.md", "ported")]
+    assert sorted(left) == [(OWN_AGENT, "dqn"), (OWN_AGENT, "use"), *migrating]
+
+
+@pytest.fixture
+def install_own_agent(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], None]]:
+    """The file of the page on composing lies in the current folder; the function installs its package."""
+    text = {block.mark or block.language: block.text for block in blocks(OWN_AGENT)}
+    (tmp_path / "dqn.py").write_text(text["dqn"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def install() -> None:
+        content = tomllib.loads(text["toml"])
+        assert content["tool"]["setuptools"]["py-modules"] == ["dqn"]
+        project = content["project"]
+        folder = tmp_path / "site" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        folder.mkdir(parents=True)
+        metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        (folder / "METADATA").write_text(metadata)
+        groups = project["entry-points"].items()
+        lines = [f"[{group}]\n" + "\n".join(map(" = ".join, names.items())) for group, names in groups]
+        (folder / "entry_points.txt").write_text("\n".join(lines))
+        (tmp_path / "site" / "dqn.py").write_text(text["dqn"])
+        sys.path.insert(0, str(tmp_path / "site"))
+
+    yield install
+    sys.modules.pop("dqn", None)
+
+
+def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
+    install_own_agent: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = []
+
+    def run_shortly(config: experiments.ExperimentConfig, **others: Any) -> experiments.ExperimentResult:
+        """As the page says, but for a hundredth of the steps."""
+        builder: Any = config.builder
+        small = {"batch_size": 8, "min_replay_size": 20, "samples_per_insert": 2.0, "layer_sizes": (8,)}
+        shorter = dataclasses.replace(
+            config,
+            builder=type(builder)(dataclasses.replace(builder.config, **small)),
+            num_env_steps=config.num_env_steps // 100,
+            evaluation_episodes=1,
+            tensorboard=False,
+            replay="memory",
+        )
+        results.append(run_experiment(shorter, **others))
+        return results[-1]
+
+    run_experiment = experiments.run_experiment
+    monkeypatch.setattr(experiments, "run_experiment", run_shortly)
+    monkeypatch.setattr(recording, "choose_renderer", lambda: None)  # for good, in this process
+    for page, arguments in commands_of("minerva"):
+        if page == OWN_AGENT:
+            if arguments[0] == "list":
+                install_own_agent()
+            assert main(arguments) == 0, (arguments, capsys.readouterr().err)
+    assert "dqn     dqn:DQNBuilder, of my-agents 1.0" in capsys.readouterr().out
+    (code,) = (block.text for block in blocks(OWN_AGENT) if block.mark == "use")
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, OWN_AGENT, "exec"), names)
+    assert names["action"] in (0, 1)
+    assert [result.env_steps for result in results] == [300, 300, 400, 300, 300]
+    assert all(result.learner_steps > 0 for result in results)
+    runs = pathlib.Path("runs", "CartPole-v1")
+    assert pathlib.Path("dqn.png").exists() and list(runs.glob("DQNBuilder-seed0/policy-*.safetensors"))
+    assert len(list(runs.glob("DQNBuilder-seed0/videos/*"))) == 2
+    folders = ("DQNBuilder-seed0", "DQNBuilder-seed1", "dqn-seed0")
+    _, careful, named = described = [run_folder.read(runs / name) for name in folders]
+    assert [run.agent for run in described] == ["dqn:DQNBuilder", "dqn:DQNBuilder", "dqn"]
+    assert careful.hyperparameters["exploration_steps"] == 20_000 and named.config == ""
 
 
 def test_the_environment_of_the_how_to_keeps_to_dm_env() -> None:
@@ -184,7 +260,10 @@ def test_the_environment_of_the_how_to_keeps_to_dm_env() -> None:
     commands_of("minerva"),
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_command_of_a_page_parses(page: str, arguments: list[str]) -> None:
+def test_a_command_of_a_page_parses(
+    page: str, arguments: list[str], install_own_agent: Callable[[], None]
+) -> None:
+    install_own_agent()
     command = parsing.parse(arguments)
     assert type(command).__name__.lower() == arguments[0]
 
@@ -198,7 +277,7 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 
 def test_every_flag_that_a_page_names_exists() -> None:
-    known = {"--help", parsing.DEBUG, *flags.OTHER_NAMES}
+    known = {"--help", parsing.AGENT, parsing.DEBUG, *flags.OTHER_NAMES}
     for agent in registry.AGENTS:
         known.update(dict(flags.of(parsing.train_command(agent))))
     for command in cli_commands.COMMANDS.values():
@@ -226,6 +305,7 @@ def test_every_file_that_a_page_names_exists() -> None:
                 "actor.csv",
                 "learner.csv",
                 "evaluator.csv",
+                *(f"{block.mark}.py" for block in blocks(page)),
             )
             if not in_a_run and not any((folder / name).exists() for folder in folders):
                 missing.append((page, name))

@@ -147,6 +147,17 @@ def test_code_of_others_is_imported_only_where_that_is_allowed(tmp_path, theirs)
     assert was_imported(theirs)
 
 
+@pytest.mark.parametrize("agent", ["their_agents:MyBuilder", "their_agents:not_a_builder"])
+def test_a_path_in_the_place_of_a_name_is_code_too(agent, tmp_path, theirs):
+    description = dataclasses.replace(describe(tmp_path, None, make_cartpole), agent=agent)
+    assert description.config == ""
+    forget(theirs)
+    for make in (description.make_builder, description.make_config):
+        with pytest.raises(ValueError, match=r"--import-code"):
+            make()
+    assert not was_imported(theirs)
+
+
 def test_an_id_that_names_a_module_is_code_too(tmp_path, theirs):
     description = dataclasses.replace(
         describe(tmp_path, None, make_cartpole), environment="their_agents:A-v0"
@@ -270,8 +281,7 @@ def test_a_newer_format_is_refused_in_a_sentence(tmp_path):
         {"colour": "blue"},
         {"format": "two"},
         {"format": None},
-        {"agent": "sac"},
-        {"agent": "sac", "unknown": []},
+        {"unknown": []},
     ],
 )
 def test_what_describes_no_run_is_refused_in_a_sentence(content, tmp_path):

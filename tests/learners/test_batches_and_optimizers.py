@@ -33,7 +33,7 @@ def test_data_of_another_learners_table_is_refused():
 def test_optimisers_are_fused_where_the_device_has_the_kernels(kind, device, fused):
     layer = nn.Linear(2, 1).to(device)
     optimizer = learners.make_optimizer(
-        (layer.parameters(), 0.3), kind=kind, adam_epsilon=1e-3, sgd_momentum=0.9
+        [{"params": [*layer.parameters()], "lr": 0.3}], kind=kind, adam_epsilon=1e-3, sgd_momentum=0.9
     )
     assert type(optimizer) is {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[kind]
     (group,) = optimizer.param_groups
@@ -43,7 +43,9 @@ def test_optimisers_are_fused_where_the_device_has_the_kernels(kind, device, fus
 
 def test_groups_have_learning_rates_of_their_own():
     layer = nn.Linear(2, 1)
-    optimizer = learners.make_optimizer(([layer.weight], 0.1), ([layer.bias], 0.2))
+    optimizer = learners.make_optimizer(
+        [{"params": [layer.weight], "lr": 0.1}, {"params": [layer.bias], "lr": 0.2}]
+    )
     assert [(group["params"], group["lr"]) for group in optimizer.param_groups] == [
         ([layer.weight], 0.1),
         ([layer.bias], 0.2),

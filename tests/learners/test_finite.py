@@ -57,6 +57,15 @@ def test_nothing_is_to_blame_in_an_empty_batch():
     assert finite.describe_largest(()) == finite.describe_largest({"reward": torch.zeros(0)}) == ""
 
 
+def test_a_leaf_of_a_nest_is_named_by_its_path_and_integers_are_finite():
+    nest = {"camera": torch.zeros(2, dtype=torch.uint8), "joints": (torch.zeros(1), torch.ones(2))}
+    learners.require_finite({"observations": nest})
+    learners.require_finite({"observations": nest["camera"]})
+    nest["joints"][1][1] = float("nan")
+    with pytest.raises(learners.NonFinite, match=r"^the observations\['joints'\]\[1\] are not finite$"):
+        learners.require_finite({"observations": nest})
+
+
 def test_many_tensors_are_read_from_the_device_at_once(monkeypatch):
     shapes = []
     monkeypatch.setattr(finite, "read", lambda tensor: shapes.append(tensor.shape) or tensor.tolist())

@@ -21,7 +21,7 @@ class Square(learners.ModuleLearner):
         with torch.no_grad():
             for parameter in (*self.network.parameters(), *self.unserved.parameters()):
                 parameter.fill_(0.5)
-        optimizer = learners.make_optimizer((self.network.parameters(), 0.1))
+        optimizer = learners.make_optimizer([{"params": [*self.network.parameters()], "lr": 0.1}])
         super().__init__(
             modules={"network": self.network, "unserved": self.unserved},
             variables=["network"],

@@ -23,7 +23,9 @@ class Scene:
         self.statistics = nn.BatchNorm1d(3, affine=False)
         self.groups = {
             name: learners.Group(
-                learners.make_optimizer((module.parameters(), 0.1), kind=kind, sgd_momentum=0.9),
+                learners.make_optimizer(
+                    [{"params": [*module.parameters()], "lr": 0.1}], kind=kind, sgd_momentum=0.9
+                ),
                 max_norm,
             )
             for name, module in self.modules.items()

@@ -57,7 +57,7 @@ def test_mpo_losses_and_gradients_are_the_golden_ones(case: dict[str, torch.Tens
 
     assert_close(e_step.weights, case["expected_weights"])
     assert_close(e_step.temperature_loss, case["expected_loss_temperature"])
-    assert_close(e_step.kl_to_uniform / epsilon, case["expected_kl_q_rel"])
+    assert_close(e_step.kl_to_prior / epsilon, case["expected_kl_q_rel"])
     assert_close(policy.mean, case["expected_loss_policy_mean"])
     assert_close(policy.stddev, case["expected_loss_policy_stddev"])
     assert_close(kls.mean, case["expected_kl_mean_per_dim"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from minerva_acme import distributions, losses
+from minerva_acme.distributions.gaussian import GaussianParts
 
 
 def make_gaussian(
@@ -34,7 +35,7 @@ def test_weights_and_temperature_loss_are_those_derived_by_hand() -> None:
     torch.testing.assert_close(e_step.weights, torch.tensor([[0.25, 0.75]]))
     torch.testing.assert_close(e_step.temperature_loss, torch.tensor(2.0 * (0.1 + math.log(2.0))))
     kl = 0.25 * math.log(0.5) + 0.75 * math.log(1.5)
-    torch.testing.assert_close(e_step.kl_to_uniform, torch.tensor(kl))
+    torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(kl))
 
 
 def test_gradient_of_the_temperature_is_the_bound_less_the_kl() -> None:
@@ -42,7 +43,7 @@ def test_gradient_of_the_temperature_is_the_bound_less_the_kl() -> None:
     temperature = torch.tensor(0.7, requires_grad=True)
     e_step = losses.e_step(q_BN, temperature, epsilon=0.1)
     e_step.temperature_loss.backward()
-    torch.testing.assert_close(temperature.grad, 0.1 - e_step.kl_to_uniform)
+    torch.testing.assert_close(temperature.grad, 0.1 - e_step.kl_to_prior)
 
 
 def exact_temperature_gradient(q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -78,13 +79,13 @@ def test_best_temperature_puts_the_kl_on_its_bound() -> None:
         optimizer.zero_grad()
         e_step.temperature_loss.backward()
         optimizer.step()
-    assert e_step.kl_to_uniform.item() == pytest.approx(0.1, rel=1e-3)
+    assert e_step.kl_to_prior.item() == pytest.approx(0.1, rel=1e-3)
 
 
 def test_equal_values_give_uniform_weights() -> None:
     e_step = losses.e_step(torch.full((2, 5), 3.0), torch.tensor(0.5), epsilon=0.1)
     torch.testing.assert_close(e_step.weights, torch.full((2, 5), 0.2))
-    torch.testing.assert_close(e_step.kl_to_uniform, torch.tensor(0.0))
+    torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(0.0))
 
 
 def test_weights_do_not_change_with_a_constant_added_to_q() -> None:
@@ -100,7 +101,7 @@ def test_smallest_temperature_stays_finite() -> None:
     q_BN = 1e3 * torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
     e_step = losses.e_step(q_BN, losses.DualVariable((), -25.0)(), epsilon=0.1)
     assert torch.isfinite(e_step.temperature_loss)
-    torch.testing.assert_close(e_step.kl_to_uniform, torch.tensor(math.log(5.0)))
+    torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(math.log(5.0)))
     assert e_step.weights.argmax(dim=1).tolist() == q_BN.argmax(dim=1).tolist()
 
 
@@ -109,7 +110,7 @@ def test_e_step_trains_the_temperature_alone() -> None:
     temperature = torch.tensor(1.0, requires_grad=True)
     e_step = losses.e_step(q_BN, temperature, epsilon=0.1)
     assert not e_step.weights.requires_grad
-    assert not e_step.kl_to_uniform.requires_grad
+    assert not e_step.kl_to_prior.requires_grad
     e_step.temperature_loss.backward()
     assert q_BN.grad is None
     assert temperature.grad is not None
@@ -150,7 +151,7 @@ def test_penalty_moves_the_policy_into_the_box() -> None:
     torch.testing.assert_close(online.mean.grad, torch.tensor([[1.75]]))
 
     penalty.temperature_loss.backward()
-    torch.testing.assert_close(temperature.grad, 0.01 - penalty.kl_to_uniform)
+    torch.testing.assert_close(temperature.grad, 0.01 - penalty.kl_to_prior)
 
 
 # The M-step.
@@ -252,7 +253,7 @@ def test_kls_for_the_sum_are_the_sum_by_value_and_gradient() -> None:
 def test_penalty_weighs_each_dimension_and_trains_no_multiplier() -> None:
     alpha_mean = torch.tensor([1.0, 10.0], requires_grad=True)
     alpha_stddev = torch.tensor([2.0, 3.0], requires_grad=True)
-    kls = losses.DecoupledKLs(
+    kls = GaussianParts(
         torch.tensor([0.1, 0.2], requires_grad=True), torch.tensor([0.3, 0.4], requires_grad=True)
     )
     penalty = losses.kl_penalty(kls, alpha_mean, alpha_stddev)
@@ -344,7 +345,7 @@ def climb_quadratic(best: torch.Tensor, bounded: bool) -> Climb:
                 loss.backward()
                 optimizer.step()
         kls = losses.decoupled_kls(online, target)
-        rounds.append((kls.mean.detach(), kls.stddev.detach(), e_step.kl_to_uniform))
+        rounds.append((kls.mean.detach(), kls.stddev.detach(), e_step.kl_to_prior))
     final = distributions.DiagonalGaussian(*(x.detach() for x in online))
     return Climb(final, *(torch.stack(column) for column in zip(*rounds, strict=True)))
 
@@ -364,3 +365,80 @@ def test_mpo_finds_the_maximum_of_a_quadratic_in_steps_within_its_bounds() -> No
 def test_without_its_bounds_the_policy_narrows_too_fast() -> None:
     climb = climb_quadratic(torch.tensor([1.5, -1.0]), bounded=False)
     assert climb.kl_stddev.max().item() > 10.0 * EPSILON_STDDEV
+
+
+# All actions instead of samples.
+
+
+def test_weights_of_all_actions_are_the_prior_tilted_by_their_values() -> None:
+    # Prior 1/2, 1/4, 1/4 and Q = 0, log 2, log 6 at eta = 1: weights in the ratio 2 : 2 : 6.
+    q_BN = torch.tensor([[0.0, math.log(2.0), math.log(6.0)]])
+    log_prior_BN = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    temperature = torch.tensor(1.0, requires_grad=True)
+    e_step = losses.e_step(q_BN, temperature, epsilon=0.1, log_prior_BN=log_prior_BN)
+    torch.testing.assert_close(e_step.weights, torch.tensor([[0.2, 0.2, 0.6]]))
+    kl = 0.2 * math.log(0.4) + 0.2 * math.log(0.8) + 0.6 * math.log(2.4)
+    torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(kl))
+    entropy = -0.4 * math.log(0.2) - 0.6 * math.log(0.6)
+    torch.testing.assert_close(e_step.entropy, torch.tensor(entropy))
+    # log sum p exp(Q) = log (1/2 + 1/2 + 3/2).
+    torch.testing.assert_close(e_step.temperature_loss, torch.tensor(0.1 + math.log(2.5)))
+    e_step.temperature_loss.backward()
+    torch.testing.assert_close(temperature.grad, torch.tensor(0.1 - kl))
+
+
+def test_a_uniform_prior_is_as_if_the_actions_were_sampled() -> None:
+    q_BN = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    prior = torch.full((4, 5), -math.log(5.0))
+    for ours, theirs in zip(
+        losses.e_step(q_BN, torch.tensor(0.5), epsilon=0.1),
+        losses.e_step(q_BN, torch.tensor(0.5), epsilon=0.1, log_prior_BN=prior),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1e-4])
+def test_an_action_that_is_never_taken_has_no_weight_whatever_its_value(temperature: float) -> None:
+    policy = distributions.Categorical(torch.zeros(1, 3)).masked(torch.tensor([True, False, True]))
+    log_prior_BN = policy.logits.log_softmax(dim=1)
+    for worth in (-1e3, 1e6):
+        q_BN = torch.tensor([[1.0, worth, 1.0]])
+        eta = torch.tensor(temperature, requires_grad=True)
+        e_step = losses.e_step(q_BN, eta, epsilon=0.1, log_prior_BN=log_prior_BN)
+        torch.testing.assert_close(e_step.weights, torch.tensor([[0.5, 0.0, 0.5]]))
+        torch.testing.assert_close(e_step.kl_to_prior, torch.tensor(0.0), atol=1e-5, rtol=0.0)
+        e_step.temperature_loss.backward()
+        torch.testing.assert_close(eta.grad, torch.tensor(0.1), atol=1e-4, rtol=0.0)
+
+
+def test_a_discrete_policy_is_fitted_by_the_cross_entropy_and_held_by_one_kl() -> None:
+    logits = torch.tensor([[0.0, 0.0, 0.0]], requires_grad=True)
+    online = distributions.Categorical(logits)
+    target = distributions.Categorical(torch.tensor([[0.5, 0.25, 0.25]]).log())
+    weights_BN = torch.tensor([[0.2, 0.2, 0.6]])
+    (loss,) = losses.decoupled_policy_losses(weights_BN, torch.arange(3)[None], online, target)
+    torch.testing.assert_close(loss, torch.tensor(math.log(3.0)))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(gradient, torch.full((1, 3), 1.0 / 3.0) - weights_BN)
+    for per_dimension in (True, False):
+        kls = losses.decoupled_kls(online, target, per_dimension)
+        assert kls._fields == ("mean",)
+        torch.testing.assert_close(kls.mean, torch.tensor([math.log(3.0) - 1.5 * math.log(2.0)]))
+    penalty = losses.kl_penalty(kls, torch.tensor([2.0], requires_grad=True))
+    (gradient,) = torch.autograd.grad(penalty, logits)
+    torch.testing.assert_close(
+        gradient, 2.0 * (torch.full((1, 3), 1.0 / 3.0) - torch.tensor([[0.5, 0.25, 0.25]]))
+    )
+
+
+def test_duals_of_a_discrete_policy_have_one_multiplier() -> None:
+    duals = losses.MPODuals(
+        num_dimensions=1,
+        init_log_temperature=1.0,
+        init_log_alpha_mean=2.0,
+        init_log_alpha_stddev=None,
+        action_penalty=False,
+    )
+    assert list(duals.alphas()) == ["mean"]
+    assert list(duals.state_dict()) == ["temperature.raw", "alpha_mean.raw"]

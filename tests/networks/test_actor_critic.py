@@ -15,8 +15,12 @@ STATE_DEPENDENT: dict[str, Any] = {"action_size": 2, "state_dependent_std": True
 
 
 def make(seed: int = 0, **changes: Any) -> networks.ActorCritic:
+    size = changes["encoder"].output_size if "encoder" in changes else changes.pop("observation_size", 5)
+    normalizes = changes.pop("normalize_observations", True)
     arguments: dict[str, Any] = {
-        "observation_size": 5,
+        "normalizer": networks.RunningNorm(size) if normalizes else None,
+        "encoder": networks.IdentityEncoder(size),
+        "encoder_loss": "both",
         "layer_sizes": (32, 16),
         "value_layer_sizes": (32, 16),
         "torso": "tanh",
@@ -24,7 +28,6 @@ def make(seed: int = 0, **changes: Any) -> networks.ActorCritic:
         "state_dependent_std": False,
         "initial_stddev": 0.5,
         "policy_gain": 0.01,
-        "normalize_observations": True,
         "generator": torch.Generator().manual_seed(seed),
     }
     return networks.make_actor_critic(**(arguments | changes))
@@ -87,6 +90,27 @@ def test_every_parameter_gets_a_gradient(variant: dict[str, Any]) -> None:
         assert parameter.grad.abs().max().item() > 0.0, name
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("encoder_loss", "trained_by"),
+    [("both", (True, True)), ("policy", (True, False)), ("value", (False, True))],
+)
+def test_the_encoder_is_trained_by_the_losses_that_are_named(
+    encoder_loss: str, trained_by: tuple[bool, bool], shared: bool
+) -> None:
+    encoder = networks.ImageEncoder((3, 3), generator=torch.Generator().manual_seed(0))
+    settings = CONTINUOUS | {"normalizer": None, "encoder": encoder, "shared_torso": shared}
+    network, plain = make(**settings, encoder_loss=encoder_loss), make(**settings)
+    observation = torch.randint(0, 256, (6, 3, 3), dtype=torch.uint8)
+    policy, value = network(observation)
+    assert torch.equal(policy.mean, plain(observation).policy.mean)
+    assert torch.equal(value, plain(observation).value)
+    parameters = [*encoder.parameters()]
+    for output, is_trained in zip((policy.mean.sum(), value.sum()), trained_by, strict=True):
+        gradients = torch.autograd.grad(output, parameters, allow_unused=True, retain_graph=True)
+        assert all((gradient is not None and bool(gradient.any())) == is_trained for gradient in gradients)
+
+
 def test_numbers_are_those_derived_by_hand() -> None:
     network = make(observation_size=1, layer_sizes=(1,), value_layer_sizes=(1,), action_size=1)
     assert network.normalizer is not None
@@ -119,28 +143,31 @@ class Counted(nn.Module):
 
 
 def counted(shared: bool) -> tuple[networks.ActorCritic, list[Counted]]:
+    encoder = Counted(nn.Identity())
     policy_torso, value_torso = Counted(nn.Linear(5, 4)), Counted(nn.Linear(5, 4))
     policy_head = Counted(networks.CategoricalHead(4, 3, gain=1.0))
     value_head = Counted(nn.Linear(4, 1))
     network = networks.ActorCritic(
         normalizer=None,
+        encoder=encoder,
+        encoder_loss="both",
         policy_torso=policy_torso,
         value_torso=None if shared else value_torso,
         policy_head=policy_head,
         value_head=value_head,
     )
-    return network, [policy_torso, value_torso, policy_head, value_head]
+    return network, [encoder, policy_torso, value_torso, policy_head, value_head]
 
 
 @pytest.mark.parametrize(
     ("method", "shared", "expected"),
     [
-        ("forward", False, [1, 1, 1, 1]),
-        ("forward", True, [1, 0, 1, 1]),
-        ("policy", False, [1, 0, 1, 0]),
-        ("policy", True, [1, 0, 1, 0]),
-        ("value", False, [0, 1, 0, 1]),
-        ("value", True, [1, 0, 0, 1]),
+        ("forward", False, [1, 1, 1, 1, 1]),
+        ("forward", True, [1, 1, 0, 1, 1]),
+        ("policy", False, [1, 1, 0, 1, 0]),
+        ("policy", True, [1, 1, 0, 1, 0]),
+        ("value", False, [1, 0, 1, 0, 1]),
+        ("value", True, [1, 1, 0, 0, 1]),
     ],
 )
 def test_nothing_is_computed_that_is_not_asked_for(method: str, shared: bool, expected: list[int]) -> None:

@@ -62,3 +62,26 @@ def test_bounds_are_copies_that_travel_with_the_module() -> None:
 def test_bounds_that_make_no_box_are_refused(low: list[float], high: list[float]) -> None:
     with pytest.raises(ValueError, match="`action_low` and `action_high` must be vectors of one size"):
         networks.Critic(5, torch.tensor(low), torch.tensor(high), (16,))
+
+
+def with_head(num_actions: int | None) -> networks.CriticWithHead:
+    generator = torch.Generator().manual_seed(0)
+    size = 7 if num_actions is None else 5
+    torso = networks.LayerNormMLP(size, (32, 256), generator=generator)
+    head = networks.ScalarHead(256, num_actions=num_actions, generator=generator)
+    return networks.CriticWithHead(torso, head, bounds=(LOW, HIGH) if num_actions is None else None)
+
+
+def test_a_critic_with_a_scalar_head_is_the_plain_one_with_the_same_weights() -> None:
+    plain, other = make_critic(), with_head(None)
+    other.load_state_dict(plain.state_dict())
+    observation, action = torch.randn(3, 4, 5), 3.0 * torch.randn(6, 3, 4, 2)
+    torch.testing.assert_close(other(observation, action[0]).mean(), plain(observation, action[0]))
+    torch.testing.assert_close(other(observation, action).mean(), plain(observation, action))
+    mask, target = torch.ones(3, 4), torch.randn(3, 4)
+    loss = other.loss(other(observation, action[0]), target, mask)
+    torch.testing.assert_close(loss, (plain(observation, action[0]) - target).square().mean())
+
+
+def test_a_critic_of_discrete_actions_values_all_of_them() -> None:
+    assert with_head(3)(torch.randn(4, 6, 5)).mean().shape == (4, 6, 3)

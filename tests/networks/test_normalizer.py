@@ -1,7 +1,8 @@
+import numpy as np
 import pytest
 import torch
 
-from minerva_acme import networks
+from minerva_acme import networks, specs
 
 
 def random_rows(num_rows: int) -> torch.Tensor:
@@ -137,3 +138,36 @@ def test_scale_of_several_features_goes_by_each() -> None:
     norm = networks.RunningNorm(2)
     norm.var.copy_(torch.tensor([4.0, 0.25]))
     torch.testing.assert_close(norm.scale(torch.ones(3, 2)), torch.tensor([[0.5, 2.0]]).expand(3, 2))
+
+
+NEST = {
+    "camera": specs.Array((4, 4, 3), np.uint8),
+    "gear": specs.DiscreteArray(3),
+    "joints": [specs.Array((2, 2), np.float32), specs.Array((), np.int64)],
+}
+
+
+def test_each_number_of_a_nest_has_statistics_of_its_own_whatever_its_shape() -> None:
+    norm = networks.make_normalizer(NEST)
+    nest = {
+        "camera": torch.zeros(2, 1, 4, 4, 3, dtype=torch.uint8),
+        "gear": torch.tensor([[1], [2]]),
+        "joints": [torch.tensor([[[[0.0, 1], [5, 9]]], [[[4.0, 1], [5, -9]]]]), torch.tensor([[6], [10]])],
+    }
+    names = []
+    for name, part, rows in norm.parts("it", nest):
+        names.append(name)
+        part.update(rows)
+    assert names == ["it['joints'][0]", "it['joints'][1]"]
+    variances = torch.cat([value for name, value in norm.state_dict().items() if name.endswith("var")])
+    torch.testing.assert_close(variances, torch.tensor([4.0, 0, 0, 81, 4]), rtol=1e-3, atol=3e-3)
+    out = norm(nest)
+    assert out["camera"] is nest["camera"] and out["gear"] is nest["gear"]
+    expected = torch.tensor([[[[-1.0, 0], [0, 1]]], [[[1.0, 0], [0, -1]]]])
+    torch.testing.assert_close(out["joints"][0], expected, rtol=1e-3, atol=3e-2)
+    torch.testing.assert_close(out["joints"][1], torch.tensor([[-1.0], [1.0]]), rtol=1e-3, atol=1e-3)
+
+
+def test_a_vector_has_a_plain_normaliser_and_what_holds_no_numbers_has_none() -> None:
+    assert type(networks.make_normalizer(specs.Array((3,), np.float32))) is networks.RunningNorm
+    assert networks.make_normalizer((NEST["camera"], NEST["gear"])) is None

@@ -52,3 +52,12 @@ def test_stddev_that_would_be_clamped_is_refused(stddev: float) -> None:
     message = rf"`initial_stddev` must be in \[0.000912, 7.39\], to which policies clamp theirs, got {stddev}"
     with pytest.raises(ValueError, match=message):
         make_policy(initial_stddev=stddev)
+
+
+@pytest.mark.parametrize("leading", [(7,), (3, 4), ()])
+def test_a_categorical_policy_starts_near_uniform_in_every_state(leading: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    policy = networks.CategoricalPolicy(5, 3, (64, 256), generator=generator)
+    logits = policy(10.0 * torch.randn(*leading, 5, generator=generator)).logits
+    assert logits.shape == (*leading, 3)
+    assert 0.0 < (logits.softmax(dim=-1) - 1.0 / 3.0).abs().max() < 0.05

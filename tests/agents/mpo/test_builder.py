@@ -28,11 +28,6 @@ def with_spec(spec, **overrides):
     [
         (
             "actions",
-            specs.DiscreteArray(3),
-            "MPO needs actions that are one float32 vector, got DiscreteArray",
-        ),
-        (
-            "actions",
             specs.Array((2,), np.float32),
             r"MPO needs actions with finite bounds, low below high, got Array\(2,\) float32",
         ),
@@ -54,17 +49,12 @@ def with_spec(spec, **overrides):
         (
             "actions",
             {"arm": specs.BoundedArray((2,), np.float32, -1.0, 1.0), "grip": specs.DiscreteArray(3)},
-            "MPO needs actions that are one float32 vector, got a nest, {'arm': BoundedArray",
+            "one discrete number or one float32 vector, got a nest, {'arm': BoundedArray",
         ),
-        ("observations", specs.Array((), np.float32), r"one float32 vector, got Array\(\) float32"),
-        ("observations", specs.DiscreteArray(7), "one float32 vector, got DiscreteArray with 7 values"),
-        ("observations", specs.Array((3,), np.float64), "MPO needs observations that are one float32 vector"),
-        (
-            "observations",
-            specs.Array((8, 8, 3), np.uint8),
-            "MPO needs observations that are one float32 vector",
-        ),
-        ("observations", {"a": specs.Array((3,), np.float32)}, "got a nest, .*ConcatObservationWrapper"),
+        ("observations", specs.Array((3,), np.float64), "MPO needs observations in float32 or in integers"),
+        ("observations", {}, "MPO needs observations of at least one number"),
+        ("observations", {"a": specs.StringArray(())}, r"MPO needs observations that are numbers, .*\['a'\]"),
+        ("observations", (), "MPO needs observations of at least one number"),
         ("actions", specs.BoundedArray((0,), np.float32, -1.0, 1.0), "one float32 vector, got BoundedArray"),
         ("actions", specs.BoundedArray((1,), np.float32, 1.0, 1.0), "low below high, got BoundedArray"),
         (
@@ -83,6 +73,28 @@ def with_spec(spec, **overrides):
 def test_an_environment_that_it_cannot_handle_is_refused_by_name(spec, field, bad, message):
     with pytest.raises(ValueError, match=message):
         mpo.MPOBuilder(SMALL).check_spec(with_spec(spec, **{field: bad}))
+
+
+@pytest.mark.parametrize("actions", [specs.DiscreteArray(4), specs.BoundedArray((2,), np.float32, -1.0, 1.0)])
+@pytest.mark.parametrize(
+    "observations",
+    [
+        specs.Array((), np.float32),
+        specs.DiscreteArray(7),
+        specs.Array((8, 8, 3), np.uint8),
+        {"camera": specs.Array((8, 8, 3), np.uint8), "speed": specs.Array((3,), np.float32)},
+    ],
+    ids=["number", "discrete", "image", "nest"],
+)
+def test_observations_of_any_nest_have_networks(spec, observations, actions):
+    builder = mpo.MPOBuilder(SMALL)
+    spec = spec._replace(observations=observations, actions=actions)
+    builder.check_spec(spec)
+    policy = builder.make_policy(
+        builder.make_networks(spec, torch.Generator().manual_seed(0)), spec, torch.Generator().manual_seed(0)
+    )
+    observation = tree.map_structure(lambda leaf: np.zeros(leaf.shape, leaf.dtype), observations)
+    actions.validate(policy(observation).action)
 
 
 def test_learning_keeps_to_the_samples_per_insert(spec):

@@ -55,27 +55,6 @@ def test_the_minerva_preset_has_the_values_of_the_original():
     assert preset.inserts_per_learner_step == 1.0
 
 
-def test_every_field_is_documented():
-    import ast
-    import inspect
-
-    from minerva_acme.agents.mpo import config
-
-    (cls,) = (
-        node
-        for node in ast.parse(inspect.getsource(config)).body
-        if isinstance(node, ast.ClassDef) and node.name == "MPOConfig"
-    )
-    documented = {
-        field.target.id
-        for field, text in zip(cls.body, cls.body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-    }
-    assert documented == {field.name for field in dataclasses.fields(MPOConfig)}
-
-
 def test_a_config_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         MPOConfig().discount = 0.5  # type: ignore[misc]

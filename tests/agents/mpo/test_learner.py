@@ -218,9 +218,11 @@ def test_m_steps_share_the_learning_rate(spec):
         init_log_alpha_stddev=1.0,
         action_penalty=False,
     )
-    adam, _ = optimizers.make_groups(networks, duals, config)["policy"]
+    trained = optimizers.trained_modules(networks, config)
+    adam, _ = optimizers.make_groups(trained, duals, config, optimizers.by_config(config))["policy"]
     assert adam.param_groups[0]["lr"] == pytest.approx(2.5e-4)
-    sgd, _ = optimizers.make_groups(networks, duals, dataclasses.replace(config, optimizer="sgd"))["policy"]
+    config = dataclasses.replace(config, optimizer="sgd")
+    sgd, _ = optimizers.make_groups(trained, duals, config, optimizers.by_config(config))["policy"]
     assert isinstance(sgd, torch.optim.SGD)
     assert sgd.param_groups[0]["momentum"] == 0.9
 

@@ -54,18 +54,6 @@ GRIPPER = {"arm": specs.BoundedArray((2,), np.float32, -1.0, 1.0), "grip": specs
         ),
         ("actions", specs.BoundedArray((1,), np.float32, 1.0, 1.0), "low below high, got BoundedArray"),
         (
-            "observations",
-            specs.Array((8, 8, 3), np.uint8),
-            r"needs observations that are one float32 vector, got Array\(8, 8, 3\) uint8",
-        ),
-        (
-            "observations",
-            specs.Array((3,), np.float64),
-            r"needs observations that are one float32 vector, got Array\(3,\) float64.*SinglePrecision",
-        ),
-        ("observations", {"a": specs.Array((3,), np.float32)}, "got a nest, .*ConcatObservationWrapper"),
-        ("observations", specs.DiscreteArray(7), "one float32 vector, got DiscreteArray with 7 values"),
-        (
             "rewards",
             specs.Array((2,), np.float32),
             r"needs rewards that are one float32 number, got Array\(2,\)",

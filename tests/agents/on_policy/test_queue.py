@@ -50,7 +50,7 @@ class Versions:
         self.learner = VersionLearner(networks, dataset)
         return self.learner
 
-    def make_policy(self, networks, spec, generator, evaluation=False):
+    def make_policy(self, networks, spec, generator, evaluation=False, counter=None):
         if evaluation:
             return super().make_policy(networks, spec, generator, evaluation)
         return VersionPolicy(

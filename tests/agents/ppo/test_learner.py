@@ -22,6 +22,13 @@ def test_a_step_reports_every_diagnostic(ppo_agent, make_learner, spec):
     assert all(np.isfinite(float(value)) for value in rows[0].values())
 
 
+def test_the_kl_is_logged_relative_to_its_bound_where_there_is_one(ppo_agent, make_learner, spec):
+    learner, _, rows = make_learner(ppo_agent.builder(target_kl=0.5, learning_rate=0.01), spec)
+    learner.step()
+    assert float(rows[0]["kl/approx_rel"]) == pytest.approx(float(rows[0]["policy/approx_kl"]) / 0.5)
+    assert float(rows[0]["kl/approx_rel"]) > 0.0
+
+
 @pytest.mark.parametrize(("minibatch_size", "sizes"), [(4, [4, 4, 4, 4]), (5, [6, 5, 5]), (16, [16])])
 def test_minibatches_hold_every_sample_once_an_epoch(
     ppo_agent, make_learner, make_rollout, continuous_spec, minibatch_size, sizes

@@ -67,6 +67,7 @@ class PPOReference(reference.OnPolicyReference):
             "policy/approx_kl_first": rows[0]["approx_kl"],
             "policy/approx_kl": rows[-1]["approx_kl"],
             "epochs": num_epochs,
+            **({"kl/approx_rel": rows[-1]["approx_kl"] / config.target_kl} if config.target_kl else {}),
         }
 
     def _gradient_step(self, batch):

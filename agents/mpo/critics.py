@@ -1,0 +1,85 @@
+"""How MPO asks a critic, whichever kind of actions it is for and whatever it predicts.
+
+Shapes: F features; D action dimensions; K discrete actions; N actions in each state; `...` leading axes.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from minerva_acme import distributions, losses, networks, specs
+
+
+class Critic(abc.ABC):
+    """A critic of `MPONetworks` as a function of features and actions.
+
+    Called with features [..., F] and actions, [..., D] or [N, ..., D] where they are continuous, [...] or
+    [N, ...] where discrete, it gives their values.
+    """
+
+    def __init__(self, module: Callable[..., Any]) -> None:
+        """Args: module: a critic, or a function that computes what one does."""
+        self._module = module
+
+    @abc.abstractmethod
+    def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
+        """What the critic says of an action in each state: features [..., F], action [..., D] or [...]."""
+
+    @abc.abstractmethod
+    def mixture(self, features: torch.Tensor, points: distributions.Points) -> networks.Prediction:
+        """What it says of the states, [...], where actions are drawn as the points, [N, ...], weigh."""
+
+    @abc.abstractmethod
+    def __call__(self, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """The values of actions."""
+
+    def _prediction(self, *inputs: torch.Tensor) -> networks.Prediction:
+        output = self._module(*inputs)
+        return networks.ScalarPrediction(output[..., None]) if isinstance(output, torch.Tensor) else output
+
+
+class ContinuousCritic(Critic):
+    """Of a module that takes features and actions."""
+
+    def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
+        return self._prediction(features, action)
+
+    def mixture(self, features: torch.Tensor, points: distributions.Points) -> networks.Prediction:
+        weights = None if points.log_weights is None else points.log_weights.exp()
+        return self._prediction(features, points.actions).mixture(dim=0, weights=weights)
+
+    def __call__(self, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return self._prediction(features, action).mean()
+
+
+class DiscreteCritic(Critic):
+    """Of a module that takes features and predicts for all K actions: it is evaluated once in each state."""
+
+    def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
+        return self._prediction(features).select(action)
+
+    def mixture(self, features: torch.Tensor, points: distributions.Points) -> networks.Prediction:
+        assert points.log_weights is not None
+        return self._prediction(features).mixture(dim=-1, weights=points.log_weights.exp().movedim(0, -1))
+
+    def __call__(self, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        q = self._prediction(features).mean()  # [..., K]
+        q = q.expand(*action.shape, q.shape[-1])
+        return q.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+
+
+def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> Critic:
+    """The critic for a kind of actions."""
+    return (DiscreteCritic if isinstance(action_spec, specs.DiscreteArray) else ContinuousCritic)(module)
+
+
+def critic_loss(
+    module: Any, prediction: networks.Prediction, target: Any, mask: torch.Tensor
+) -> torch.Tensor:
+    """The loss that a critic comes with; of one that gives values, `losses.critic_loss`."""
+    if hasattr(module, "loss"):
+        loss: torch.Tensor = module.loss(prediction, target, mask)
+        return loss
+    return losses.critic_loss(prediction.mean(), target, mask)

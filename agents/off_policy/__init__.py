@@ -1,0 +1,54 @@
+"""What agents that learn from replay are made of: tables, adders, datasets, acting, a learner of losses."""
+
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.agents.off_policy.acting import (
+        Choose,
+        ModulePolicy,
+        argmax,
+        epsilon_greedy,
+        gaussian_noise,
+        mode,
+        sample,
+    )
+    from minerva_acme.agents.off_policy.builder import (
+        TABLE,
+        Objective,
+        OffPolicyBuilder,
+        SequenceBuilder,
+        TransitionBuilder,
+    )
+    from minerva_acme.agents.off_policy.config import (
+        OffPolicyConfig,
+        PrioritizedConfig,
+        SequenceConfig,
+        TransitionConfig,
+    )
+    from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
+
+__all__ = [
+    "Choose",
+    "ModulePolicy",
+    "Objective",
+    "OffPolicyBuilder",
+    "OffPolicyConfig",
+    "PrioritizedConfig",
+    "Schedule",
+    "SequenceBuilder",
+    "SequenceConfig",
+    "TABLE",
+    "TransitionBuilder",
+    "TransitionConfig",
+    "argmax",
+    "constant",
+    "epsilon_greedy",
+    "gaussian_noise",
+    "linear",
+    "mode",
+    "sample",
+]
+
+__getattr__ = _lazy.attach(__name__, __file__)

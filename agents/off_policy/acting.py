@@ -1,0 +1,117 @@
+"""Acting by any module, and how actions are chosen from what it says.
+
+Shapes: E environments; K actions.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+import tree
+from torch import nn
+
+from minerva_acme import actors, builders, core, counting, specs, types
+from minerva_acme.agents.off_policy.schedules import Schedule
+
+Choose: TypeAlias = Callable[[Any, torch.Generator, int], Any]
+"""Chooses the actions [E, ...] from what a module says of E observations.
+
+It is given a generator for what it draws, and how many environment steps the run has made so far, for
+schedules. Actions need not be within their bounds: the policy clips them.
+"""
+
+
+def sample(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+    """A sample of the distribution that the module returns."""
+    return output.sample(generator)
+
+
+def mode(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+    """The mode of the distribution that the module returns; the action, where it returns that."""
+    return output if isinstance(output, torch.Tensor) else output.mode()
+
+
+def argmax(output: torch.Tensor, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+    """The action with the highest value of a module that returns values [E, K], the first of several."""
+    return output.argmax(dim=-1)
+
+
+def epsilon_greedy(epsilon: Schedule) -> Choose:
+    """`argmax`, or with probability `epsilon` one of all K actions, each as likely."""
+
+    def choose(output: torch.Tensor, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+        num_environments, num_actions = output.shape
+        drawn = torch.randint(num_actions, (num_environments,), generator=generator)
+        explores = torch.rand(num_environments, generator=generator) < epsilon(env_steps)
+        return torch.where(explores, drawn, argmax(output, generator, env_steps))
+
+    return choose
+
+
+def gaussian_noise(stddev: Schedule) -> Choose:
+    """`mode` and Gaussian noise, whose standard deviation is in units of the action."""
+
+    def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+        action = mode(output, generator, env_steps)
+        return action + stddev(env_steps) * torch.randn(action.shape, generator=generator)
+
+    return choose
+
+
+class ModulePolicy(builders.AgentPolicy):
+    """Acts by a module from observations [E, ...], any nest, to a distribution, an action or values.
+
+    It has a copy of the module, on the CPU, whose weights come from a variable source.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: nn.Module,
+        choose: Choose,
+        action_spec: types.NestedSpec,
+        generator: torch.Generator,
+        counter: counting.Counter | None,
+    ) -> None:
+        """Makes the policy.
+
+        Args:
+            module: what to act by; copied.
+            choose: how actions are chosen from what it says.
+            action_spec: gives the actions their dtype and bounds.
+            generator: for `choose`; saved.
+            counter: of the run; None: `choose` sees 0 steps always.
+        """
+        self._module = copy.deepcopy(module).to("cpu").requires_grad_(False).eval()
+        self._weights = self._module.state_dict()
+        self._choose = choose
+        self._action_spec = action_spec
+        self._generator = generator
+        self._counter = counter
+
+    @torch.no_grad()
+    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
+        """Args: observations, [E, ...] each leaf. Returns actions, [E, ...] each leaf."""
+        env_steps = 0 if self._counter is None else int(self._counter.get_counts().get("actor_steps", 0))
+        output = self._module(tree.map_structure(torch.from_numpy, observations))
+        actions = self._choose(output, self._generator, env_steps)
+        return actors.PolicyOutput(tree.map_structure(_conforming, self._action_spec, actions))
+
+    def set_variables(self, values: list[types.NestedArray]) -> None:
+        """Sets the weights. Args: values: one state dict of arrays by name."""
+        (state,) = values
+        for name, weight in self._weights.items():
+            weight.copy_(torch.from_numpy(state[name]))
+
+    def save(self) -> core.State:
+        return {"generator": self._generator.get_state()}
+
+    def restore(self, state: core.State) -> None:
+        self._generator.set_state(state["generator"].cpu())
+
+
+def _conforming(spec: specs.Array, action: torch.Tensor) -> np.ndarray:
+    array = action.numpy().astype(spec.dtype, copy=False)
+    return np.clip(array, *specs.bounds(spec)) if isinstance(spec, specs.BoundedArray) else array

@@ -1,0 +1,234 @@
+"""Makes the parts that agents over replay have in common."""
+
+import abc
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+
+from minerva_acme import builders, core, counting, learners, loggers, specs, types
+from minerva_acme.agents import requirements
+from minerva_acme.agents.off_policy import acting, schedules
+from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.replay import base as replay
+
+TABLE = "replay"
+
+Networks = TypeVar("Networks")
+Config = TypeVar("Config", bound=off_policy_config.OffPolicyConfig)
+OfTransitions = TypeVar("OfTransitions", bound=off_policy_config.TransitionConfig)
+OfSequences = TypeVar("OfSequences", bound=off_policy_config.SequenceConfig)
+
+
+class Objective(NamedTuple):
+    """How one module is trained."""
+
+    loss: learners.LossFunction
+    learning_rate: float
+    max_grad_norm: float = math.inf  # to which the global norm of the gradient is clipped
+
+
+class OffPolicyBuilder(builders.AgentBuilder[Networks], Generic[Networks, Config]):
+    """One table of items, drawn uniformly or, with a `PrioritizedConfig`, by priority.
+
+    A subclass of `TransitionBuilder` or `SequenceBuilder` is an agent if it has
+
+        make_networks       a named tuple of modules, of which one is called "policy"
+        make_objectives     the loss that trains each, see `learners.LossLearner`
+        update_targets      where there are target networks: by `learners.update_target`
+
+    The policy acts by a sample of the distribution that its module returns, and is judged by its mode.
+    `make_choice` chooses otherwise. An agent with a learner of its own overrides `make_learner` instead of
+    `make_objectives`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    @property
+    def config(self) -> Config:
+        """The hyperparameters that it was made with."""
+        return self._config
+
+    @property
+    def name(self) -> str:
+        """The agent's name, for messages."""
+        return type(self).__name__.removesuffix("Builder")
+
+    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        """Checks what its adder and most losses need; a subclass adds what its networks need."""
+        requirements.check_scalar_signals(self.name, spec)
+
+    def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, Objective]:
+        """Says how the modules are trained, by name, in the order in which their losses are minimised."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `make_objectives`, or `make_learner` for its own learner."
+        )
+
+    def update_targets(self, networks: Networks, num_steps: int) -> None:
+        """Moves the target networks, if any, once `num_steps` learner steps were made."""
+
+    def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> acting.Choose:
+        """Says how actions are chosen from what the policy's module returns."""
+        return acting.mode if evaluation else acting.sample
+
+    def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
+        config = self._config
+        sampler: replay.Selector = replay.Uniform()
+        if isinstance(config, off_policy_config.PrioritizedConfig):
+            sampler = replay.Prioritized(config.priority_exponent)
+        return [
+            replay.TableConfig(
+                name=TABLE,
+                signature=self._layout(spec).signature,
+                max_size=config.max_replay_size,
+                rate_limiter=replay.MinSize(config.min_replay_size),
+                sampler=sampler,
+            )
+        ]
+
+    def make_dataset(
+        self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
+    ) -> Iterator[Any]:
+        from minerva_acme.replay.dataset import Dataset
+
+        return Dataset(
+            client.sampler(TABLE),
+            unpack=self._layout(spec).unpack,
+            batch_size=self._config.batch_size,
+            device=device,
+        )
+
+    def make_learner(
+        self,
+        *,
+        networks: Networks,
+        dataset: Iterator[Any],
+        client: replay.ReplayClient,
+        spec: specs.EnvironmentSpec,
+        counter: counting.Counter,
+        logger: loggers.Logger,
+        generator: torch.Generator,
+        device: torch.device,
+        num_env_steps: int | None = None,
+    ) -> core.Learner:
+        modules = {name: module.to(device) for name, module in networks._asdict().items()}  # type: ignore[attr-defined]
+        objectives = self.make_objectives(spec)
+        groups = {}
+        for name, objective in objectives.items():
+            parameters = [{"params": [*modules[name].parameters()], "lr": objective.learning_rate}]
+            groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
+        return learners.LossLearner(
+            networks=networks,
+            losses={name: objective.loss for name, objective in objectives.items()},
+            groups=groups,
+            update_targets=self.update_targets,
+            dataset=dataset,
+            priorities=self._priorities(client, num_env_steps),
+            max_skipped_batches=self._config.max_skipped_batches,
+            counter=counter,
+            logger=logger,
+            generator=generator,
+        )
+
+    def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
+        return learners.make_optimizer(parameters)
+
+    def make_policy(
+        self,
+        networks: Networks,
+        spec: specs.EnvironmentSpec,
+        generator: torch.Generator,
+        evaluation: bool = False,
+        counter: counting.Counter | None = None,
+    ) -> builders.AgentPolicy:
+        (name,) = self.policy_variables
+        return acting.ModulePolicy(
+            module=getattr(networks, name),
+            choose=self.make_choice(spec, evaluation),
+            action_spec=spec.actions,
+            generator=generator,
+            counter=counter,
+        )
+
+    @property
+    def policy_variables(self) -> Sequence[str]:
+        return ["policy"]
+
+    @property
+    def variable_update_period(self) -> int:
+        return self._config.variable_update_period
+
+    def learner_steps_due(self, num_inserted: int) -> int:
+        # Counted from the first learner step on, so that filling the replay leaves no debt.
+        inserted = num_inserted - self._config.min_replay_size
+        return int(inserted / self._config.inserts_per_learner_step) + 1 if inserted >= 0 else 0
+
+    @property
+    def _steps_per_item(self) -> int:
+        """Environment steps between two items."""
+        return 1
+
+    def _priorities(
+        self, client: replay.ReplayClient, num_env_steps: int | None
+    ) -> learners.Priorities | None:
+        config = self._config
+        if not isinstance(config, off_policy_config.PrioritizedConfig):
+            return None
+        exponent = schedules.constant(config.importance_exponent)
+        num_steps = self.learner_steps_due((num_env_steps or 0) // self._steps_per_item)
+        if num_steps > 0:
+            exponent = schedules.linear(config.importance_exponent, 1.0, num_steps)
+        return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
+
+    def _extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        """The specs of what the policy records with each action."""
+        return ()
+
+    @abc.abstractmethod
+    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
+        """How items lie in replay."""
+
+
+class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Networks, OfTransitions]):
+    """Learns from n-step transitions: batches are `types.Transition`."""
+
+    def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
+        from minerva_acme.adders import NStepTransitionAdder
+
+        return NStepTransitionAdder(
+            client=client,
+            table=TABLE,
+            layout=self._layout(spec),
+            n_step=self._config.n_step,
+            discount=self._config.discount,
+        )
+
+    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
+        from minerva_acme.replay import layouts
+
+        return layouts.TransitionLayout(spec, self._extras_spec(spec))
+
+
+class SequenceBuilder(OffPolicyBuilder[Networks, OfSequences], Generic[Networks, OfSequences]):
+    """Learns from sequences: batches are `types.Trajectory`."""
+
+    def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
+        from minerva_acme.adders import SequenceAdder
+
+        return SequenceAdder(
+            client=client, table=TABLE, layout=self._layout(spec), period=self._config.sequence_period
+        )
+
+    @property
+    def _steps_per_item(self) -> int:
+        return self._config.sequence_period
+
+    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
+        from minerva_acme.replay import layouts
+
+        config = self._config
+        return layouts.TrajectoryLayout(
+            spec, config.sequence_length, self._extras_spec(spec), frame_stack=config.frame_stack
+        )

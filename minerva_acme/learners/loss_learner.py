@@ -1,0 +1,113 @@
+"""A learner made of loss functions."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+from minerva_acme import counting, loggers
+from minerva_acme.learners import module_learner, updates
+from minerva_acme.learners.priorities import Priorities
+
+
+class Batch(NamedTuple):
+    """What a loss is computed from."""
+
+    data: Any  # what the dataset unpacked, such as a `Transition`
+    weights: torch.Tensor | float  # [B] importance of each item; 1.0 where the table is drawn uniformly
+
+
+class Loss(NamedTuple):
+    """What a loss function returns."""
+
+    value: torch.Tensor  # []  to be minimised
+    metrics: Mapping[str, Any] = {}  # for the log, without a gradient
+    priorities: torch.Tensor | None = None  # [B]  new ones of the batch's items, >= 0; None: they stay
+
+
+LossFunction: TypeAlias = Callable[[Any, Batch, torch.Generator], Loss]
+"""Computes a loss from the networks, a batch and a generator for what it draws."""
+
+
+class LossLearner(module_learner.ModuleLearner):
+    """Minimises one loss function after the other on each batch.
+
+    The networks are a named tuple of modules. The loss of each name trains the module of the same name, and
+    that alone: what else it depends on gets no step from it. The other modules are target networks, moved by
+    `update_targets`.
+
+    Variables: every module by its name, a dict of arrays.
+    """
+
+    def __init__(
+        self,
+        *,
+        networks: Any,
+        losses: Mapping[str, LossFunction],
+        groups: Mapping[str, updates.Group],
+        update_targets: Callable[[Any, int], None],
+        dataset: Iterator[Any],
+        priorities: Priorities | None,
+        max_skipped_batches: int,
+        counter: counting.Counter,
+        logger: loggers.Logger,
+        generator: torch.Generator,
+    ) -> None:
+        """Makes the learner.
+
+        Args:
+            networks: a named tuple of modules, trained in place.
+            losses: by the module that each trains, in the order in which they are minimised.
+            groups: the optimiser of each.
+            update_targets: called after each step with the networks and the number of steps made.
+            dataset: yields samples with `data`, and with `info` where there are priorities.
+            priorities: weighs batches and takes the priorities that losses return; None: the table has none.
+            max_skipped_batches: batches in a row that may be skipped for non-finite values.
+            counter: counts `steps` and `walltime`.
+            logger: receives a row a step: `loss/NAME` and `grad_norm/NAME` of each loss, and its metrics.
+            generator: on the networks' device, for the losses.
+
+        Raises:
+            ValueError: a loss has no module of its name, or no group.
+        """
+        modules = networks._asdict()
+        for name in losses:
+            if name not in modules or name not in groups:
+                raise ValueError(
+                    f"Each loss must have the name of a module and of a group, got '{name}'; there are the "
+                    f"modules {sorted(modules)} and the groups {sorted(groups)}."
+                )
+        super().__init__(
+            modules=modules,
+            variables=[*modules],
+            updates=updates.Updates(
+                groups, modules=[*modules.values()], max_skipped_batches=max_skipped_batches
+            ),
+            counter=counter,
+            logger=logger,
+            generator=generator,
+        )
+        self._networks = networks
+        self._losses = losses
+        self._update_targets = update_targets
+        self._dataset = dataset
+        self._priorities = priorities
+
+    def step(self) -> None:
+        """Minimises every loss on one batch, then moves the targets."""
+        sample = next(self._dataset)
+        weights: torch.Tensor | float = 1.0
+        if self._priorities is not None:
+            weights = self._priorities.weights(sample.info, self._num_steps).to(self._generator.device)
+        batch = Batch(sample.data, weights)
+        with self._updates.whole_or_nothing(self._num_steps, sample.data) as metrics:
+            new_priorities = None
+            for name, compute in self._losses.items():
+                loss = compute(self._networks, batch, self._generator)
+                metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
+                metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value)
+                new_priorities = new_priorities if loss.priorities is None else loss.priorities
+            if self._priorities is not None and new_priorities is not None:
+                self._priorities.update(sample.info, new_priorities)
+            self._update_targets(self._networks, self._num_steps + 1)
+        self._finish_step(metrics)

@@ -1,0 +1,55 @@
+"""Priorities of replayed items: the weights that correct for them, and how they are set anew."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from minerva_acme import losses
+from minerva_acme.learners import finite
+from minerva_acme.replay import base as replay
+
+
+class Priorities:
+    """Weights a batch from a prioritised table, and writes its new priorities back.
+
+    Source: Schaul et al. 2016, "Prioritized experience replay". There a priority is |TD error| + a small
+    number. With TD errors clipped to [-1, 1], as they do, the adders' priority of 1 is the largest, and new
+    items are drawn soon.
+    """
+
+    def __init__(
+        self, *, client: replay.ReplayClient, table: str, importance_exponent: Callable[[int], float]
+    ) -> None:
+        """Makes them.
+
+        Args:
+            client: of the store that holds the table.
+            table: its name; it is sampled by priority.
+            importance_exponent: beta of `losses.importance_weights`, from the learner steps made so far.
+        """
+        self._client = client
+        self._table = table
+        self._importance_exponent = importance_exponent
+
+    def weights(self, info: replay.SampleInfo, learner_steps: int) -> torch.Tensor:
+        """Returns the weight of each item in the loss, float32 [B], on the CPU."""
+        return losses.importance_weights(
+            torch.from_numpy(info.probability),
+            torch.from_numpy(info.table_size),
+            self._importance_exponent(learner_steps),
+        )
+
+    def update(self, info: replay.SampleInfo, priorities: torch.Tensor) -> None:
+        """Sets the priorities of a batch's items.
+
+        Args:
+            info: of the batch.
+            priorities: >= 0, [B].
+
+        Raises:
+            NonFinite: a priority is infinite or not a number.
+            ValueError: one is negative, or they are not [B].
+        """
+        finite.require_finite({"priorities": priorities})
+        self._client.update_priorities(self._table, info.key, np.array(finite.read(priorities.detach())))

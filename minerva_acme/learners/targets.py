@@ -1,0 +1,33 @@
+"""Target networks."""
+
+import torch
+from torch import nn
+
+
+@torch.no_grad()
+def update_target(
+    target: nn.Module, online: nn.Module, num_steps: int, *, period: int = 1, rate: float = 1.0
+) -> None:
+    """Moves a target network towards the online one, every `period` steps.
+
+        target <- (1 - rate) target + rate online
+
+    With `rate` 1 it is a copy [Mnih et al. 2015, with a long period], with a small one the average of Polyak
+    [Lillicrap et al. 2016]. Buffers, such as running statistics, are copied.
+
+    Args:
+        target: a copy of `online`, changed in place.
+        online: the trained network.
+        num_steps: learner steps made so far; nothing happens where it is no multiple of `period`.
+        period: learner steps between two updates.
+        rate: how far to go, in (0, 1].
+    """
+    if num_steps % period:
+        return
+    for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
+        if rate == 1.0:
+            slow.copy_(fast)
+        else:
+            slow.lerp_(fast, rate)
+    for old, new in zip(target.buffers(), online.buffers(), strict=True):
+        old.copy_(new)

@@ -1,0 +1,66 @@
+"""Stacks of frames, of which replay holds each frame once."""
+
+from typing import Any
+
+import numpy as np
+import tree
+
+from minerva_acme import specs, types
+
+
+def frame_spec(observation_spec: types.NestedSpec, frame_stack: int) -> types.NestedSpec:
+    """The spec of a frame, where that of observations is of stacks.
+
+    Raises:
+        ValueError: there is no frame in a stack, or a leaf is not a stack of so many.
+    """
+    if frame_stack < 1:
+        raise ValueError(f"`frame_stack` must be >= 1 frame, got {frame_stack}.")
+    if frame_stack == 1:
+        return observation_spec
+
+    def first_removed(path: tuple[Any, ...], spec: specs.Array) -> specs.Array:
+        if spec.shape[:1] != (frame_stack,):
+            raise ValueError(
+                f"`{specs.leaf_name('observation', path)}` must have the {frame_stack} frames of "
+                f"`frame_stack` as its first axis, got {specs.describe(spec)}. Wrap the environment in "
+                "FrameStackWrapper, with as many frames."
+            )
+        return specs.Array(spec.shape[1:], spec.dtype, name=spec.name)
+
+    return tree.map_structure_with_path(first_removed, observation_spec)
+
+
+def newest(observation: types.NestedArray) -> types.NestedArray:
+    """The newest frame of a stack."""
+    return tree.map_structure(lambda leaf: leaf[-1], observation)
+
+
+def check_first(observation: types.NestedArray) -> None:
+    """Checks that an episode's first stack repeats one frame, as it comes back from replay.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not all(
+        np.array_equal(leaf[:-1], np.broadcast_to(leaf[-1], leaf[:-1].shape))
+        for leaf in tree.flatten(observation)
+    ):
+        raise ValueError(_describe("The first observation of an episode must repeat one frame"))
+
+
+def check_next(continues: bool) -> None:
+    """Checks that a stack continues the one before it, as it comes back from replay.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not continues:
+        raise ValueError(_describe("An observation must hold the frames before it, oldest first"))
+
+
+def _describe(expected: str) -> str:
+    return (
+        f"{expected} where replay stacks frames, got another stack. Stack them by FrameStackWrapper, outside "
+        "of all wrappers that change observations, or store whole stacks: `frame_stack` 1."
+    )

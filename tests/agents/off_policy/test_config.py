@@ -1,0 +1,68 @@
+"""Configs say what each of their fields is, and refuse what cannot work."""
+
+import ast
+import dataclasses
+import inspect
+
+import pytest
+
+from minerva_acme.agents import mpo, off_policy
+
+from . import scene
+
+
+def documented(cls):
+    """The fields with a sentence below them, in the class itself."""
+    (node,) = ast.parse(inspect.getsource(cls)).body
+    return {
+        field.target.id
+        for field, text in zip(node.body, node.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
+
+
+@pytest.mark.parametrize(
+    ("cls", "base"),
+    [
+        (off_policy.TransitionConfig, off_policy.OffPolicyConfig),
+        (off_policy.SequenceConfig, off_policy.OffPolicyConfig),
+        (off_policy.PrioritizedConfig, off_policy.OffPolicyConfig),
+        (off_policy.OffPolicyConfig, None),
+        (mpo.MPOConfig, off_policy.SequenceConfig),
+    ],
+)
+def test_every_field_is_documented_once(cls, base):
+    inherited = set() if base is None else {field.name for field in dataclasses.fields(base)}
+    assert documented(cls) == {field.name for field in dataclasses.fields(cls)} - inherited
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: off_policy.TransitionConfig(min_replay_size=8, max_replay_size=7),
+            "Learning would never start: `min_replay_size` 8 is above `max_replay_size` 7",
+        ),
+        (lambda: off_policy.TransitionConfig(n_step=0), "`n_step` must be >= 1, got 0"),
+        (
+            lambda: off_policy.SequenceConfig(sequence_length=2, sequence_period=3),
+            "`sequence_period` must be <= `sequence_length` 2, got 3",
+        ),
+        (lambda: off_policy.PrioritizedConfig(priority_exponent=-0.1), "`priority_exponent` must be >= 0"),
+        (lambda: scene.QConfig(importance_exponent=1.5), r"`importance_exponent` must be in \[0, 1\]"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_prioritised_config_is_one_whatever_stands_first():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Other(off_policy.PrioritizedConfig, off_policy.TransitionConfig):
+        pass
+
+    names = [{field.name for field in dataclasses.fields(cls)} for cls in (Other, scene.QConfig)]
+    assert names[0] == names[1] - {"learning_rate", "epsilon_steps"}

@@ -1,0 +1,172 @@
+"""Small trainings that write down at once what they do."""
+
+import logging
+import math
+import os
+import pathlib
+import resource
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import dm_env
+import torch
+
+from minerva_acme import builders, environments, experiments, wrappers
+from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.experiments import progress
+
+STORES = ("memory", "reverb")
+SAMPLE_SECONDS = 0.5
+"""Between the samples of a soak."""
+EVALUATION_PERIOD = 500
+"""Environment steps between evaluations in a storm. The first comes after the first whole checkpoint: from
+the best alone a run does not resume as it was."""
+_EPISODE_STEPS = 50
+_PAGE_BYTES = resource.getpagesize()
+_SIZES: dict[str, Any] = {"policy_layer_sizes": (16,), "acceleration": "off"}
+
+
+def make_pendulum(seed: int) -> dm_env.Environment:
+    """A quick environment with short episodes, which end together where there are several."""
+    environment = environments.make_training_environment("Pendulum-v1", seed=seed)
+    return wrappers.StepLimitWrapper(environment, max_steps=_EPISODE_STEPS)
+
+
+def make_cartpole(seed: int) -> dm_env.Environment:
+    """A quick environment with short episodes, which do not end together, so that a save cuts some."""
+    environment = environments.make_training_environment("CartPole-v1", seed=seed)
+    return wrappers.StepLimitWrapper(environment, max_steps=_EPISODE_STEPS)
+
+
+class Agent(NamedTuple):
+    """What is trained in a storm."""
+
+    builder: builders.AgentBuilder[Any]
+    make_environment: Callable[[int], dm_env.Environment]
+    steps_between_saves: int
+    """Environment steps from a save to the next at most, see `saver.Saver.is_due`."""
+
+
+AGENTS = {
+    "mpo": Agent(
+        mpo.MPOBuilder(
+            mpo.MPOConfig(
+                **_SIZES,
+                critic_layer_sizes=(16,),
+                batch_size=8,
+                min_replay_size=40,
+                max_replay_size=500,
+                samples_per_insert=2.0,
+                num_samples=4,
+                retrace_mc_actions=2,
+            )
+        ),
+        make_pendulum,
+        100,
+    ),
+    "ppo": Agent(
+        ppo.PPOBuilder(
+            ppo.PPOConfig(
+                **_SIZES,
+                value_layer_sizes=(16,),
+                num_environments=2,
+                rollout_steps=64,
+                minibatch_size=32,
+                num_epochs=2,
+            )
+        ),
+        make_cartpole,
+        400,
+    ),
+    "vmpo": Agent(
+        vmpo.VMPOBuilder(
+            vmpo.VMPOConfig(
+                **_SIZES, value_layer_sizes=(16,), num_environments=2, rollout_steps=64, m_steps=2
+            )
+        ),
+        make_pendulum,
+        100,
+    ),
+}
+
+
+class Journal:
+    """Lines of what a training has done, which outlive its process."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Opens the file, or continues it."""
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 -- for as long as the process lives
+
+    def write(self, *values: object) -> None:
+        """Adds a line, with the time in front."""
+        self._file.write((" ".join(map(str, (time.time(), *values))) + "\n").encode())
+
+
+def make_config(agent: str, store: str, folder: pathlib.Path, **options: Any) -> experiments.ExperimentConfig:
+    """The experiment that is trained."""
+    return experiments.ExperimentConfig(
+        builder=AGENTS[agent].builder,
+        environment_factory=AGENTS[agent].make_environment,
+        directory=folder / "run",
+        replay=store,
+        device="cpu",
+        evaluation_episodes=1,
+        **options,
+    )
+
+
+def storm(agent: str, store: str, folder: pathlib.Path, num_env_steps: int) -> None:
+    """Trains, and writes down each report of progress."""
+    journal = Journal(folder / "journal.txt")
+
+    def note(report: progress.Progress) -> None:
+        journal.write(report.phase, report.env_steps, report.learner_steps, report.num_episodes)
+
+    config = make_config(
+        agent,
+        store,
+        folder,
+        num_env_steps=num_env_steps,
+        checkpoint_period=100,
+        evaluation_period=EVALUATION_PERIOD,
+        log_period_seconds=0.0,
+        tensorboard=False,
+    )
+    experiments.run_experiment(config, note)
+
+
+def soak(agent: str, store: str, folder: pathlib.Path, seconds: float) -> None:
+    """Trains until time is up, and writes down what the process holds."""
+    journal = Journal(folder / "journal.txt")
+    first, due = math.inf, 0.0
+
+    def sample(report: progress.Progress) -> None:
+        nonlocal first, due
+        now = time.monotonic()
+        # While it saves or evaluates, it holds more.
+        if report.phase == "train" and now >= due:
+            first, due = min(first, now), now + SAMPLE_SECONDS
+            resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+            held = [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
+            journal.write("sample", report.env_steps, report.learner_steps, resident, *held)
+        if now - first > seconds:
+            signal.raise_signal(signal.SIGTERM)
+
+    config = make_config(
+        agent,
+        store,
+        folder,
+        num_env_steps=10**9,
+        checkpoint_period=500,
+        evaluation_period=500,
+        log_period_seconds=1.0,
+    )
+    experiments.run_experiment(config, sample)
+
+
+def prepare() -> None:
+    """Prepares a process for a training."""
+    logging.basicConfig(level=logging.WARNING, format="warned: %(message)s")
+    torch.set_num_threads(1)  # everything here is tiny

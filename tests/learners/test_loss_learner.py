@@ -1,0 +1,224 @@
+"""A learner made of loss functions minimises each, with its own optimiser, and nothing else."""
+
+import copy
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import counting, learners, replay, testing
+from minerva_acme.learners.finite import NonFinite
+
+
+class Networks(NamedTuple):
+    policy: nn.Module
+    critic: nn.Module
+    target_critic: nn.Module
+
+
+class Sample(NamedTuple):
+    data: torch.Tensor
+    info: replay.SampleInfo | None = None
+
+
+def make_networks(seed=0):
+    torch.manual_seed(seed)
+    critic = nn.Linear(3, 1)
+    return Networks(nn.Linear(3, 1), critic, copy.deepcopy(critic).requires_grad_(False))
+
+
+def policy_loss(nets, batch, generator):
+    # It depends on the critic too, which must not move by it.
+    noise = torch.randn(batch.data.shape, generator=generator)
+    return learners.Loss((nets.policy(batch.data + noise) * nets.critic(batch.data)).square().mean())
+
+
+def critic_loss(nets, batch, generator):
+    error = (nets.critic(batch.data) - 0.5 * nets.target_critic(batch.data) - 1.0).squeeze(-1)
+    loss = (batch.weights * error.square()).mean()
+    return learners.Loss(loss, {"q/mean": error.detach().mean()}, error.detach().abs())
+
+
+def make_learner(losses=None, samples=None, networks=None, seed=0, **overrides):
+    networks = networks or make_networks(seed)
+    losses = losses or {"critic": critic_loss, "policy": policy_loss}
+    torch.manual_seed(0)
+    batches = samples or (Sample(batch) for batch in itertools.cycle(torch.randn(4, 8, 3)))
+    arguments = {
+        "networks": networks,
+        "losses": losses,
+        "groups": {
+            name: learners.Group(torch.optim.SGD(getattr(networks, name).parameters(), lr=0.1), math.inf)
+            for name in losses
+            if hasattr(networks, name)
+        },
+        "update_targets": lambda nets, num_steps: learners.update_target(
+            nets.target_critic, nets.critic, num_steps, rate=0.5
+        ),
+        "dataset": batches,
+        "priorities": None,
+        "max_skipped_batches": 1,
+        "counter": counting.Counter(),
+        "logger": testing.FakeLogger(),
+        "generator": torch.Generator().manual_seed(seed),
+    }
+    return learners.LossLearner(**{**arguments, **overrides})
+
+
+class TestContract(testing.LearnerConformance):
+    names = ("policy", "critic", "target_critic")
+
+    def make_learner(self):
+        return make_learner(samples=testing.RepeatedBatch(torch.ones(8, 3)))
+
+
+def state(module):
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", ["policy", "critic"])
+def test_a_loss_trains_the_module_of_its_name_alone(name):
+    networks = make_networks()
+    before = [state(module) for module in networks]
+    losses = {"policy": policy_loss, "critic": critic_loss}
+    make_learner({name: losses[name]}, networks=networks, update_targets=lambda nets, steps: None).step()
+    moved = [
+        any(not torch.equal(tensor, old[key]) for key, tensor in module.state_dict().items())
+        for module, old in zip(networks, before, strict=True)
+    ]
+    assert moved == [field == name for field in Networks._fields]
+
+
+def test_one_step_is_a_gradient_step_of_each_loss_in_order_and_then_the_targets_move():
+    networks, plain = make_networks(), make_networks()
+    torch.manual_seed(0)
+    batch = torch.randn(4, 8, 3)[0]
+    make_learner(networks=networks).step()
+    with torch.enable_grad():
+        for name, compute in (("critic", critic_loss), ("policy", policy_loss)):
+            loss = compute(plain, learners.Batch(batch, 1.0), torch.Generator().manual_seed(0)).value
+            parameters = [*getattr(plain, name).parameters()]
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    parameter -= 0.1 * gradient
+    with torch.no_grad():
+        for slow, fast in zip(plain.target_critic.parameters(), plain.critic.parameters(), strict=True):
+            slow.copy_((slow + fast) / 2.0)
+    for ours, theirs in zip(networks, plain, strict=True):
+        torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+
+
+def test_targets_are_told_how_many_steps_were_made():
+    told = []
+    learner = make_learner(update_targets=lambda nets, num_steps: told.append(num_steps))
+    learner.run(num_steps=3)
+    assert told == [1, 2, 3]
+
+
+def test_each_loss_is_logged_by_its_name_beside_its_metrics():
+    logger = testing.FakeLogger()
+    make_learner(logger=logger).step()
+    (row,) = logger.rows
+    names = ["loss/critic", "grad_norm/critic", "q/mean", "loss/policy", "grad_norm/policy"]
+    assert row.keys() == {"steps", "walltime", "skipped_batches", *names}
+
+
+def test_a_batch_that_is_not_finite_for_the_last_loss_moves_nothing():
+    networks = make_networks()
+    before = [state(module) for module in networks]
+
+    def broken(nets, batch, generator):
+        return learners.Loss(policy_loss(nets, batch, generator).value * math.nan)
+
+    logger = testing.FakeLogger()
+    make_learner({"critic": critic_loss, "policy": broken}, networks=networks, logger=logger).step()
+    testing.assert_nests_equal([state(module) for module in networks], before, "Nothing may have moved.")
+    assert logger.rows[0]["skipped_batches"] == 1
+
+
+@pytest.mark.parametrize(
+    ("losses", "groups"),
+    [({"actor": policy_loss}, {}), ({"policy": policy_loss}, {})],
+    ids=["no module", "no group"],
+)
+def test_a_loss_without_a_module_or_an_optimiser_is_refused(losses, groups):
+    (name,) = losses
+    with pytest.raises(
+        ValueError, match=f"must have the name of a module and of a group, got '{name}'; there are the"
+    ):
+        make_learner(losses, groups=groups)
+
+
+# Priorities.
+
+
+class Client:
+    """Remembers the priorities that it is given."""
+
+    def __init__(self):
+        self.updates = []
+
+    def update_priorities(self, table, keys, priorities):
+        self.updates.append((table, keys.tolist(), priorities.tolist()))
+
+
+def make_info(probability=(0.1, 0.2, 0.4)):
+    size = len(probability)
+    return replay.SampleInfo(
+        key=np.arange(5, 5 + size, dtype=np.uint64),
+        probability=np.array(probability),
+        table_size=np.full(size, 10),
+        priority=np.ones(size),
+        times_sampled=np.ones(size, np.int32),
+    )
+
+
+def make_priorities(client, importance_exponent=lambda step: 1.0):
+    return learners.Priorities(client=client, table="table", importance_exponent=importance_exponent)
+
+
+def test_losses_see_the_weights_and_their_priorities_are_written_back():
+    client, seen = Client(), []
+
+    def loss(nets, batch, generator):
+        seen.append(batch.weights.tolist())
+        return learners.Loss(nets.policy(batch.data).sum(), {}, torch.tensor([3.0, 0.5, 0.0]))
+
+    samples = itertools.repeat(Sample(torch.ones(3, 3), make_info()))
+    exponents = {0: 0.0, 1: 1.0}
+    priorities = make_priorities(client, exponents.__getitem__)
+    make_learner({"policy": loss}, samples, priorities=priorities).run(num_steps=2)
+    # 10 P = 1, 2, 4, to the power of 0, then of -1.
+    assert seen == [[1.0, 1.0, 1.0], [1.0, 0.5, 0.25]]
+    assert client.updates == [("table", [5, 6, 7], [3.0, 0.5, 0.0])] * 2
+
+
+def test_priorities_that_are_not_finite_skip_the_batch_and_are_not_written():
+    client, networks = Client(), make_networks()
+    before = state(networks.policy)
+
+    def loss(nets, batch, generator):
+        return learners.Loss(nets.policy(batch.data).sum(), {}, torch.tensor([1.0, math.nan, 1.0]))
+
+    samples = itertools.repeat(Sample(torch.ones(3, 3), make_info()))
+    make_learner({"policy": loss}, samples, networks, priorities=make_priorities(client)).step()
+    assert client.updates == []
+    testing.assert_nests_equal(state(networks.policy), before, "A skipped batch must leave no trace.")
+    with pytest.raises(NonFinite, match="the priorities are not finite"):
+        make_priorities(client).update(make_info(), torch.tensor([math.inf, 1.0, 1.0]))
+
+
+def test_without_priorities_every_item_counts_alike():
+    seen = []
+
+    def loss(nets, batch, generator):
+        seen.append(batch.weights)
+        return learners.Loss(nets.policy(batch.data).sum(), {}, torch.ones(8))
+
+    make_learner({"policy": loss}).step()
+    assert seen == [1.0]
