@@ -65,7 +65,7 @@ class AWACLearner(learners.ModuleLearner):
         if self._num_steps % self._config.target_critic_update_period == 0:
             for slow, fast in zip(self._target, self._online, strict=True):
                 slow.load_state_dict(fast.state_dict())
-        batch: types.Trajectory = next(self._dataset).data  # [B, T + 1] observations, [B, T] the rest
+        batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         first, action = batch.observation[:, 0], batch.action[:, 0]
         with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:  # a bad batch is skipped
             policy = self._online.policy(batch.observation)

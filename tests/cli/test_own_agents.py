@@ -247,7 +247,7 @@ def test_an_error_in_the_agents_own_module_keeps_its_traceback(here: pathlib.Pat
 # Which fields can be flags.
 
 
-def check(kind: Any, name: str = "field", **field: Any) -> None:
+def check_flag(kind: Any, name: str = "field", **field: Any) -> None:
     config = dataclasses.make_dataclass("Config", [(name, kind, dataclasses.field(**field))])
     flags.check_config(config, taken=["--seed", "--no-such"])
 
@@ -260,7 +260,7 @@ def check(kind: Any, name: str = "field", **field: Any) -> None:
     ],
 )
 def test_plain_fields_are_flags(kind: Any) -> None:
-    check(kind)
+    check_flag(kind)
 
 
 @pytest.mark.parametrize(
@@ -272,12 +272,12 @@ def test_plain_fields_are_flags(kind: Any) -> None:
 )
 def test_other_fields_are_named_with_the_ways_to_go_on(kind: Any) -> None:
     with pytest.raises(ValueError, match="`field` of Config cannot be a flag: .*builder.*`run_experiment`"):
-        check(kind)
+        check_flag(kind)
 
 
 def test_a_field_that_is_no_argument_is_named() -> None:
     with pytest.raises(ValueError, match="`field` of Config cannot be a flag: it must be an argument"):
-        check(int, init=False, default=1)
+        check_flag(int, init=False, default=1)
 
 
 @pytest.mark.parametrize("name", ["seed", "no_such"])
@@ -285,12 +285,12 @@ def test_a_field_that_means_another_flag_is_named(name: str) -> None:
     with pytest.raises(
         ValueError, match=f"`{name}` of Config must have another name: --{name.replace('_', '-')}"
     ):
-        check(int, name)
+        check_flag(int, name)
 
 
 def test_types_that_the_module_lacks_are_named() -> None:
     with pytest.raises(ValueError, match="types of Config's fields must be names .*'Missing' is not defined"):
-        check("Missing")
+        check_flag("Missing")
 
 
 def test_the_librarys_own_configs_can_be_flags() -> None:

@@ -16,7 +16,7 @@ def functions(path):
 
 
 def test_every_promise_names_a_test():
-    page = (REPOSITORY / "docs/promises.md").read_text()
+    page, _ = (REPOSITORY / "docs/promises.md").read_text().split("\n## Figures\n")
     rows = [line for line in page.splitlines() if re.match(r"\| (?!Promise |-)", line)]
     assert len(rows) > 40
     assert [row for row in rows if row.count(" | ") < 3 or "tests/" not in row.split(" | ")[2]] == []

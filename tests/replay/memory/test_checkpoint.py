@@ -61,7 +61,7 @@ def forge(path, change_arrays=lambda arrays: None, change_described=lambda descr
     np.savez(path / "memory.npz", **{"described": np.array(json.dumps(described)), **arrays})
 
 
-def refuses(path, reason):
+def check_refused(path, reason):
     return pytest.raises(
         replay.ReplayError, match=f"{path.name}' is damaged: .*{reason}.*Restore an older one.$"
     )
@@ -84,7 +84,7 @@ def test_a_header_that_asks_for_8_tib_is_refused_before_anything_is_allocated(pa
     with zipfile.ZipFile(path / "memory.npz", "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    with refuses(path, "must be 8796093022208 bytes as its header says, got 800"):
+    with check_refused(path, "must be 8796093022208 bytes as its header says, got 800"):
         restore(path)
 
 
@@ -95,7 +95,7 @@ def test_a_file_that_unpacks_to_more_than_itself_is_refused(path):
         for name, content in members.items():
             archive.writestr(name, content + bytes(1 << 24 if "rows" in name else 0))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with refuses(path, "its arrays are larger than the file"):
+    with check_refused(path, "its arrays are larger than the file"):
         restore(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 13  # KiB
 
@@ -106,7 +106,7 @@ def test_a_pickle_is_refused_and_not_run(path, tmp_path):
             return pathlib.Path.touch, (tmp_path / "executed",)
 
     forge(path, lambda arrays: arrays.update({ROWS: np.array([Hostile()], object)}))
-    with refuses(path, "must hold numbers or text, got Python objects"):
+    with check_refused(path, "must hold numbers or text, got Python objects"):
         restore(path)
     assert not (tmp_path / "executed").exists()
 
@@ -128,7 +128,7 @@ def test_a_pickle_is_refused_and_not_run(path, tmp_path):
 )
 def test_an_index_out_of_range_is_refused(path, name, place, value, reason):
     forge(path, lambda arrays: arrays[name].__setitem__(place, value))
-    with refuses(path, reason):
+    with check_refused(path, reason):
         restore(path)
 
 
@@ -145,7 +145,7 @@ def test_an_index_out_of_range_is_refused(path, name, place, value, reason):
 )
 def test_an_array_of_another_shape_or_dtype_is_refused(path, name, array):
     forge(path, lambda arrays: arrays.update({name: array}))
-    with refuses(path, "must"):
+    with check_refused(path, "must"):
         restore(path)
 
 
@@ -172,7 +172,7 @@ def test_a_number_that_cannot_be_is_refused(path, number, value):
         path,
         change_described=lambda described: described["tables"]["replay"]["numbers"].update({number: value}),
     )
-    with refuses(path, ""):
+    with check_refused(path, ""):
         restore(path)
 
 
@@ -188,7 +188,7 @@ def test_numbers_of_a_table_in_order_must_agree(tmp_path):
     forge(path)
     restore(path, config)
     forge(path, change_described=lambda described: described["tables"]["replay"]["numbers"].update(_first=3))
-    with refuses(path, "its items cannot lie as it says"):
+    with check_refused(path, "its items cannot lie as it says"):
         restore(path, config)
 
 
@@ -204,7 +204,7 @@ def test_a_description_of_another_form_is_refused(path, part, value):
 
 def test_a_description_that_is_no_json_is_refused(path):
     forge(path, lambda arrays: arrays.update(described=np.array("[" * 100_000)))
-    with refuses(path, ""):
+    with check_refused(path, ""):
         restore(path)
 
 
