@@ -89,7 +89,7 @@ def evaluate(
         step, num_environments = lambda: filter(None, [loop.step()]), 1
     left = [len(range(index, num_episodes, num_environments)) for index in range(num_environments)]
     episodes: list[environments.EpisodeResult] = []
-    while any(left):
+    while max(left) > 0:
         if should_stop():
             return None
         for episode in step():

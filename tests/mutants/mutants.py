@@ -2145,7 +2145,7 @@ EXPERIMENTS = [
         breakage(
             "of several environments those with short episodes play most", "if left[index] > 0:", "if True:"
         ),
-        breakage("an evaluation plays one episode", "while any(left):", "while not episodes:"),
+        breakage("an evaluation plays one episode", "while max(left) > 0:", "while not episodes:"),
     ),
     *of(
         "minerva_acme/experiments/policies.py",
