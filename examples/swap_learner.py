@@ -77,7 +77,7 @@ class AWACLearner(learners.ModuleLearner):
                 advantage = self._target_q(first, action) - value
                 weight = (advantage / advantage.std().clamp(min=1e-6)).exp().clamp(max=20.0)
             q = self._q(first, action)
-            critic_loss = losses.critic_loss(q[:, None], target[:, :1], batch.mask[:, :1])
+            critic_loss = losses.critic_loss(q, learners.at(target, (slice(None), 0)), batch.mask[:, 0])
             policy_loss = -(weight * policy_0.log_prob(batch.extras.raw_action[:, 0])).mean()
             for name, loss in (("critic", critic_loss), ("policy", policy_loss)):
                 metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss)

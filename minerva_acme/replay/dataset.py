@@ -64,7 +64,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         self._ready: queue.Queue[ReplaySample[T] | BaseException] = queue.Queue(max(prefetch, 1))
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._reason = base.ReplayTimeout(_PREPARING)  # what the thread waits for
+        self._reason: base.ReplayTimeout | None = None  # what the thread waits for; None: for itself
         self._wait_seconds = 0.0
 
     @property
@@ -118,7 +118,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
                 sample = None
             if sample is None:
                 self._check_open()
-                wait.go_on(self._reason)
+                wait.go_on(self._reason or base.ReplayTimeout(_PREPARING))
                 continue
             if isinstance(sample, BaseException):
                 self._thread = None  # It has ended; the next call starts a new one.
@@ -146,7 +146,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
 
     def _sample(self, timeout_seconds: float | None) -> ReplaySample[T]:
         info, fields = self._sampler.sample_batch(self._batch_size, timeout_seconds)
-        self._reason = base.ReplayTimeout(_PREPARING)
+        self._reason = None
         return ReplaySample(
             info, self._unpack({name: self._to_tensor(field) for name, field in fields.items()})
         )

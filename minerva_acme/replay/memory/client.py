@@ -226,13 +226,14 @@ class MemorySampler(base.Sampler):
 
     def _collect(self, batch_size: int, timeout_seconds: float | None) -> None:
         """Takes what the table gives, and waits, until there is enough for a batch."""
-        wait = waiting.Wait(timeout_seconds)
+        wait: waiting.Wait | None = None
         while (num_taken := sum(len(batch.info.key) for batch in self._taken)) < batch_size:
             batch = self._table.draw(batch_size - num_taken)
             if batch is not None:
                 self._taken.append(batch)
                 self._tables.notify()
                 continue
+            wait = wait or waiting.Wait(timeout_seconds)
             has_news = self._tables.wait(self._has_news, wait.slice())
             self._check_open()
             if not has_news:
