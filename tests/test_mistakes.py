@@ -238,14 +238,12 @@ def check(builder, environment):
 
 @mistake(
     ValueError,
-    "MPO needs actions that are one float32 vector, got DiscreteArray with 5 values. "
-    "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined in a "
-    "wrapper of the environment.",
+    "`action_penalty` must be False with discrete actions, which never leave their bounds, got True.",
 )
-def discrete_actions_with_mpo(s):
-    check(
-        mpo.MPOBuilder(TINY_MPO), testing.FakeEnvironment(action_spec=specs.DiscreteArray(5, name="action"))
-    )
+def a_penalty_on_discrete_actions_with_mpo(s):
+    config = dataclasses.replace(TINY_MPO, action_penalty=True)
+    spec = specs.DiscreteArray(5, name="action")
+    check(mpo.MPOBuilder(config), testing.FakeEnvironment(action_spec=spec))
 
 
 @mistake(
@@ -271,36 +269,30 @@ def actions_of_two_parts_with_vmpo(s):
 
 @mistake(
     ValueError,
-    "PPO needs observations that are one float32 vector, got BoundedArray(64, 64, 3) uint8 in [0, "
-    "255]. Wrap the environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts,"
-    " ConcatObservationWrapper joins a nest; images need networks of your own (override the builder's "
-    "`check_spec` and `make_networks`).",
+    "PPO needs observations that are numbers, got StringArray() object as `observation`. Turn it into "
+    "numbers, or leave it out, in a wrapper of the environment.",
 )
-def images_with_an_agent_for_vectors(s):
-    image = specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, name="pixels")
-    check(ppo.PPOBuilder(TINY_PPO), testing.FakeEnvironment(observation_spec=image))
+def observations_that_are_text(s):
+    text = specs.StringArray((), name="mission")
+    check(ppo.PPOBuilder(TINY_PPO), testing.FakeEnvironment(observation_spec=text))
 
 
 @mistake(
     ValueError,
-    "MPO needs observations that are one float32 vector, got a nest, {'position': Array(shape=(2,), "
-    "dtype=dtype('float32'), name='position'), 'velocity': Array(shape=(2,), dtype=dtype('float32'), "
-    "name='velocity')}. Wrap the environment, or each one before `make_vector` joins them: "
-    "SinglePrecisionWrapper casts, ConcatObservationWrapper "
-    "joins a nest; images need networks of your own (override the builder's `check_spec` and "
-    "`make_networks`).",
+    "MPO needs observations in float32 or in integers, got Array(2,) float64 as `observation['velocity']`. "
+    "Wrap the environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts "
+    "float64.",
 )
-def a_dict_of_observations_not_wrapped(s):
-    spec = {name: specs.Array((2,), np.float32, name=name) for name in ("position", "velocity")}
+def a_dict_of_observations_in_two_precisions(s):
+    dtypes = {"position": np.float32, "velocity": np.float64}
+    spec = {name: specs.Array((2,), dtype, name=name) for name, dtype in dtypes.items()}
     check(mpo.MPOBuilder(TINY_MPO), testing.FakeEnvironment(observation_spec=spec))
 
 
 @mistake(
     ValueError,
-    "MPO needs observations that are one float32 vector, got Array(3,) float64. Wrap the environment, or"
-    " each one before `make_vector` joins them: SinglePrecisionWrapper casts, ConcatObservationWrapper joins "
-    "a nest; images need networks of "
-    "your own (override the builder's `check_spec` and `make_networks`).",
+    "MPO needs observations in float32 or in integers, got Array(3,) float64 as `observation`. Wrap the "
+    "environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts float64.",
 )
 def observations_in_double_precision(s):
     check(mpo.MPOBuilder(TINY_MPO), testing.FakeEnvironment(observation_spec=specs.Array((3,), np.float64)))
@@ -882,7 +874,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
         2,
-        "There is no agent 'mppo'; there are mpo, vmpo, ppo. Did you mean 'ppo'?",
+        "There is no agent 'mppo'; there are mpo, vmpo, ppo. Did you mean 'ppo'? One of your own: --agent "
+        "my_package.my_module:MyBuilder",
     ),
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
@@ -979,13 +972,6 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
         "'CartPol-v1'. Did you mean CartPole-v1, CartPole-v0, phys2d/CartPole-v1, phys2d/CartPole-v0,"
         " Acrobot-v1?",
-    ),
-    "an agent for other actions": (
-        "train mpo --env CartPole-v1 --num-env-steps 10",
-        2,
-        "MPO needs actions that are one float32 vector, got DiscreteArray with 2 values. "
-        "SinglePrecisionWrapper casts; PPO and V-MPO take one discrete action, nests must be joined "
-        "in a wrapper of the environment.",
     ),
     "a resumed folder without a run": (
         "resume <folder>",

@@ -111,7 +111,7 @@ def test_the_critic_of_mpo(run, last_discount, values, critic_target):
         )
     )
     run(builder, lambda seed: TwoStates(last_discount), 170, replay="memory")
-    policy, critic = builder.learner._target
+    policy, critic = builder.learner._target.policy, builder.learner._target_q
     states = torch.from_numpy(STATES)
     # Of the actions that it takes.
     found = targets.sampled_values(states, policy(states), critic, 100, torch.Generator().manual_seed(0))

@@ -245,7 +245,6 @@ MISTAKES = [
     ),
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
     ("train mpo --env dm_control/cartpole/swing_up --num-env-steps 1", "dm_control/cartpole/swingup"),
-    ("train mpo --env CartPole-v1 --num-env-steps 1", "MPO needs actions"),
     (
         "train mpo --env Pendulum-v1 --num-env-steps 0",
         "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1",

@@ -117,8 +117,8 @@ def make_reacher(seed):
 class Explores(ppo.PPOBuilder):
     """Explores when it is evaluated, too."""
 
-    def make_policy(self, *parts, evaluation=False):
-        return super().make_policy(*parts)
+    def make_policy(self, *parts, evaluation=False, **others):
+        return super().make_policy(*parts, **others)
 
 
 class Kills:

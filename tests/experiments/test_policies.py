@@ -50,7 +50,7 @@ class Run:
                 environment_factory=make_environment,
                 directory=directory,
                 num_env_steps=64,
-                checkpoint_period=16,
+                checkpoint_period=8,
                 evaluation_period=0,
                 evaluation_episodes=1,
                 replay="memory",

@@ -372,7 +372,7 @@ def test_an_agent_that_cannot_play_says_so_before_anything_is_written(tmp_path):
     config = make_config(
         tmp_path / "run", 100, environment_factory=lambda seed: environments.make("CartPole-v1")
     )
-    with pytest.raises(ValueError, match="MPO needs actions"):
+    with pytest.raises(ValueError, match="MPO needs rewards"):
         experiments.run_experiment(config)
     assert not (tmp_path / "run").exists()
 
