@@ -20,8 +20,11 @@ HOLDER = """
     with run_lock.hold(sys.argv[1]):
         children = [subprocess.Popen(["sleep", "60"], close_fds=False).pid]
         if "fork" in sys.argv:
-            forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            context = multiprocessing.get_context("fork")
+            runs = context.Event()
+            forked = context.Process(target=lambda: (runs.set(), time.sleep(60)))
             forked.start()
+            runs.wait()  # until then it is a copy of this process
             children.append(forked.pid)
         print(*children, flush=True)
         sys.stdin.read()
