@@ -59,8 +59,11 @@ class Saver:
 
     def is_best(self) -> bool:
         """Whether the policy was evaluated at this step, better than that of any checkpoint."""
-        mean, best = self._evaluation(), self._run.checkpointer.best_evaluation()
-        return mean is not None and (best is None or mean > best)
+        mean = self._evaluation()
+        if mean is None:  # as at almost every step: no file is read for it
+            return False
+        best = self._run.checkpointer.best_evaluation()
+        return best is None or mean > best
 
     @waiting.alone()  # not ended by a request to stop, which is a request to save
     def save(self, *, after_error: bool = False) -> None:

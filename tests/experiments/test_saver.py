@@ -136,6 +136,15 @@ def test_the_best_is_what_was_evaluated_at_this_step_better_than_any_checkpoint(
     assert not is_best(20, 1.6)
 
 
+def test_checkpoints_are_read_only_where_there_is_an_evaluation_to_compare(run, monkeypatch):
+    read = []
+    monkeypatch.setattr(run.checkpointer, "best_evaluation", lambda: read.append(run.steps))
+    checkpoints = saver.Saver(run, evaluated(20, 1.0), FakeState("pace"))
+    for run.steps in range(10, 30):  # asked at every step of a run
+        assert checkpoints.is_best() == (run.steps == 20)
+    assert read == [20]
+
+
 def test_the_best_is_saved_without_a_change_to_the_run(run, tmp_path):
     run.steps = 20
     run.config.checkpoint_replay = True  # which has no client to save it
