@@ -119,29 +119,25 @@ def n_step(*, num_actions: int, num_returns: int | None = None) -> CriticTarget:
         num_actions: M.
         num_returns: None gives values; a number distributions, of so many returns where they are sampled.
     """
-    if num_returns is not None:
-        return _distributions(num_actions, num_returns, losses.n_step_targets)
-    return _bootstrapped(
-        num_actions,
-        lambda trajectory, discount_t, v_tp1, *_: losses.n_step_targets(
-            v_tp1, trajectory.reward, discount_t, trajectory.mask
-        ),
-    )
+    return _folded(num_actions, num_returns, losses.n_step_targets)
 
 
 def one_step(*, num_actions: int, num_returns: int | None = None) -> CriticTarget:
     """r_t + discount_t V(s_{t+1}), or the distribution of r_t + discount_t z; arguments as of `n_step`."""
+    return _folded(
+        num_actions,
+        num_returns,
+        lambda z_tp1, r_t, discount_t, _: losses.one_step_targets(z_tp1, r_t, discount_t),
+    )
+
+
+def _folded(num_actions: int, num_returns: int | None, fold: Callable[..., torch.Tensor]) -> CriticTarget:
+    """`fold` of values, or of returns; arguments as of `n_step` and `_distributions`."""
     if num_returns is not None:
-        return _distributions(
-            num_actions,
-            num_returns,
-            lambda z_tp1, r_t, discount_t, _: losses.one_step_targets(z_tp1, r_t, discount_t),
-        )
+        return _distributions(num_actions, num_returns, fold)
     return _bootstrapped(
         num_actions,
-        lambda trajectory, discount_t, v_tp1, *_: losses.one_step_targets(
-            v_tp1, trajectory.reward, discount_t
-        ),
+        lambda trajectory, discount_t, v_tp1, *_: fold(v_tp1, trajectory.reward, discount_t, trajectory.mask),
     )
 
 

@@ -824,8 +824,8 @@ MPO = [
         ),
         breakage(
             "n-step targets take all steps as made",
-            "v_tp1, trajectory.reward, discount_t, trajectory.mask\n",
-            "v_tp1, trajectory.reward, discount_t, torch.ones_like(trajectory.mask)\n",
+            "fold(v_tp1, trajectory.reward, discount_t, trajectory.mask)",
+            "fold(v_tp1, trajectory.reward, discount_t, torch.ones_like(trajectory.mask))",
         ),
         breakage("Retrace's values are one step early", "q_after_0, (1, 0)", "q_after_0, (0, 1)"),
     ),
@@ -2369,7 +2369,7 @@ EXPERIMENTS = [
     *of(
         "minerva_acme/experiments/saver.py",
         ("tests/experiments/test_saver.py", "tests/experiments/test_exact_resume.py", *RUN),
-        breakage("every evaluation is the best", "mean > best)", "True)"),
+        breakage("every evaluation is the best", "best is None or mean > best", "True"),
         breakage("an old evaluation is that of this step", "latest[0] != self._run.steps", "False"),
         breakage("counts are not saved", '            "counter": run.counter,\n', ""),
         breakage("the learner is not saved", '            "learner": run.learner,\n', ""),
