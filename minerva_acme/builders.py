@@ -13,6 +13,7 @@ from minerva_acme import actors, core, counting, loggers, specs, types
 from minerva_acme.replay import base as replay
 
 Networks = TypeVar("Networks")
+Config = TypeVar("Config")
 
 
 class AgentPolicy(core.Saveable):
@@ -194,6 +195,18 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         return actors.VariableClient(
             source, self.policy_variables, policy.set_variables, update_period=self.variable_update_period
         )
+
+
+class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):
+    """An `AgentBuilder` with a config, as the command line and `run.json` need it."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    @property
+    def config(self) -> Config:
+        """The hyperparameters that it was made with."""
+        return self._config
 
 
 def _with_axis(nest: types.NestedArray) -> types.NestedArray:

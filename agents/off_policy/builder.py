@@ -29,7 +29,7 @@ class Objective(NamedTuple):
     max_grad_norm: float = math.inf  # to which the global norm of the gradient is clipped
 
 
-class OffPolicyBuilder(builders.AgentBuilder[Networks], Generic[Networks, Config]):
+class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
     """One table of items, drawn uniformly or, with a `PrioritizedConfig`, by priority.
 
     A subclass of `TransitionBuilder` or `SequenceBuilder` is an agent if it has
@@ -42,14 +42,6 @@ class OffPolicyBuilder(builders.AgentBuilder[Networks], Generic[Networks, Config
     `make_choice` chooses otherwise. An agent with a learner of its own overrides `make_learner` instead of
     `make_objectives`.
     """
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    @property
-    def config(self) -> Config:
-        """The hyperparameters that it was made with."""
-        return self._config
 
     @property
     def name(self) -> str:

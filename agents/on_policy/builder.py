@@ -20,20 +20,12 @@ _POLICY_GAIN = 0.01
 Config = TypeVar("Config", bound=on_policy_config.OnPolicyConfig)
 
 
-class OnPolicyBuilder(builders.AgentBuilder[networks.ActorCritic], Generic[Config]):
+class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], Generic[Config]):
     """Rollouts of several environments through a queue; subclasses add networks and learner.
 
     An item is a rollout of one environment, and goes out once: a learner step takes one of each
     environment, so that it learns from nothing but what the newest policy did.
     """
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    @property
-    def config(self) -> Config:
-        """The hyperparameters that it was made with."""
-        return self._config
 
     @property
     @abc.abstractmethod
