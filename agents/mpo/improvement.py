@@ -28,7 +28,7 @@ def e_step(
     config: MPOConfig,
     bounds: tuple[torch.Tensor, torch.Tensor],
 ) -> Improved:
-    """Weighs actions by their values, and and, with a temperature for it, by how far they leave their bounds.
+    """Weighs actions by their values and, with a temperature for it, by how far they leave their bounds.
 
     Args:
         q_BN: values of the actions, [B, N].

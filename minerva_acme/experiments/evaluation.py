@@ -16,9 +16,7 @@ _LEAF = "episode_return/"
 class Evaluation(NamedTuple):
     """The returns of a few episodes."""
 
-    returns: tuple[
-        float, ...
-    ]  # undiscounted sums of the environment's rewards; of a nest, over all its leaves
+    returns: tuple[float, ...]  # undiscounted sums of rewards; of a nest, over all its leaves
     lengths: tuple[int, ...]  # environment steps
     leaf_returns: Mapping[str, tuple[float, ...]] = {}  # of a nest, those of each leaf by its path
 
