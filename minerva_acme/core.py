@@ -249,6 +249,17 @@ class Saveable(abc.ABC):
         """Restores a state that `save` returned; from here on both behave the same."""
 
 
+def save_if_saveable(part: Any) -> State:
+    """Returns the state of what may be `Saveable`, as environments may; None where there is no `save`."""
+    return part.save() if hasattr(part, "save") else None
+
+
+def restore_if_saved(part: Any, state: State) -> None:
+    """Undoes `save_if_saveable`: nothing is restored of what had no state."""
+    if state is not None:
+        part.restore(state)
+
+
 class Learner(VariableSource, Worker, Saveable):
     """Consumes replay and improves variables.
 

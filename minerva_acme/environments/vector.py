@@ -8,7 +8,6 @@ import dm_env
 
 from minerva_acme import core, specs, types
 from minerva_acme.environments import origin
-from minerva_acme.wrappers import random_state
 
 
 class VectorEnvironment(specs.SpecMethods, core.Closeable):
@@ -132,7 +131,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
 
         The episodes in progress are not saved.
         """
-        return [random_state.save_environment(environment) for environment in self._environments]
+        return [core.save_if_saveable(environment) for environment in self._environments]
 
     def restore(self, state: core.State) -> None:
         """Restores the random states and drops the episodes in progress.
@@ -142,7 +141,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         """
         check_states(state, self.num_environments)
         for environment, environment_state in zip(self._environments, state, strict=True):
-            random_state.restore_environment(environment, environment_state)
+            core.restore_if_saved(environment, environment_state)
         self._reset_next_step = True
 
     def close(self) -> None:

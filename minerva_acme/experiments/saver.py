@@ -118,7 +118,7 @@ class Saver:
                 name: _save(part, may_fail=after_error and part is run.environment)
                 for name, part in self._saveables.items()
             },
-            "adders": [_save(adder) for adder in run.adders],
+            "adders": [core.save_if_saveable(adder) for adder in run.adders],
             **self._evaluations.save(),
             **self._pacer.save(),
             # For `load_policy`, which has no learner.
@@ -140,7 +140,7 @@ class Saver:
                     f"{len(run.adders)} (0: nothing played). Change it back, or choose another `directory`."
                 )
             for name, part in self._saveables.items():
-                _restore(part, state[name])
+                core.restore_if_saved(part, state[name])
             environment = state["environment"]
             unknown = environment is None or (isinstance(environment, list) and None in environment)
             if unknown and run.adders:
@@ -150,7 +150,7 @@ class Saver:
                     checkpoint,
                 )
             for adder, adder_state in zip(run.adders, state["adders"], strict=True):
-                _restore(adder, adder_state)
+                core.restore_if_saved(adder, adder_state)
                 adder.reset()  # open in a light checkpoint; the environment begins a new episode
             self._evaluations.restore(state)
             if checkpointing.replay_folder(checkpoint) is not None:
@@ -178,15 +178,9 @@ class Saver:
 
 def _save(part: Any, *, may_fail: bool = False) -> core.State:
     try:
-        # dm_env has no `save`; the environments of `environments.make` do.
-        return part.save() if hasattr(part, "save") else None
+        return core.save_if_saveable(part)
     except Exception as error:
         if not may_fail:
             raise
         _logger.warning("random states of the environments are not saved, they begin anew: %s", error)
         return None
-
-
-def _restore(part: Any, state: core.State) -> None:
-    if state is not None:
-        part.restore(state)

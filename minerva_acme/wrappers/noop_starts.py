@@ -61,13 +61,13 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
         """Returns the state of the generator, and that of the environment if it can be saved."""
         return {
             "random": random_state.to_plain(self._random.bit_generator.state),
-            "environment": random_state.save_environment(self._environment),
+            "environment": core.save_if_saveable(self._environment),
         }
 
     def restore(self, state: core.State) -> None:
         """Restores a saved state; an open episode ends if the environment's `restore` ends it."""
         self._random.bit_generator.state = random_state.to_numpy(state["random"])
-        random_state.restore_environment(self._environment, state["environment"])
+        core.restore_if_saved(self._environment, state["environment"])
 
     def _start(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         for _ in range(self._random.integers(self._max_noops, endpoint=True)):

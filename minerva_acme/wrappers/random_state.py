@@ -66,15 +66,3 @@ def to_numpy(state: Any) -> Any:
     if isinstance(state, dict):
         return {key: to_numpy(value) for key, value in state.items()}
     return np.asarray(state, dtype=np.uint64) if isinstance(state, list) else state
-
-
-def save_environment(environment: dm_env.Environment) -> core.State:
-    """Returns the environment's random state, or None where it has no `save`."""
-    # dm_env has no such method; those of `environments.make` do.
-    return environment.save() if hasattr(environment, "save") else None
-
-
-def restore_environment(environment: dm_env.Environment, state: core.State) -> None:
-    """Undoes `save_environment`."""
-    if state is not None:
-        environment.restore(state)  # type: ignore[attr-defined]

@@ -1962,8 +1962,8 @@ LOOPS = [
         ),
         breakage(
             "restored environments go on",
-            "restore_environment(environment, environment_state)\n        self._reset_next_step = True",
-            "restore_environment(environment, environment_state)",
+            "restore_if_saved(environment, environment_state)\n        self._reset_next_step = True",
+            "restore_if_saved(environment, environment_state)",
         ),
     ),
     *of(
@@ -2375,7 +2375,7 @@ EXPERIMENTS = [
         breakage("the learner is not saved", '            "learner": run.learner,\n', ""),
         breakage("the policy's noise is not saved", '            "policy": run.policy,\n', ""),
         breakage("the environment is not saved", '            "environment": run.environment,\n', ""),
-        breakage("the state of adders is not restored", "_restore(adder, adder_state)", "pass"),
+        breakage("the state of adders is not restored", "core.restore_if_saved(adder, adder_state)", "pass"),
         breakage("evaluations are not restored", "self._evaluations.restore(state)", "pass"),
         breakage("the pace is not restored", "self._pacer.restore(state)", "pass"),
         breakage(
