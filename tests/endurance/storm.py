@@ -119,7 +119,7 @@ class Training:
 
     def attempt(self, moment: Moment | None) -> Attempt:
         """Starts it, or starts it again, and kills it at a moment; None: lets it end."""
-        place, started_at = self._journal.stat().st_size, time.time()
+        place, started_at = self._drop_half_line(), time.time()
         process = _PROCESSES.Process(target=_train, args=(self._output, self.temporary, *self._arguments))
         process.start()
         try:
@@ -160,14 +160,21 @@ class Training:
             rows = list(csv.DictReader(file))
         return [{k: v for k, v in row.items() if "second" not in k and "walltime" not in k} for row in rows]
 
+    def _drop_half_line(self) -> int:
+        """Cuts what a killed process wrote of its last line, and returns where the next one begins."""
+        end = self._journal.read_bytes().rfind(b"\n") + 1
+        os.truncate(self._journal, end)
+        return end
+
     def _read(self, place: int) -> tuple[list[Report], int]:
+        """The whole lines from a place on, and the place behind them: the last one may be half written."""
         with open(self._journal, "rb") as file:
             file.seek(place)
-            lines = file.read().splitlines()
-            words = (line.decode().split() for line in lines)
-            return [
-                Report(float(when), what, *map(int, counts)) for when, what, *counts in words
-            ], file.tell()
+            written = file.read()
+        lines = written[: written.rfind(b"\n") + 1]
+        words = (line.decode().split() for line in lines.splitlines())
+        reports = [Report(float(when), what, *map(int, counts)) for when, what, *counts in words]
+        return reports, place + len(lines)
 
     def _follow(self, process: multiprocessing.process.BaseProcess, place: int) -> Iterator[list[Report]]:
         deadline = time.monotonic() + _MAX_SECONDS

@@ -133,3 +133,18 @@ def test_an_unknown_training_is_refused(capsys):
     with pytest.raises(SystemExit):
         command.main(["storm", "mpo/disk"])
     assert "must be like mpo/memory, got mpo/disk" in capsys.readouterr().err
+
+
+def test_a_line_that_is_half_written_is_left_for_later_and_dropped_with_its_process(tmp_path):
+    whole = storm.Training("mpo", "memory", tmp_path, 400)
+    journal = tmp_path / "journal.txt"
+    first, second = b"1.5 act 100 10 2\n", b"2.5 act 200 20 4\n"
+    journal.write_bytes(first + second[:9])
+    reports, place = whole._read(0)
+    assert [report.env_steps for report in reports] == [100]
+    assert place == len(first)
+    journal.write_bytes(first + second)
+    assert [report.env_steps for report in whole._read(place)[0]] == [200]
+    journal.write_bytes(first + second[:9])
+    assert whole._drop_half_line() == len(first)
+    assert journal.read_bytes() == first
