@@ -172,8 +172,7 @@ def _published(
             common = plotting.at_common_steps([published.curve for published in found])
             seeds = min(published.num_seeds for published in found)
             curve = plotting.Curve(common.env_steps, common.values.mean(axis=0))
-            algorithm = name.partition("_")[0].upper()  # without its variant, such as sac_1024's
-            backdrop.append((f"{algorithm}, published: mean of {seeds} seeds", curve))
+            backdrop.append((f"{found[0].title}, published: mean of {seeds} seeds", curve))
     return backdrop
 
 

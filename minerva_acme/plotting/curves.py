@@ -3,18 +3,18 @@
 import contextlib
 import csv
 import difflib
-import functools
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from minerva_acme import results
+
 STEPS = "actor_steps"
 """The column that counts environment steps, in every file."""
 
 _MAX_POINTS = 200
-_PUBLISHED_FILE = pathlib.Path(__file__).with_name("published_curves.csv")
 
 
 class Curve(NamedTuple):
@@ -28,6 +28,7 @@ class PublishedCurve(NamedTuple):
     """Results that others have published: means over their seeds."""
 
     algorithm: str
+    title: str  # as people write it
     num_seeds: int  # at least so many at every point
     curve: Curve
 
@@ -114,7 +115,7 @@ def thin(curve: Curve, max_points: int = _MAX_POINTS) -> Curve:
 def published_curves(environment_id: str, algorithms: Sequence[str] | None = None) -> list[PublishedCurve]:
     """Returns published curves of a dm_control task: mean return over seeds at environment steps.
 
-    The head of published_curves.csv names the sources; steps are control steps, without action repeat.
+    They are those of `results.load_published`; steps are control steps, without action repeat.
 
     Args:
         environment_id: `dm_control/<domain>/<task>`; other environments have no published curves.
@@ -123,26 +124,16 @@ def published_curves(environment_id: str, algorithms: Sequence[str] | None = Non
     Raises:
         ValueError: there is no curve of such an algorithm.
     """
-    rows = _published_rows()
-    known = np.unique(rows["algorithm"]).tolist()
-    for algorithm in algorithms or ():
-        if algorithm not in known:
-            raise ValueError(f"`published` must be among {', '.join(known)}, got '{algorithm}'.")
-    suite, _, task = environment_id.partition("/")
-    rows = rows[(rows["task"] == task.replace("/", "_")) & (suite == "dm_control")]
+    published = results.load_published()
     found = []
-    for algorithm in known if algorithms is None else algorithms:
-        points = np.sort(rows[rows["algorithm"] == algorithm], order="environment_steps")
-        if len(points):
-            curve = Curve(points["environment_steps"].astype(float), points["mean"])
-            found.append(PublishedCurve(algorithm, int(points["num_seeds"].min()), curve))
+    for algorithm in published if algorithms is None else algorithms:
+        if algorithm not in published:
+            raise ValueError(f"`published` must be among {', '.join(published)}, got '{algorithm}'.")
+        if points := published[algorithm].points.get(environment_id):
+            steps, num_seeds, means, _ = np.array(points, float).T
+            curve = Curve(steps, means)
+            found.append(PublishedCurve(algorithm, published[algorithm].title, int(num_seeds.min()), curve))
     return found
-
-
-@functools.cache
-def _published_rows() -> np.ndarray:
-    lines = [line for line in _PUBLISHED_FILE.read_text("utf-8").splitlines() if not line.startswith("#")]
-    return np.genfromtxt(lines, delimiter=",", names=True, dtype=None, encoding="utf-8")
 
 
 @contextlib.contextmanager

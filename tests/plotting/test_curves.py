@@ -115,7 +115,8 @@ def test_curves_that_cannot_be_brought_together_are_told(curves, max_points, mes
 
 def test_published_curves_are_those_of_the_task():
     found = {curve.algorithm: curve for curve in plotting.published_curves("dm_control/walker/walk")}
-    assert set(found) == {"mpo", "dmpo", "d4pg", "ddpg", "ppo_acme_fixhp", "sac_1024"}
+    of_anchors = {"mpo", "dmpo", "d4pg", "ddpg", "ppo_acme_fixhp", "sac_1024"}
+    assert set(found) == of_anchors | {"sac", "sac_simba", "simba_v2", "bro_utd2", "bro_utd10"}
     steps, means = found["mpo"].curve
     assert found["mpo"].num_seeds == 10
     assert np.all(np.diff(steps) > 0) and 400_000 in steps
@@ -137,7 +138,7 @@ def test_nothing_was_published_of_gymnasiums_environments():
 
 
 def test_an_algorithm_that_nobody_published_is_told():
-    with pytest.raises(ValueError, match="`published` must be among d4pg, ddpg, dmpo, mpo, .* got 'mp'"):
+    with pytest.raises(ValueError, match="`published` must be among mpo, dmpo, .* bro_utd2, .* got 'mp'"):
         plotting.published_curves("dm_control/walker/walk", ["mp"])
 
 

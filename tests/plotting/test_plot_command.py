@@ -51,7 +51,7 @@ def test_runs_are_grouped_by_agent_and_environment(make_run, panels, tmp_path, c
     assert shown == {"CartPole-v1": {"MPO": [1]}, "Walker walk": {"MPO": [3], "PPO": [1]}}
     walker = panels[1]
     np.testing.assert_array_equal(walker.groups[0].mean.values, [10.0, 301.0, 501.0])
-    assert [label.split(",")[0] for label, _ in walker.published] == ["MPO", "DMPO", "PPO"]
+    assert [label.split(", published")[0] for label, _ in walker.published] == ["MPO", "DMPO", "PPO of Acme"]
     assert walker.limits == (0.0, 1000.0) and panels[0].limits is None
     assert {"curve.png", "curve.svg"} <= {path.name for path in tmp_path.iterdir()}
     assert "interquartile mean over seeds" in capsys.readouterr().err
@@ -107,10 +107,10 @@ def test_plotting_leaves_a_checkpoint_alone_that_is_being_written(make_run, tmp_
 
 def test_the_backdrop_can_be_chosen_or_left_out(make_run, panels, tmp_path):
     directory = make_run("a")
-    for published, labels in ((["none"], []), (["sac_1024", "mpo"], ["SAC", "MPO"])):
+    for published, labels in ((["none"], []), (["sac_1024", "mpo"], ["SAC with 1024 units", "MPO"])):
         panels.clear()
         plot([directory], out=tmp_path / "curve.png", published=published)
-        assert [label.split(",")[0] for label, _ in panels[0].published] == labels
+        assert [label.split(", published")[0] for label, _ in panels[0].published] == labels
 
 
 def test_another_metric_has_neither_backdrop_nor_limits(make_run, panels, tmp_path):
