@@ -135,6 +135,23 @@ class Plot:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Collect:
+    """Write the results of runs as rows, with what produced them: a CSV and a JSON file an experiment."""
+
+    function: ClassVar = "collect:run"
+    directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
+    """Runs' folders, or folders that hold such."""
+    out: pathlib.Path = pathlib.Path("results")
+    """The folder of the files; the runs are added to experiments that it holds."""
+    name: str = ""
+    """The experiment's name; agent, preset and what differs from it by default."""
+    episodes: int = 0
+    """Episodes of each run's last policy to play from unseen initial states, for its final score; 0: none."""
+    import_code: bool = False
+    """Allow to import the code that the runs' folders name, to play them; that runs it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Export:
     """Write a trained run's policy to one file to share: its weights, or a program for torch alone."""
 
@@ -189,6 +206,6 @@ class Doctor:
 COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
     {
         command.__name__.lower(): command
-        for command in (Train, Resume, Eval, Video, Plot, Export, List, Bench, Doctor)
+        for command in (Train, Resume, Eval, Video, Plot, Collect, Export, List, Bench, Doctor)
     }
 )

@@ -10,7 +10,7 @@ from rich.console import Console
 from minerva_acme import plotting
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, extras
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme.experiments import run_folder, run_results
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
 _DM_CONTROL_RETURNS = (0.0, 1000.0)
@@ -56,26 +56,13 @@ def run(command: commands.Plot) -> int:
 
 
 def _read(command: commands.Plot, console: Console) -> Iterator[_Run]:
-    for directory in _find(command.directories):
+    for directory in run_results.find_runs(command.directories):
         description = run_folder.read(directory)
         curve = plotting.read_curve(directory, command.metric)
-        if len(curve.env_steps):
+        if len(curve.x):
             yield _Run(directory, description, _label(description, command.group.split(",")), curve)
         else:
             console.print(f"Left out {directory}: it has no number of '{command.metric}' yet.")
-
-
-def _find(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-    if not directories:
-        raise ValueError("At least one run must be given, got none. Give the folders that trainings wrote.")
-    found: dict[pathlib.Path, pathlib.Path] = {}  # by where they really are: none counts twice
-    for directory in directories:
-        below = [directory] if (directory / run_folder.FILE).exists() else []
-        below = below or sorted(path.parent for path in directory.rglob(run_folder.FILE))
-        if not below:
-            run_folder.read(directory)  # says that there is none
-        found |= {path.resolve(): path for path in below}
-    return list(found.values())
 
 
 def _label(description: run_folder.RunDescription, group: Sequence[str]) -> str:
@@ -147,11 +134,11 @@ def _warn(group: Sequence[_Run], console: Console) -> None:
     seeds = [run.description.seed for run in group]
     if len(set(seeds)) < len(seeds):
         console.print(f"The runs of {name} have seeds {seeds}: equal ones are not independent.")
-    shortest = min(group, key=lambda run: run.curve.env_steps[-1])
-    longest = max(run.curve.env_steps[-1] for run in group)
-    if shortest.curve.env_steps[-1] < longest:
+    shortest = min(group, key=lambda run: run.curve.x[-1])
+    longest = max(run.curve.x[-1] for run in group)
+    if shortest.curve.x[-1] < longest:
         console.print(
-            f"The curve of {name} ends at {shortest.curve.env_steps[-1]:,.0f} steps with "
+            f"The curve of {name} ends at {shortest.curve.x[-1]:,.0f} steps with "
             f"{shortest.directory}; others continue to {longest:,.0f}."
         )
 
@@ -171,7 +158,7 @@ def _published(
         if len(found) == len(by_environment):
             common = plotting.at_common_steps([published.curve for published in found])
             seeds = min(published.num_seeds for published in found)
-            curve = plotting.Curve(common.env_steps, common.values.mean(axis=0))
+            curve = plotting.Curve(common.x, common.values.mean(axis=0))
             backdrop.append((f"{found[0].title}, published: mean of {seeds} seeds", curve))
     return backdrop
 
@@ -182,10 +169,9 @@ def _compared_with(agent: str) -> Sequence[str]:
 
 def _random_return(members: Sequence[_Run]) -> float | None:
     """What random actions reached before training; the checkpoints know."""
-    saved = (run.directory for run in members if checkpointing.latest(run.directory / "checkpoints"))
-    states = (checkpointing.load_state(checkpointing.find(directory)).get("random") for directory in saved)
-    means = [np.mean(returns) for returns, *_ in filter(None, states)]
-    return float(np.mean(means)) if means else None
+    found = (run_results.random_return(run.directory) for run in members)
+    returns = [value for value in found if value is not None]
+    return float(np.mean(returns)) if returns else None
 
 
 def _title(environment: str) -> str:

@@ -56,7 +56,7 @@ class Task(NamedTuple):
     @property
     def flags(self) -> tuple[str, ...]:
         """The settings as words of the command line, such as ("--gae-lambda", "0.9")."""
-        return tuple(word for name, value in self.settings.items() for word in _flag(name, value))
+        return tuple(make_flags(self.settings))
 
     def make_config(self) -> Any:
         """Makes the agent's config."""
@@ -132,10 +132,12 @@ def _make_task(
     return task._replace(runs=tuple(Run(seed, score, stds[seed]) for seed, score in sorted(scores.items())))
 
 
-def _flag(name: str, value: Any) -> Iterator[str]:
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        yield f"--{flag}" if value else f"--no-{flag}"
-        return
-    yield f"--{flag}"
-    yield from map(str, value if isinstance(value, tuple) else (value,))
+def make_flags(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yields settings as words of the command line, such as "--gae-lambda", "0.9"."""
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield f"--{flag}"
+            yield from map(str, value if isinstance(value, tuple | list) else (value,))

@@ -20,7 +20,7 @@ _MAX_POINTS = 200
 class Curve(NamedTuple):
     """One metric over one run, or over several runs at the same steps."""
 
-    env_steps: np.ndarray  # [K], growing
+    x: np.ndarray  # [K], growing: environment steps, or what else was asked for
     values: np.ndarray  # [K], or [S, K] of S runs
 
 
@@ -55,7 +55,7 @@ def read_curve(directory: pathlib.Path, metric: str) -> Curve:
     text = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0] if path.exists() else ""
     with _explain(path):
         rows = list(csv.DictReader(text.splitlines()))
-    metrics = _metrics(directory)
+    metrics = list_metrics(directory)
     if metric not in metrics and (rows or not path.exists()):
         raise ValueError(_missing(directory, metric, metrics))
     points: list[tuple[float, float]] = []
@@ -89,26 +89,26 @@ def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> C
     Raises:
         ValueError: an argument is out of its range, or the curves have no steps in common.
     """
-    if not curves or any(len(curve.env_steps) == 0 for curve in curves):
-        raise ValueError(f"`curves` must be curves with points, got {[len(c.env_steps) for c in curves]}.")
+    if not curves or any(len(curve.x) == 0 for curve in curves):
+        raise ValueError(f"`curves` must be curves with points, got {[len(c.x) for c in curves]}.")
     if max_points < 2:
         raise ValueError(f"`max_points` must be >= 2, got {max_points}.")
     curves = [thin(curve, max_points) for curve in curves]
-    first = max(curve.env_steps[0] for curve in curves)
-    last = min(curve.env_steps[-1] for curve in curves)
+    first = max(curve.x[0] for curve in curves)
+    last = min(curve.x[-1] for curve in curves)
     if first > last:
-        spans = ", ".join(f"{curve.env_steps[0]:.0f}-{curve.env_steps[-1]:.0f}" for curve in curves)
+        spans = ", ".join(f"{curve.x[0]:.0f}-{curve.x[-1]:.0f}" for curve in curves)
         raise ValueError(f"`curves` must have steps in common, got {spans}. Train the short ones on.")
-    finest = max(curves, key=lambda curve: len(curve.env_steps)).env_steps
+    finest = max(curves, key=lambda curve: len(curve.x)).x
     steps = np.unique(np.clip(finest, first, last))
-    return Curve(steps, np.stack([np.interp(steps, curve.env_steps, curve.values) for curve in curves]))
+    return Curve(steps, np.stack([np.interp(steps, curve.x, curve.values) for curve in curves]))
 
 
 def thin(curve: Curve, max_points: int = _MAX_POINTS) -> Curve:
     """Averages neighbouring points, steps and values alike, until there are at most `max_points`."""
-    if len(curve.env_steps) <= max_points:
+    if len(curve.x) <= max_points:
         return curve
-    ends = np.linspace(0, len(curve.env_steps), max_points + 1).astype(int)
+    ends = np.linspace(0, len(curve.x), max_points + 1).astype(int)
     return Curve(*(np.add.reduceat(array, ends[:-1]) / np.diff(ends) for array in curve))
 
 
@@ -151,7 +151,8 @@ def _number(text: str | None) -> float:
         return np.nan
 
 
-def _metrics(directory: pathlib.Path) -> list[str]:
+def list_metrics(directory: pathlib.Path) -> list[str]:
+    """Returns the metrics that a run has logged, each `<file>/<column>`."""
     metrics = []
     for path in sorted(directory.glob("*.csv")):
         with open(path, encoding="utf-8", errors="replace", newline="") as lines, _explain(path):

@@ -130,7 +130,7 @@ def _draw_panel(ax: Axes, panel: Panel, colours: dict[str, str], dashes: dict[st
         if 1 < len(group.runs) <= _MAX_RUNS_DRAWN:
             for run in group.runs:
                 ax.plot(*curves.thin(run), color=colour, linewidth=0.5, alpha=0.45, zorder=2)
-        steps = group.mean.env_steps
+        steps = group.mean.x
         if group.interval is not None:
             ax.fill_between(steps, *group.interval, color=colour, alpha=0.2, linewidth=0, zorder=2)
         marker = "o" if len(steps) <= _MAX_MARKED_POINTS else None
@@ -146,10 +146,10 @@ def _draw_panel(ax: Axes, panel: Panel, colours: dict[str, str], dashes: dict[st
 
 
 def _horizontal_limits(panel: Panel) -> tuple[float, float]:
-    runs = [run.env_steps for group in panel.groups for run in group.runs]
+    runs = [run.x for group in panel.groups for run in group.runs]
     first, last = float(min(steps[0] for steps in runs)), float(max(steps[-1] for steps in runs))
     for _, curve in panel.published:
-        wanted = float(curve.env_steps[:_MIN_PUBLISHED_POINTS][-1])
+        wanted = float(curve.x[:_MIN_PUBLISHED_POINTS][-1])
         if wanted <= 2.0 * last:
             last = max(last, wanted)
     return 0.0 if first < 0.1 * last else first, last

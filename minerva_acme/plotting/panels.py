@@ -45,7 +45,7 @@ def make_group(
     common = curves.at_common_steps(runs)
     seeds_by_task = [len(task) for task in curves_by_task]
     scores_by_task = np.split(common.values, np.cumsum(seeds_by_task)[:-1])
-    mean = curves.Curve(common.env_steps, statistics.interquartile_mean(common.values.T))
+    mean = curves.Curve(common.x, statistics.interquartile_mean(common.values.T))
     interval = statistics.bootstrap_interval(scores_by_task, generator=generator)
     return Group(label, runs, seeds_by_task, mean, interval)
 

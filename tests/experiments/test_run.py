@@ -132,6 +132,7 @@ def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
         "checkpoints",
         "evaluator.csv",
         "learner.csv",
+        "provenance.json",
         "run.json",
     }
     again = experiments.run_experiment(make_config(tmp_path, 100))
