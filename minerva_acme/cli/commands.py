@@ -126,12 +126,21 @@ class Plot:
     """The picture; without a suffix both PNG and SVG are written."""
     metric: str = "evaluator/episode_return"
     """What to draw: <csv file>/<column>."""
+    x: Literal["steps", "updates", "wall"] = "steps"
+    """What to draw it against: environment steps, learner steps or seconds."""
     group: str = "agent"
     """What runs of one curve have in common: agent, or hyperparameters too, separated by commas."""
     published: tuple[str, ...] | None = None
     """Published curves to draw behind, separated by commas; none: none; by default the nearest."""
     aggregate: bool = False
     """Draw all of dm_control's tasks in one panel, over seeds and tasks."""
+
+    def __post_init__(self) -> None:
+        if self.published and self.published != ("none",) and self.x != "steps":
+            raise ValueError(
+                f"`published` must be none where `x` is {self.x}: others' curves are known by environment "
+                "steps alone. Leave one of them out."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

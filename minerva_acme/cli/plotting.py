@@ -14,6 +14,12 @@ from minerva_acme.experiments import run_folder, run_results
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
 _DM_CONTROL_RETURNS = (0.0, 1000.0)
+# The column of the logs, what it counts, and the axis' label.
+_AXES = {
+    "steps": (plotting.STEPS, "environment steps", "Environment steps"),
+    "updates": ("learner_steps", "learner steps", "Learner steps"),
+    "wall": ("wall_seconds", "seconds", "Wall time (s)"),
+}
 
 
 class _Run(NamedTuple):
@@ -46,19 +52,16 @@ def run(command: commands.Plot) -> int:
     generator = np.random.default_rng(0)  # of the bootstrap
     panels = [_make_panel(part, command, generator, console) for part in parts]
     y_label = _RETURNS.get(metric, metric.partition("/")[2].replace("_", " "))
-    files = figure.save(figure.draw(panels, y_label=y_label), command.out)
-    console.print(
-        f"Wrote {', '.join(map(str, files))}. For the caption: {y_label}; lines: interquartile mean "
-        f"over seeds{' and tasks' if command.aggregate else ''} (below four runs their mean), shaded: 95% "
-        "stratified percentile bootstrap interval, 2000 resamples; thin lines: single runs."
-    )
+    files = figure.save(figure.draw(panels, y_label=y_label, x_label=_AXES[command.x][2]), command.out)
+    caption = plotting.make_caption(panels, y_label)
+    console.print(f"Wrote {', '.join(map(str, files))}. For the caption: {caption}")
     return 0
 
 
 def _read(command: commands.Plot, console: Console) -> Iterator[_Run]:
     for directory in run_results.find_runs(command.directories):
         description = run_folder.read(directory)
-        curve = plotting.read_curve(directory, command.metric)
+        curve = plotting.read_curve(directory, command.metric, _AXES[command.x][0])
         if len(curve.x):
             yield _Run(directory, description, _label(description, command.group.split(",")), curve)
         else:
@@ -105,12 +108,13 @@ def _make_panel(
                 f"{', '.join(missing)}. Train them or leave these tasks out."
             )
         for members in tasks:
-            _warn(members, console)
+            _warn(members, _AXES[command.x][1], console)
         groups.append(plotting.make_group(label, [[run.curve for run in task] for task in tasks], generator))
     published: Sequence[tuple[str, plotting.Curve]] = ()
     random = limits = None
     if command.metric in _RETURNS:
-        published = _published(by_environment, command.published)
+        if command.x == "steps":  # what others' steps took is not known
+            published = _published(by_environment, command.published)
         randoms = [value for value in map(_random_return, by_environment.values()) if value is not None]
         random = float(np.mean(randoms)) if len(randoms) == len(environments) else None
         limits = None if others else _DM_CONTROL_RETURNS
@@ -118,7 +122,7 @@ def _make_panel(
     return plotting.Panel(title, groups, published, random, limits)
 
 
-def _warn(group: Sequence[_Run], console: Console) -> None:
+def _warn(group: Sequence[_Run], unit: str, console: Console) -> None:
     """Says what makes a group something else than seeds of one training."""
     name = f"{group[0].label} on {group[0].description.environment}"
     differing = sorted(
@@ -138,7 +142,7 @@ def _warn(group: Sequence[_Run], console: Console) -> None:
     longest = max(run.curve.x[-1] for run in group)
     if shortest.curve.x[-1] < longest:
         console.print(
-            f"The curve of {name} ends at {shortest.curve.x[-1]:,.0f} steps with "
+            f"The curve of {name} ends at {shortest.curve.x[-1]:,.0f} {unit} with "
             f"{shortest.directory}; others continue to {longest:,.0f}."
         )
 
@@ -158,7 +162,7 @@ def _published(
         if len(found) == len(by_environment):
             common = plotting.at_common_steps([published.curve for published in found])
             seeds = min(published.num_seeds for published in found)
-            curve = plotting.Curve(common.x, common.values.mean(axis=0))
+            curve = plotting.Curve(common.x, plotting.interquartile_mean(common.values.T))
             backdrop.append((f"{found[0].title}, published: mean of {seeds} seeds", curve))
     return backdrop
 

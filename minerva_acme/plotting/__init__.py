@@ -1,6 +1,7 @@
 """Learning curves of runs, with intervals over seeds and published curves behind them."""
 
 from minerva_acme.plotting.curves import (
+    STEPS,
     Curve,
     PublishedCurve,
     at_common_steps,
@@ -9,7 +10,14 @@ from minerva_acme.plotting.curves import (
     read_curve,
     thin,
 )
-from minerva_acme.plotting.panels import Group, Panel, describe_seeds, make_group
+from minerva_acme.plotting.panels import (
+    Group,
+    Panel,
+    describe_band,
+    describe_seeds,
+    make_caption,
+    make_group,
+)
 from minerva_acme.plotting.statistics import (
     NUM_RESAMPLES,
     Improvement,
@@ -24,6 +32,7 @@ from minerva_acme.plotting.statistics import (
 
 __all__ = [
     "NUM_RESAMPLES",
+    "STEPS",
     "Curve",
     "Group",
     "Improvement",
@@ -33,9 +42,11 @@ __all__ = [
     "PublishedCurve",
     "at_common_steps",
     "bootstrap_interval",
+    "describe_band",
     "describe_seeds",
     "interquartile_mean",
     "list_metrics",
+    "make_caption",
     "make_group",
     "nominal_coverage",
     "performance_profile",

@@ -33,7 +33,7 @@ class PublishedCurve(NamedTuple):
     curve: Curve
 
 
-def read_curve(directory: pathlib.Path, metric: str) -> Curve:
+def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
     """Reads a metric of a run.
 
     A run that was killed and resumed plays some steps twice: only the rows of the second time count. Rows
@@ -42,12 +42,13 @@ def read_curve(directory: pathlib.Path, metric: str) -> Curve:
     Args:
         directory: the run's folder.
         metric: `<file>/<column>`, such as evaluator/episode_return or learner/loss/total.
+        x: another column of the same file to have on the horizontal axis, one that grows.
 
     Returns:
         The curve; it has no points if the run has not logged any yet.
 
     Raises:
-        ValueError: no such metric was logged; the message suggests similar names.
+        ValueError: no such metric or `x` was logged; the message suggests similar names.
     """
     file, _, column = metric.partition("/")
     path = directory / f"{file}.csv"
@@ -58,17 +59,22 @@ def read_curve(directory: pathlib.Path, metric: str) -> Curve:
     metrics = list_metrics(directory)
     if metric not in metrics and (rows or not path.exists()):
         raise ValueError(_missing(directory, metric, metrics))
-    points: list[tuple[float, float]] = []
+    if x != STEPS and rows and f"{file}/{x}" not in metrics:
+        raise ValueError(
+            f"{path} has no column '{x}' to draw against, for it is not logged there, or was not by the "
+            "version that made the run. Draw against environment steps."
+        )
+    points: list[tuple[float, float, float]] = []
     for row in rows:
-        step, value = _number(row.get(STEPS)), _number(row.get(column))
+        step, place, value = (_number(row.get(name)) for name in (STEPS, x, column))
         if points and step < points[-1][0]:  # resumed from a checkpoint
             points = [point for point in points if point[0] < step]
-        if np.isfinite(step) and np.isfinite(value):
-            points.append((step, value))
-    all_steps, values = np.reshape(points, (-1, 2)).T
+        if np.isfinite([step, place, value]).all():
+            points.append((step, place, value))
+    _, all_places, values = np.reshape(points, (-1, 3)).T
     # Episodes of several environments may end at the same step.
-    steps, index, counts = np.unique(all_steps, return_inverse=True, return_counts=True)
-    return Curve(steps, np.bincount(index, values, minlength=len(steps)) / counts)
+    places, index, counts = np.unique(all_places, return_inverse=True, return_counts=True)
+    return Curve(places, np.bincount(index, values, minlength=len(places)) / counts)
 
 
 def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> Curve:
