@@ -868,8 +868,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are train, resume, eval, video, plot, export, list, bench, "
-        "doctor. Did you mean 'train'?",
+        "There is no command 'trian'; there are train, resume, eval, video, plot, report, collect, "
+        "export, list, bench, doctor. Did you mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",

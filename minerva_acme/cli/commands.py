@@ -144,6 +144,26 @@ class Plot:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """Compare results: interquartile means, performance profiles, probabilities of improvement and curves, as
+    tables and as one page with pictures."""
+
+    function: ClassVar = "report:run"
+    results: tyro.conf.Positional[tuple[str, ...]]
+    """Runs' folders or folders that hold such, files of rows (minerva collect), or experiments of the
+    library, such as mpo_control."""
+    against: tuple[str, ...] | None = None
+    """Published results to compare with, such as mpo sac sac_simba bro_utd2; none: none; by default the
+    nearest."""
+    step: int | None = None
+    """Environment steps at which scores are compared; by default the last that all runs have reached."""
+    range: tuple[str, ...] = ()
+    """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
+    output: pathlib.Path = pathlib.Path("report")
+    """The folder of the page, its pictures and the rows."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Collect:
     """Write the results of runs as rows, with what produced them: a CSV and a JSON file an experiment."""
 
@@ -215,6 +235,6 @@ class Doctor:
 COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
     {
         command.__name__.lower(): command
-        for command in (Train, Resume, Eval, Video, Plot, Collect, Export, List, Bench, Doctor)
+        for command in (Train, Resume, Eval, Video, Plot, Report, Collect, Export, List, Bench, Doctor)
     }
 )

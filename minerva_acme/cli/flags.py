@@ -15,7 +15,7 @@ import tyro
 from minerva_acme.cli import choices
 
 OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
-_BY_COMMAS = ("--log", "--format", "--published")
+_BY_COMMAS = ("--log", "--format", "--published", "--against")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 

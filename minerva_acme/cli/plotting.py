@@ -118,7 +118,7 @@ def _make_panel(
         randoms = [value for value in map(_random_return, by_environment.values()) if value is not None]
         random = float(np.mean(randoms)) if len(randoms) == len(environments) else None
         limits = None if others else _DM_CONTROL_RETURNS
-    title = _title(environments[0]) if len(environments) == 1 else f"{len(environments)} tasks"
+    title = plotting.make_title(environments[0]) if len(environments) == 1 else f"{len(environments)} tasks"
     return plotting.Panel(title, groups, published, random, limits)
 
 
@@ -176,10 +176,3 @@ def _random_return(members: Sequence[_Run]) -> float | None:
     found = (run_results.random_return(run.directory) for run in members)
     returns = [value for value in found if value is not None]
     return float(np.mean(returns)) if returns else None
-
-
-def _title(environment: str) -> str:
-    name = environment.removeprefix("gymnasium/")
-    if not name.startswith("dm_control/"):
-        return name
-    return " ".join(part.replace("_", " ") for part in name.split("/")[1:]).capitalize()

@@ -17,7 +17,9 @@ from minerva_acme.plotting.panels import (
     describe_seeds,
     make_caption,
     make_group,
+    make_title,
 )
+from minerva_acme.plotting.report import Report, Table, make_report
 from minerva_acme.plotting.statistics import (
     NUM_RESAMPLES,
     Improvement,
@@ -31,15 +33,17 @@ from minerva_acme.plotting.statistics import (
 )
 
 __all__ = [
-    "NUM_RESAMPLES",
-    "STEPS",
     "Curve",
     "Group",
     "Improvement",
     "Interval",
+    "NUM_RESAMPLES",
     "Panel",
     "Profile",
     "PublishedCurve",
+    "Report",
+    "STEPS",
+    "Table",
     "at_common_steps",
     "bootstrap_interval",
     "describe_band",
@@ -48,6 +52,8 @@ __all__ = [
     "list_metrics",
     "make_caption",
     "make_group",
+    "make_report",
+    "make_title",
     "nominal_coverage",
     "performance_profile",
     "probability_of_improvement",

@@ -18,7 +18,7 @@ from minerva_acme.plotting import curves
 from minerva_acme.plotting.panels import MAX_RUNS_DRAWN, Panel, describe_band, describe_seeds
 
 # Okabe and Ito (2008), which the colour-blind can tell apart; yellow, pale on paper, is left out.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # Dots alone mean random actions.
 _PUBLISHED_DASHES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)))
 _Dashes = tuple[int, tuple[float, ...]]
@@ -30,7 +30,7 @@ _INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3), 3: (6.75, 1.75), 4: (9.0, 1.75)}  # of 
 _COLUMNS = {4: 2}  # by the number of panels; of others three, and four from here on
 _MIN_FOR_FOUR_COLUMNS = 13
 _DOTS_PER_INCH = 300
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -57,7 +57,13 @@ _STYLE: Any = {
 }
 
 
-def draw(panels: Sequence[Panel], *, y_label: str, x_label: str = "Environment steps") -> Figure:
+def draw(
+    panels: Sequence[Panel],
+    *,
+    y_label: str,
+    x_label: str = "Environment steps",
+    labels: Sequence[str] = (),
+) -> Figure:
     """Draws panels in a grid, with one legend below.
 
     A label has the same colour in every panel. The horizontal axis ends with the last run, even if
@@ -65,13 +71,19 @@ def draw(panels: Sequence[Panel], *, y_label: str, x_label: str = "Environment s
     fewer than three points of a published curve. The legend has what is seen in one of the panels, and says
     what the bands are; `make_caption` says the rest.
 
+    Args:
+        panels: at least one.
+        y_label: names the vertical axes.
+        x_label: names the horizontal axes.
+        labels: whose colours come first, in this order, as in other pictures beside this one.
+
     Raises:
         ValueError: there are no panels.
     """
     if not panels:
         raise ValueError("`panels` must hold at least one panel, got none. Give runs with evaluations.")
-    labels = dict.fromkeys(group.label for panel in panels for group in panel.groups)
-    colours = dict(zip(labels, itertools.cycle(_COLOURS), strict=False))
+    shown = dict.fromkeys(group.label for panel in panels for group in panel.groups)
+    colours = dict(zip(dict.fromkeys([*labels, *shown]), itertools.cycle(COLOURS), strict=False))
     published = dict.fromkeys(label for panel in panels for label, _ in _seen(panel))
     dashes = dict(zip(published, itertools.cycle(_PUBLISHED_DASHES), strict=False))
     most = 4 if len(panels) >= _MIN_FOR_FOUR_COLUMNS else 3
@@ -82,7 +94,7 @@ def draw(panels: Sequence[Panel], *, y_label: str, x_label: str = "Environment s
     legend_columns = min(columns, 2)
     legend_rows = -(-len(handles) // legend_columns)
     size = width, rows * height + 0.17 * legend_rows + 0.15
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for ax, panel in zip(grid.flat, panels, strict=False):
@@ -117,7 +129,7 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [path.with_name(path.name.removesuffix(path.suffix) + suffix) for suffix in suffixes]
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         for file in files:
             # The same picture gives the same file.
             date = {".svg": "Date", ".pdf": "CreationDate"}.get(file.suffix)
@@ -158,7 +170,7 @@ def _horizontal_limits(panel: Panel) -> tuple[float, float]:
         wanted = float(curve.x[:_MIN_PUBLISHED_POINTS][-1])
         if wanted <= 2.0 * last:
             last = max(last, wanted)
-    return 0.0 if first < 0.1 * last else first, last
+    return 0.0 if first <= 0.1 * last or len(set(np.concatenate(runs))) == 1 else first, last
 
 
 def _vertical_limits(panel: Panel) -> tuple[float, float]:
@@ -196,6 +208,8 @@ def _legend_handles(
     handles: list[Artist] = []
     for label, colour in colours.items():
         groups = [group for panel in panels for group in panel.groups if group.label == label]
+        if not groups:
+            continue
         text = f"{label}: {describe_seeds(groups)}"
         handles.append(Line2D([], [], color=colour, linewidth=1.5, label=text))
     lines: list[tuple[str, Any, float]] = [(label, style, 1.0) for label, style in dashes.items()]

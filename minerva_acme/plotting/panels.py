@@ -55,6 +55,14 @@ def make_group(
     return Group(label, runs, seeds_by_task, mean, interval)
 
 
+def make_title(environment: str) -> str:
+    """Returns an environment's name as people write it: Walker walk, CartPole-v1."""
+    name = environment.removeprefix("gymnasium/")
+    if not name.startswith("dm_control/"):
+        return name
+    return " ".join(part.replace("_", " ") for part in name.split("/")[1:]).capitalize()
+
+
 def describe_seeds(groups: Sequence[Group]) -> str:
     """Says how many seeds one label's curves come from."""
     counts = {count for group in groups for count in group.seeds_by_task}

@@ -14,9 +14,9 @@ from minerva_acme.results.published import PublishedResult, load_published
 from minerva_acme.results.rows import METRICS, Row, format_rows, parse_rows, read_rows
 
 __all__ = [
-    "METRICS",
     "Context",
     "Experiment",
+    "METRICS",
     "PublishedResult",
     "Row",
     "check_name",

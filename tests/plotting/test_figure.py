@@ -126,7 +126,7 @@ def test_a_label_has_one_colour_in_all_panels_and_no_two_labels_share_one():
 def test_the_colours_differ_in_lightness_for_those_who_see_no_hue():
     luminance = [
         float(np.dot(matplotlib.colors.to_rgb(colour), [0.2126, 0.7152, 0.0722]))
-        for colour in figure._COLOURS[:2]
+        for colour in figure.COLOURS[:2]
     ]
     assert abs(luminance[0] - luminance[1]) > 0.03
 
