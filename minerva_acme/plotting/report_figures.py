@@ -1,6 +1,7 @@
 """The pictures of a report that are no learning curves."""
 
 import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import matplotlib
@@ -12,6 +13,7 @@ from minerva_acme.plotting.report import Bar
 
 _WIDTH, _HEIGHT = 5.5, 3.0  # inches
 _BAR_HEIGHT, _MARGIN = 0.28, 0.6  # inches
+_LINE_HEIGHT = 0.12  # of a name's further lines, inches
 _LONG_NAME = 32  # characters
 
 
@@ -46,8 +48,10 @@ def draw_bars(
         limits: of the horizontal axis; it is widened to what is shown.
         middle: where a dotted line is, such as the probability of a tie.
     """
+    names = ["\n".join(textwrap.wrap(bar.label, _LONG_NAME)) for bar in bars]
+    height = _MARGIN + sum(_BAR_HEIGHT + _LINE_HEIGHT * name.count("\n") for name in names)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(_WIDTH, _MARGIN + _BAR_HEIGHT * len(bars)), layout="constrained")
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         ax = figure.subplots()
         if middle is not None:
             ax.axvline(middle, color="0.5", linestyle=":", linewidth=0.8)
@@ -59,7 +63,7 @@ def draw_bars(
             ax.plot([bar.value], [index], color=colour, marker="|", markersize=9, markeredgewidth=1.5)
             shown += [low, high]
         ax.set_xlim(min(shown), max(shown))
-        ax.set_yticks(range(len(bars)), [bar.label for bar in bars])
+        ax.set_yticks(range(len(bars)), names)
         ax.set_ylim(len(bars) - 0.4, -0.6)
         ax.set_xlabel(x_label)
     return figure
