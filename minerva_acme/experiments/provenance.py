@@ -39,8 +39,18 @@ def read(directory: pathlib.Path) -> list[dict[str, Any]]:
         return []
     try:
         sessions = json.loads(path.read_text(encoding="utf-8"))
-        return [{name: session[name] for name in _NAMES} for session in sessions]
-    except (KeyError, TypeError, ValueError) as error:
+        read = [{name: session[name] for name in _NAMES} for session in sessions]
+        for session in read:
+            packages = session["packages"]
+            texts = [
+                *packages,
+                *packages.values(),
+                *filter(None, map(session.get, ("version", "commit", "machine"))),
+            ]
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError("its values must be texts")
+        return read
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} must say by which versions and on what machine the run was made: {error!r}. Remove it "
             "to have that unknown."

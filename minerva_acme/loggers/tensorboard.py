@@ -172,10 +172,14 @@ class TensorBoardRun:
 
 def _cut(path: pathlib.Path, last: Mapping[str, int]) -> None:
     """Writes a file without the events that have a tag above its last value."""
+    from google.protobuf import message
     from tensorboard.compat.proto import event_pb2
 
     def is_kept(record: bytes) -> bool:
-        event: Any = event_pb2.Event.FromString(record[_HEADER.size : -_FOOTER_SIZE])
+        try:
+            event: Any = event_pb2.Event.FromString(record[_HEADER.size : -_FOOTER_SIZE])
+        except message.DecodeError:  # damaged: TensorBoard stops there and says so
+            return True
         return not any(
             value.tag in last
             and (event.step if value.HasField("image") else value.simple_value) > last[value.tag]

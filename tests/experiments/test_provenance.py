@@ -6,6 +6,9 @@ import torch
 import minerva_acme
 from minerva_acme.experiments import provenance
 
+NUMBERS = '[{"version": 1, "commit": null, "packages": {}, "machine": "m"}]'
+NO_PACKAGES = '[{"version": "1", "commit": null, "packages": null, "machine": "m"}]'
+
 
 def test_a_session_says_its_version_commit_packages_and_machine(tmp_path):
     provenance.note(tmp_path)
@@ -42,7 +45,11 @@ def test_a_run_of_an_older_version_says_nothing(tmp_path):
     assert provenance.read(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", ["", "[", "3", '[{"version": "1"}]', "[3]"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[", "3", '[{"version": "1"}]', "[3]", "[" * 100_000, NUMBERS, NO_PACKAGES],
+    ids=range(8),
+)
 def test_a_damaged_file_is_told_by_its_name(tmp_path, content):
     (tmp_path / provenance.FILE).write_text(content)
     with pytest.raises(ValueError, match="provenance.json must say by which versions .* Remove it"):

@@ -288,6 +288,18 @@ def test_a_file_that_a_kill_left_in_the_middle_of_a_record_is_cut_to_its_whole_o
     assert [value for _, _, value in scalars(tmp_path)] == [1.0]
 
 
+def test_damage_in_a_file_is_left_to_tensorboard_to_tell(tmp_path):
+    log(tmp_path, [("actor", {"steps": step}) for step in (1, 2)])
+    (file,) = tmp_path.iterdir()
+    content = bytearray(file.read_bytes())
+    content[12:20] = b"\xff" * 8  # the data of the first record
+    file.write_bytes(content)
+    size = file.stat().st_size
+    log(tmp_path, [], {"actor/steps": 1}, step=1)
+    after = file.read_bytes()
+    assert after.startswith(bytes(content[:30])) and len(after) < size
+
+
 def test_a_file_with_nothing_to_take_out_stays_as_it_is(tmp_path):
     log(tmp_path, [("actor", {"steps": step}) for step in (1, 2)])
     (file,) = tmp_path.iterdir()
