@@ -29,9 +29,16 @@ from minerva_acme.networks.encoders import (
     OneHotEncoder,
     make_encoder,
 )
-from minerva_acme.networks.normalizer import NestNorm, RunningNorm, make_normalizer
-from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
-from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
+from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
+from minerva_acme.networks.policy import CategoricalPolicy, EncodedPolicy, GaussianPolicy
+from minerva_acme.networks.torso import (
+    LayerNormMLP,
+    ResidualBlock,
+    SimBa,
+    TanhMLP,
+    TorsoFactory,
+    project_to_unit_norm,
+)
 
 __all__ = [
     "ActorCritic",
@@ -41,6 +48,7 @@ __all__ = [
     "CategoricalPrediction",
     "Critic",
     "CriticWithHead",
+    "EncodedPolicy",
     "Encoder",
     "Ensemble",
     "EnsemblePrediction",
@@ -54,15 +62,20 @@ __all__ = [
     "MixturePrediction",
     "NestEncoder",
     "NestNorm",
+    "NormalizedEncoder",
     "OneHotEncoder",
     "PolicyAndValue",
     "Prediction",
+    "ResidualBlock",
     "ReturnDistribution",
     "RunningNorm",
     "ScalarHead",
     "ScalarPrediction",
+    "SimBa",
     "TanhMLP",
+    "TorsoFactory",
     "make_actor_critic",
     "make_encoder",
     "make_normalizer",
+    "project_to_unit_norm",
 ]
