@@ -49,8 +49,8 @@ class LinearDecay:
             final_share: of each rate, left at the end of the run. With 1 the rates stay.
             num_steps: learner steps of the whole run. None, or 0: nobody knows, and the rates stay.
         """
-        self._groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        self._first_rates = [group["lr"] for group in self._groups]
+        self._optimizers = optimizers
+        self._first_rates = [group["lr"] for group in self._groups()]
         self._final_share = final_share
         self._num_steps = num_steps
 
@@ -58,6 +58,10 @@ class LinearDecay:
         """Sets the rates of the next step, when `step` learner steps were made; returns the first group's."""
         share_done = min(step / self._num_steps, 1.0) if self._num_steps else 0.0
         left = 1.0 - (1.0 - self._final_share) * share_done
-        for group, first_rate in zip(self._groups, self._first_rates, strict=True):
+        for group, first_rate in zip(self._groups(), self._first_rates, strict=True):
             group["lr"] = left * first_rate
         return left * self._first_rates[0]
+
+    def _groups(self) -> list[dict[str, Any]]:
+        """As they are now: an optimiser that is restored has new ones."""
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
