@@ -45,17 +45,18 @@ def make_groups(
         parameters = [{"params": [*tensors], "lr": rate} for tensors, rate in parts]
         return learners.Group(make_optimizer(name, parameters), max_norm)
 
+    def project(torsos: Iterable[nn.Module]) -> None:
+        for torso in torsos:
+            networks.project_to_unit_norm(torso)
+
     def network(name: str, rate: float) -> learners.Group:
         module = trained[name]
         parameters = _decayed(module, rate, config.weight_decay)
         optimizer = make_optimizer(name, parameters)
         if config.unit_norm_weights:
             torsos = [part for part in module.modules() if isinstance(part, networks.SimBa)]
-            for torso in torsos:
-                networks.project_to_unit_norm(torso)
-            optimizer.register_step_post_hook(
-                lambda *_: [networks.project_to_unit_norm(torso) for torso in torsos] and None
-            )
+            project(torsos)
+            optimizer.register_step_post_hook(lambda *_: project(torsos))
         return learners.Group(optimizer, config.max_grad_norm)
 
     temperatures = nn.ModuleList([duals.temperature])

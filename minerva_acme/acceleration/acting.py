@@ -270,9 +270,9 @@ def _layers(module: nn.Module) -> list[_Layer]:
         return [layer for child in module.children() for layer in _layers(child)]
     if kind is encoders.IdentityEncoder:
         return []
-    if kind is normalizer.NormalizedEncoder:
+    if isinstance(module, normalizer.NormalizedEncoder):
         return _layers(module.normalizer) + _layers(module.encoder)
-    if kind is torso.ResidualBlock:
+    if isinstance(module, torso.ResidualBlock):
         return [_residual([*_layers(module.norm), _linear(module.expand), _relu, _linear(module.contract)])]
     if kind not in _MAKERS:
         raise UnknownPolicy(f"{kind.__name__} is not known")

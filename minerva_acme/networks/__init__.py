@@ -36,6 +36,7 @@ from minerva_acme.networks.torso import (
     ResidualBlock,
     SimBa,
     TanhMLP,
+    Torso,
     TorsoFactory,
     project_to_unit_norm,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "ScalarPrediction",
     "SimBa",
     "TanhMLP",
+    "Torso",
     "TorsoFactory",
     "make_actor_critic",
     "make_encoder",

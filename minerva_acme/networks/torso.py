@@ -15,22 +15,27 @@ _EXPANSION = 4  # units inside a residual block for each feature
 _TINY = 1e-12  # of a weight's norm: a unit without weights stays without
 
 
+class Torso(nn.Module):
+    """Features of rows: [..., input_size] -> [..., F]."""
+
+    output_size: int
+    """F."""
+
+
 class TorsoFactory(Protocol):
-    """Makes a torso: a module from [..., input_size] to features [..., F], whose `output_size` is F."""
+    """Makes a torso."""
 
     def __call__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
-    ) -> nn.Module:
+    ) -> Torso:
         """Args: input_size: features of an input row; layer_sizes: units; generator: of the weights."""
 
 
-class LayerNormMLP(nn.Sequential):
+class LayerNormMLP(nn.Sequential, Torso):
     """Linear, LayerNorm, tanh, then Linear and ELU for each further size; the last is activated.
 
     The first layer brings observations of any scale into [-1, 1], which spares a normaliser.
     """
-
-    output_size: int
 
     def __init__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
@@ -58,13 +63,11 @@ class LayerNormMLP(nn.Sequential):
         self.output_size = sizes[-1]
 
 
-class TanhMLP(nn.Sequential):
+class TanhMLP(nn.Sequential, Torso):
     """Linear and tanh for each size: the torso of on-policy agents.
 
     Weights start orthogonal times sqrt(2), biases at zero.
     """
-
-    output_size: int
 
     def __init__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
@@ -87,14 +90,12 @@ class TanhMLP(nn.Sequential):
         self.output_size = sizes[-1]
 
 
-class SimBa(nn.Sequential):
+class SimBa(nn.Sequential, Torso):
     """A linear embedding, residual blocks, and a LayerNorm; see `ResidualBlock`.
 
     Source: Lee et al. 2025, "SimBa: simplicity bias for scaling up parameters in deep reinforcement
     learning", which puts running normalisation in front of it. The embedding starts orthogonal.
     """
-
-    output_size: int
 
     def __init__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
