@@ -22,7 +22,7 @@ from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks import encoders, normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import CategoricalPolicy, EncodedPolicy, GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays instead of tensors
@@ -204,7 +204,7 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
         layers += _layers(network.encoder)
         layers += _layers(network.policy_torso)
         head = _head(network.policy_head)
-    elif type(network) is EncodedPolicy:
+    elif type(network) is encoders.EncodedPolicy:
         before, after = _layers(network.encoder), _policy(network.policy)
 
         def forward_encoded(observations: Array) -> Distribution:

@@ -21,6 +21,7 @@ from minerva_acme.networks.critic_heads import (
     ScalarPrediction,
 )
 from minerva_acme.networks.encoders import (
+    EncodedPolicy,
     Encoder,
     FlatEncoder,
     IdentityEncoder,
@@ -30,7 +31,7 @@ from minerva_acme.networks.encoders import (
     make_encoder,
 )
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
-from minerva_acme.networks.policy import CategoricalPolicy, EncodedPolicy, GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 from minerva_acme.networks.torso import (
     LayerNormMLP,
     ResidualBlock,

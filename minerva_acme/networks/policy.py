@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme import types
-from minerva_acme.distributions import Categorical, DiagonalGaussian, Distribution
+from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_STD, MIN_STDDEV, STDDEV_RANGE
 from minerva_acme.networks.linear import orthogonal_linear, uniform_linear
 from minerva_acme.networks.torso import LayerNormMLP, TorsoFactory
@@ -107,18 +106,3 @@ class CategoricalPolicy(nn.Module):
     def forward(self, observation: torch.Tensor) -> Categorical:
         """The policy at each observation, [..., O] -> [..., K]."""
         return Categorical(self.logits(self.torso(observation)))
-
-
-class EncodedPolicy(nn.Module):
-    """A policy behind its encoder."""
-
-    def __init__(self, encoder: nn.Module, policy: nn.Module) -> None:
-        """Takes both; they are shared, not copied."""
-        super().__init__()
-        self.encoder = encoder
-        self.policy = policy
-
-    def forward(self, observation: types.NestedTensor) -> Distribution:
-        """The policy at each observation."""
-        policy: Distribution = self.policy(self.encoder(observation))
-        return policy
