@@ -149,6 +149,10 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return ["policy"]
 
     @property
+    def num_environments(self) -> int:
+        return self._config.num_environments
+
+    @property
     def variable_update_period(self) -> int:
         return self._config.variable_update_period
 
