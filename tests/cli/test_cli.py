@@ -235,7 +235,7 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
 MISTAKES = [
     (
         "trian mpo",
-        "There is no command 'trian'; there are train, resume, eval, video, plot, export, list, bench,",
+        "There is no command 'trian'; there are train, resume, eval, video, plot, report, collect,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
     ("train mpoo", "There is no agent 'mpoo'; there are mpo, vmpo, ppo. Did you mean 'mpo'?"),

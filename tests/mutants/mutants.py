@@ -778,14 +778,15 @@ MPO = [
         breakage("MPO's Adam has torch's epsilon", "adam_epsilon=config.adam_epsilon", "adam_epsilon=1e-8"),
         breakage("MPO's SGD has no momentum", "sgd_momentum=config.sgd_momentum", "sgd_momentum=0.0"),
         breakage(
-            "MPO's policy gradient is not clipped",
-            'group("policy", config.max_grad_norm,',
-            'group("policy", math.inf,',
+            "MPO's gradients are not clipped",
+            "learners.Group(optimizer, config.max_grad_norm)",
+            "learners.Group(optimizer, math.inf)",
         ),
+        breakage("biases and norms decay too", "parameter.ndim > 1]", "parameter.ndim > 0]"),
         breakage(
-            "MPO's critic gradient is not clipped",
-            '"critic", config.max_grad_norm,',
-            '"critic", math.inf,',
+            "weights have norm 1 at the start alone",
+            "optimizer.register_step_post_hook(lambda *_: project(torsos))",
+            "pass",
         ),
         breakage(
             "MPO's penalty has no trained temperature",
@@ -847,8 +848,8 @@ MPO = [
         ),
         breakage(
             "MPO's evaluation explores",
-            "acting.GreedyPolicy if evaluation else",
-            "acting.BehaviourPolicy if evaluation else",
+            "            acting.GreedyPolicy\n            if evaluation",
+            "            acting.BehaviourPolicy\n            if evaluation",
         ),
         breakage("MPO's Retrace lacks the config's lambda", "lambda_=config.retrace_lambda", "lambda_=1.0"),
         breakage(
@@ -978,22 +979,47 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "agents/on_policy/annealing.py",
+        "minerva_acme/learners/optimizers.py",
         (
             "tests/agents/on_policy/test_learners.py",
-            "tests/agents/ppo/test_reference_step.py",
+            "tests/agents/mpo/test_reference_step.py",
             "tests/agents/test_optimizers.py",
         ),
-        breakage("the learning rate rises", "1.0 - num_steps / num_updates", "num_steps / num_updates"),
         breakage(
-            "the learning rate falls unasked", "config.anneal_learning_rate and num_updates", "num_updates"
+            "the learning rate rises", "1.0 - (1.0 - self._final_share)", "1.0 + (1.0 - self._final_share)"
         ),
+        breakage("the learning rate falls to 0", "(1.0 - self._final_share) * share_done", "share_done"),
         breakage("the learning rate falls in the log alone", 'group["lr"] = left * first_rate', "pass"),
         breakage(
-            "an optimiser's own learning rate is replaced",
-            'group["lr"] = left * first_rate',
-            'group["lr"] = left * config.learning_rate',
+            "weight decay is not decoupled",
+            "(torch.optim.AdamW if decays else",
+            "(torch.optim.Adam if decays else",
         ),
+    ),
+    *of(
+        "minerva_acme/networks/torso.py",
+        ("tests/networks/test_torso.py",),
+        breakage("a block is not residual", "return x + added", "return added"),
+        breakage("a block has no LayerNorm", "self.expand(self.norm(x))", "self.expand(x)"),
+        breakage(
+            "columns, not units, have norm 1", "dim=1, keepdim=True).clamp", "dim=0, keepdim=True).clamp"
+        ),
+    ),
+    *of(
+        "agents/mpo/learner.py",
+        ("tests/agents/mpo/test_modern.py",),
+        breakage(
+            "MPO's statistics are those of every state",
+            "firsts = learners.at(batch.observation, (slice(None), 0))",
+            "firsts = batch.observation",
+        ),
+        breakage("MPO's statistics stay", "self._statistics.update(norm, name, rows)", "pass"),
+    ),
+    *of(
+        "agents/acting.py",
+        ("tests/agents/mpo/test_modern.py",),
+        breakage("noise is new at every step", "if self._num_steps % self._noise_repeat:", "if False:"),
+        breakage("noise is never new", "if self._num_steps % self._noise_repeat:", "if self._num_steps:"),
     ),
     *of(
         "agents/on_policy/batch.py",
@@ -1003,7 +1029,7 @@ ON_POLICY_AGENTS = [
         breakage("GAE's lambda is left out", "lambda_=config.gae_lambda", "lambda_=1.0"),
         breakage(
             "the scale of returns stays",
-            'self._update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])',
+            'self._statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])',
             "pass",
         ),
         breakage(
@@ -1023,7 +1049,7 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "observation statistics stay",
-            "self._update(norm, name, rows)",
+            "self._statistics.update(norm, name, rows)",
             "pass",
         ),
         breakage("no estimator but GAE is heard", 'config.advantage_estimator == "gae"', "True"),
@@ -1031,7 +1057,7 @@ ON_POLICY_AGENTS = [
         breakage("batches lack the log-determinant", "self._raw_actions.log_det(raw_action)", "0.0"),
     ),
     *of(
-        "agents/on_policy/batch.py",
+        "minerva_acme/learners/statistics.py",
         ("tests/agents/test_skipping.py",),
         breakage("nobody hears of a normaliser that is blinded", "growth > _SUSPICIOUS_GROWTH", "False"),
         breakage("nobody hears of rows that are left out", "not (left_out or growth", "not (growth"),
@@ -2298,8 +2324,18 @@ EXPERIMENTS = [
         "minerva_acme/experiments/run_logs.py",
         ("tests/experiments/test_run_logs.py", *RUN),
         breakage("rows after the checkpoint stay", "self._csv[label].cut(steps_key, step)", "0"),
-        breakage("TensorBoard shows steps twice", "self._events[label].purge(step + 1)", "pass"),
+        breakage(
+            "TensorBoard shows steps twice",
+            "self._tensorboard.cut(rows | films, step=max(made, default=0))",
+            "pass",
+        ),
+    ),
+    *of(
+        "minerva_acme/loggers/tensorboard.py",
+        ("tests/loggers/test_tensorboard.py",),
+        breakage("TensorBoard's files keep what is made again", "_cut(path, last)\n        self", "self"),
         breakage("TensorBoard loses the checkpoint's step", "purge(step + 1)", "purge(step)"),
+        breakage("a kill's half record is kept", "if end > len(content):", "if False:"),
     ),
     *of(
         "minerva_acme/experiments/run_lock.py",
@@ -2399,6 +2435,57 @@ EXPERIMENTS = [
     ),
 ]
 
+REPORTS = [
+    *of(
+        "minerva_acme/plotting/statistics.py",
+        ("tests/plotting/test_statistics.py",),
+        breakage("a run at a score is above it", "(task > thresholds)", "(task >= thresholds)"),
+        breakage(
+            "tasks with more seeds count more",
+            "(num_scores / (len(by_task) * len(task)))",
+            "(num_scores / num_scores)",
+        ),
+        breakage("a tie is a win", "np.heaviside(x[:, None] - y, 0.5)", "np.heaviside(x[:, None] - y, 1.0)"),
+        breakage(
+            "only one agent's seeds are resampled",
+            "task[rows[:, :, None], columns[:, None, :]]",
+            "task[rows[:, :, None], np.arange(task.shape[1])]",
+        ),
+        breakage(
+            "seeds are drawn across tasks", "first + generator.integers(size,", "generator.integers(size,"
+        ),
+    ),
+    *of(
+        "minerva_acme/plotting/report.py",
+        ("tests/plotting/test_report.py",),
+        breakage(
+            "a final score replaces the evaluation",
+            '("final_return", "avg_return"):',
+            '("avg_return", "final_return"):',
+        ),
+        breakage("scores are taken where no run is", "if not run.x[0] <= at <= run.x[-1]", "if False"),
+        breakage(
+            "published results are compared where there are none", "if not _lacking(method, comparison)", ""
+        ),
+    ),
+    *of(
+        "minerva_acme/plotting/figure.py",
+        ("tests/plotting/test_figure.py",),
+        breakage(
+            "the legend has what is not seen", "if min(heights) <= high and max(heights) >= low:", "if True:"
+        ),
+    ),
+    *of(
+        "minerva_acme/results/experiment.py",
+        ("tests/results/test_experiment.py",),
+        breakage(
+            "a training that is made again is there twice",
+            "replaced = set(new.trainings)",
+            "replaced = set()",
+        ),
+    ),
+]
+
 MUTANTS = [
     *LOSSES,
     *NETWORKS,
@@ -2409,4 +2496,5 @@ MUTANTS = [
     *LOOPS,
     *WRAPPERS,
     *EXPERIMENTS,
+    *REPORTS,
 ]
