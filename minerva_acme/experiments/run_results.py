@@ -128,7 +128,7 @@ def _make_experiment(
         ),
         commands={env_name: _command(description)},
         contexts=tuple(contexts) or (results.Context(frozenset({training}), None, None, {}, None),),
-        updates_per_step=None if updates is None else round(float(updates) / last, 4),
+        updates_per_step=None if updates is None else float(f"{updates / last:.3g}"),
         action_repeat=1 if not description.environment_factory else None,
     )
 

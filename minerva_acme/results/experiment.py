@@ -131,13 +131,11 @@ def merge(old: Experiment, new: Experiment) -> Experiment:
     """Adds trainings to an experiment; one with the environment and seed of an old one replaces it.
 
     Raises:
-        ValueError: they are different experiments, or agents that learn or act differently often.
+        ValueError: they are different experiments, or their agents act differently often.
     """
-    for name in ("exp_name", "updates_per_step", "action_repeat"):
+    for name in ("exp_name", "action_repeat"):
         one, other = getattr(old, name), getattr(new, name)
-        # Runs of different lengths wait for the first learner step equally long.
-        differ = one != other if name != "updates_per_step" else _differ(one, other)
-        if differ:
+        if one != other:
             raise ValueError(
                 f"Trainings of one experiment must agree in `{name}`, got {one} and {other} of "
                 f"{new.exp_name}. Name one of them apart: --name"
@@ -156,15 +154,10 @@ def merge(old: Experiment, new: Experiment) -> Experiment:
         rows=(*kept, *new.rows),
         commands={**old.commands, **new.commands},
         contexts=tuple(c._replace(trainings=frozenset(of)) for c, of in trainings.values() if of),
-        updates_per_step=new.updates_per_step if old.updates_per_step is None else old.updates_per_step,
+        # A run that ended early has waited for its first learner step for most of its steps.
+        updates_per_step=max(filter(None, (old.updates_per_step, new.updates_per_step)), default=None),
         notes=" ".join(dict.fromkeys(filter(None, (old.notes, new.notes)))),
     )
-
-
-def _differ(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return False
-    return abs(one - other) > 0.1 * max(one, other)
 
 
 def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) -> list[Experiment]:

@@ -87,13 +87,19 @@ def test_new_trainings_are_added_and_one_made_again_replaces_the_old_one():
     }
 
 
-@pytest.mark.parametrize(
-    "change", [{"exp_name": "sac"}, {"action_repeat": 2}, {"updates_per_step": 1.0}], ids=str
-)
+@pytest.mark.parametrize("change", [{"exp_name": "sac"}, {"action_repeat": 2}], ids=str)
 def test_different_experiments_are_not_merged(change):
     (name,) = change
     with pytest.raises(ValueError, match=f"must agree in `{name}`, got .*--name"):
         results.merge(EXPERIMENT, dataclasses.replace(EXPERIMENT, **change))
+
+
+def test_a_run_that_failed_early_is_kept_and_lowers_no_number_of_the_others():
+    failed = Row("mpo_control", "a/b", 7, "avg_return", 100, 0.0)
+    for updates in (0.01, None):
+        new = dataclasses.replace(EXPERIMENT, rows=(failed,), contexts=(), updates_per_step=updates)
+        for merged in (results.merge(EXPERIMENT, new), results.merge(new, EXPERIMENT)):
+            assert merged.updates_per_step == 0.25 and failed in merged.rows
 
 
 def test_a_name_says_what_differs_from_the_preset():
