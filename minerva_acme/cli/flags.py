@@ -116,8 +116,6 @@ def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     if flag in hints or flag == "--help":
         return flag
     hint = choices.near(flag, sorted(hints), at_most=3) or f"There are: {command} --help"
-    if flag == "--num-envs":
-        hint = "Its agent plays one environment."
     raise ValueError(f"`{command}` has no flag {flag}. {hint}")
 
 
