@@ -868,8 +868,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are train, resume, eval, video, plot, report, collect, "
-        "export, list, bench, doctor. Did you mean 'train'?",
+        "There is no command 'trian'; there are train, sweep, resume, eval, video, plot, report, "
+        "collect, export, list, bench, doctor. Did you mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
@@ -1081,6 +1081,8 @@ PARSED = {
     "train ppo --env --num-env-steps 10": "Missing value for argument '--env'",
     "train ppo more --env CartPole-v1 --num-env-steps 10": "Unrecognized options: more",
     "train ppo --env CartPole-v1 --num-env-steps 10 --checkpoint-replay yes": "Unrecognized options: yes",
+    "sweep": "Missing from minerva sweep",
+    "sweep ppo --seeds 1": "--env",
     "resume": "Missing from minerva resume",
     "resume one two": "Unrecognized options: two",
     "eval one --explore yes": "Unrecognized options: yes",

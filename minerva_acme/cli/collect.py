@@ -1,5 +1,8 @@
 """`minerva collect`."""
 
+import pathlib
+from collections.abc import Sequence
+
 from rich.console import Console
 
 from minerva_acme import results
@@ -22,15 +25,27 @@ def run(command: commands.Collect) -> int:
         num_episodes=command.episodes,
         import_code=command.import_code,
     )
+    add(command.out, collected, console)
+    return 0
+
+
+def add(out: pathlib.Path, collected: Sequence[results.Experiment], console: Console) -> list[pathlib.Path]:
+    """Adds experiments to those in a folder; returns the files of their rows.
+
+    Raises:
+        ValueError: they do not fit what is there.
+    """
     merged = []
     for experiment in collected:
-        path = command.out / f"{results.check_name(experiment.exp_name)}.csv"
+        path = out / f"{results.check_name(experiment.exp_name)}.csv"
         old = results.read(path) if path.exists() else []
         merged.append(results.merge(old[0], experiment) if old else experiment)
+    written = []
     for experiment, new in zip(merged, collected, strict=True):  # all of them, or none
-        files = " and ".join(map(str, results.write(command.out, experiment)))
+        files = results.write(out, experiment)
+        written.append(files[0])
         console.print(
             f"{experiment.exp_name}: {len(new.trainings)} trainings read, "
-            f"{len(experiment.trainings)} now in {files}"
+            f"{len(experiment.trainings)} now in {' and '.join(map(str, files))}"
         )
-    return 0
+    return written

@@ -13,6 +13,10 @@ import tyro
 
 from minerva_acme.experiments import options
 
+Settings = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
+"""Flags of `minerva train`, and for each of them the words of every value to try, the flag among them:
+("--discount", (("--discount", "0.98"), ("--discount", "0.99")))."""
+
 _Log = Literal["csv", "tensorboard", "wandb"]
 
 
@@ -44,6 +48,37 @@ class Train:
     """How long to train, how often to evaluate and save."""
     hyperparameters: Any
     """The agent's config."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Train an agent over environments, seeds and lists of settings, then compare the results. The same
+    command resumes what was interrupted and skips what is done.
+
+    Any flag of `minerva train` may be given, with several values to try each of them; commas separate the
+    numbers of one value: --discount 0.98 0.99 --policy-layer-sizes 64,64 256,256"""
+
+    function: ClassVar = "sweep:run"
+    agent: tyro.conf.Positional[str]
+    """The agent, as for `minerva train`."""
+    env: tuple[str, ...]
+    """Environments: dm_control/<domain>/<task> or Gymnasium ids."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds, for each environment and setting."""
+    jobs: int = 1
+    """Runs at once, each in a process of its own. Of several, each computes with one thread, unless
+    OMP_NUM_THREADS says otherwise."""
+    directory: pathlib.Path | None = None
+    """The folder of the runs, their rows and the report; runs/sweeps/<agent> by default."""
+    dry_run: bool = False
+    """Only show what would be done, and the commands."""
+    report: bool = True
+    """Whether to end in a report; else in rows alone."""
+    range: tuple[str, ...] = ()
+    """As for `minerva report`: lowest and highest return, such as CartPole-v1=0:500."""
+    against: tuple[str, ...] | None = None
+    """As for `minerva report`: published results to compare with."""
+    settings: tyro.conf.Suppress[Settings] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,6 +270,6 @@ class Doctor:
 COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
     {
         command.__name__.lower(): command
-        for command in (Train, Resume, Eval, Video, Plot, Report, Collect, Export, List, Bench, Doctor)
+        for command in (Train, Sweep, Resume, Eval, Video, Plot, Report, Collect, Export, List, Bench, Doctor)
     }
 )

@@ -110,6 +110,51 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
     return settled
 
 
+def split(
+    arguments: Sequence[str], own: Mapping[str, Any], others: Mapping[str, Any], command: str
+) -> tuple[list[str], tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]]:
+    """Takes the flags of another command, with lists of values, out of a command's arguments.
+
+    Args:
+        arguments: as they were typed, behind the command.
+        own: the command's flags and the types of their values.
+        others: the other command's.
+        command: for messages.
+
+    Returns:
+        The command's own arguments. And for each other flag the words of every value to try, the flag among
+        them; where one value is several, commas have separated them.
+
+    Raises:
+        ValueError: neither command has such a flag, or one has no value.
+    """
+    left: list[str] = []
+    found: dict[str, list[tuple[str, ...]]] = {}
+    flag, splits = "", False
+    for argument in arguments:
+        values = [argument]
+        if argument.startswith("--") and len(argument) > 2:
+            written, equals, value = argument.partition("=")
+            flag = _find(written.replace("_", "-"), {**others, **own}, command)
+            if flag not in others or flag in own:
+                flag, values = "", [argument]
+            elif others[flag] is bool:
+                found.setdefault(flag.replace("--no-", "--"), []).append((flag,))
+                continue
+            else:
+                found.setdefault(flag, [])
+                _, splits, _ = _read(others[flag])
+                values = [value] if equals else []
+        if flag and others[flag] is not bool:
+            found[flag] += [(flag, *(value.split(",") if splits else [value])) for value in values]
+        else:
+            left += values
+    for flag, values_ in found.items():
+        if not values_:
+            raise ValueError(f"`{flag}` must have a value, or several to try each of them, got none.")
+    return left, tuple((flag, tuple(values_)) for flag, values_ in found.items())
+
+
 def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     if flag not in hints and OTHER_NAMES.get(flag) in hints:
         return OTHER_NAMES[flag]

@@ -49,7 +49,14 @@ def parse(arguments: Sequence[str]) -> Any:
         agent = _agent(rest)
         command = train_command(agent, rest)
         typed += f" {agent}"
+    settings: commands.Settings = ()
+    if command is commands.Sweep:
+        rest = _with_agent_first(rest)
+        agent = _agent(rest)
+        rest, settings = flags.split(rest, dict(flags.of(command)), _swept(agent), f"{typed} {agent}")
     parsed = _parse(command, program, flags.settle(rest, dict(flags.of(command)), typed))
+    if settings:
+        parsed = dataclasses.replace(parsed, settings=settings)
     if getattr(parsed, "import_code", False):
         _find_modules_here()
     return parsed
@@ -85,6 +92,12 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
         frozen=True,
         kw_only=True,
     )
+
+
+def _swept(agent: str) -> dict[str, Any]:
+    """The flags of `minerva train` that a sweep may give several values; it has its own for the others."""
+    own = ("--env", "--directory", "--seed")
+    return {flag: hint for flag, hint in flags.of(train_command(agent)) if flag not in own}
 
 
 def _with_agent_first(arguments: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ def run(command: commands.Report) -> int:
     report = plotting.make_report(
         experiments,
         against=[name for name in against if name != "none"],
-        ranges=dict(map(_range, command.range)),
+        ranges=dict(map(read_range, command.range)),
         step=command.step,
     )
     for note in report.notes:
@@ -134,7 +134,8 @@ def _against(experiments: Sequence[results.Experiment]) -> list[str]:
     return list(dict.fromkeys(name for names in known for name in names))
 
 
-def _range(text: str) -> tuple[str, tuple[float, float]]:
+def read_range(text: str) -> tuple[str, tuple[float, float]]:
+    """Reads an environment and the range of its returns, such as CartPole-v1=0:500."""
     env_name, equals, limits = text.rpartition("=")
     low, colon, high = limits.partition(":")
     try:

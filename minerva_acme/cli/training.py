@@ -15,11 +15,21 @@ from minerva_acme.experiments import checkpointing, run_folder
 
 def train(command: commands.Train) -> int:
     """Trains or resumes, and shows what was learned; returns the exit status."""
+    description = describe(command)
+    name = command.agent.rpartition(":")[2]
+    by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{description.seed}")
+    directory = command.directory or by_default
+    # What is typed may be imported.
+    return _run(description, directory, checkpointing.find_to_resume(directory), import_code=True)
+
+
+def describe(command: commands.Train) -> run_folder.RunDescription:
+    """Describes the run that a command asks for."""
     options = dataclasses.replace(
         command.run, tensorboard="tensorboard" in command.log, wandb="wandb" in command.log
     )
     kind = type(command.hyperparameters)
-    description = run_folder.RunDescription(
+    return run_folder.RunDescription(
         agent=command.agent,
         environment=command.env,
         seed=options.seed,
@@ -27,11 +37,6 @@ def train(command: commands.Train) -> int:
         options=dataclasses.asdict(options),
         config=f"{kind.__module__}:{kind.__qualname__}" if ":" in command.agent else "",
     )
-    name = command.agent.rpartition(":")[2]
-    by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{options.seed}")
-    directory = command.directory or by_default
-    # What is typed may be imported.
-    return _run(description, directory, checkpointing.find_to_resume(directory), import_code=True)
 
 
 def resume(command: commands.Resume) -> int:

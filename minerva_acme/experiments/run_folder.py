@@ -85,7 +85,7 @@ class RunDescription:
         """
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / FILE).exists():
-            self._check_same_as(read(directory), directory)
+            self.check_same_as(read(directory), directory)
         # Replaced as a whole: whoever reads it meanwhile finds one or the other.
         written = directory / f".{FILE}.new"
         written.write_text(json.dumps(self.content(), indent=2) + "\n", encoding="utf-8")
@@ -176,7 +176,12 @@ class RunDescription:
         finally:
             environment.close()
 
-    def _check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
+    def check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
+        """Checks that a run found in a folder is this one, which may be resumed there.
+
+        Raises:
+            ValueError: it is another one; the message names what differs.
+        """
         defaults = self._defaults()
         asked, there = self._identity(defaults), found._identity(defaults)
         names = sorted(asked | there) if asked["agent"] == there["agent"] else ["agent"]

@@ -19,7 +19,7 @@ from minerva_acme.plotting.panels import (
     make_group,
     make_title,
 )
-from minerva_acme.plotting.report import Report, Table, make_report
+from minerva_acme.plotting.report import Report, Table, find_range, make_report
 from minerva_acme.plotting.statistics import (
     NUM_RESAMPLES,
     Improvement,
@@ -48,6 +48,7 @@ __all__ = [
     "bootstrap_interval",
     "describe_band",
     "describe_seeds",
+    "find_range",
     "interquartile_mean",
     "list_metrics",
     "make_caption",

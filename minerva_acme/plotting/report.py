@@ -102,7 +102,7 @@ def make_report(
         )
     comparison = _compare(methods, shared, step)
     shared = list(comparison.steps)
-    limits = {env: _range(env, ranges or {}) for env in shared}
+    limits = {env: find_range(env, ranges or {}) for env in shared}
     compared = [method for method in published if not _lacking(method, comparison)]
     by_name = {method.name: _scores(method, comparison.steps, limits) for method in [*methods, *compared]}
     profiles = {
@@ -207,7 +207,12 @@ def _published(name: str) -> _Method:
     return _Method(name, runs)
 
 
-def _range(env: str, ranges: Ranges) -> tuple[float, float]:
+def find_range(env: str, ranges: Ranges) -> tuple[float, float]:
+    """Returns the lowest and highest return of an environment: the given one, or its suite's.
+
+    Raises:
+        ValueError: it is not known, or is none.
+    """
     known = next((limits for prefix, limits in _SUITES.items() if env.startswith(prefix)), None)
     found = ranges.get(env, known)
     if found is None:

@@ -1,0 +1,130 @@
+"""Commands in processes of their own, several at a time."""
+
+import collections
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import NamedTuple, Protocol
+
+from minerva_acme import thread_settings
+
+_POLL_SECONDS = 0.1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# As the installed `minerva` does, and without the current folder before everything installed.
+_PROGRAM = (sys.executable, "-P", "-c", "import sys; from minerva_acme.cli import main; sys.exit(main())")
+
+
+class Job(NamedTuple):
+    """A command of `minerva`."""
+
+    words: tuple[str, ...]  # behind `minerva`
+    log: pathlib.Path  # what it prints is added here
+
+
+class Watcher(Protocol):
+    """Is told what becomes of jobs, each by its place in the sequence."""
+
+    def started(self, index: int) -> None: ...
+
+    def ended(self, index: int, status: int) -> None: ...
+
+    def tick(self) -> None:
+        """Called several times a second."""
+
+
+class _Request:
+    signal_name: str | None = None
+
+
+def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher) -> str | None:
+    """Runs commands, the next one as soon as one has ended, however that ended.
+
+    Ctrl-C and SIGTERM are passed on to those that run, each time they come; no other is started, and this
+    returns when all have ended. Outside the main thread signals are not handled.
+
+    Args:
+        jobs: the commands.
+        at_once: how many run at the same time, >= 1. Of several, each computes with one thread, unless the
+            user has set OMP_NUM_THREADS.
+        watcher: told of starts and ends.
+
+    Returns:
+        The name of the signal that ended it early, if one did.
+    """
+    waiting = collections.deque(enumerate(jobs))
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    environment = _environment(at_once)
+    with _passed_on(running) as request, _none_left(running):
+        while running or (waiting and not request.signal_name):
+            while waiting and len(running) < at_once and not request.signal_name:
+                index, job = waiting.popleft()
+                running[index] = _start(job, environment)
+                if request.signal_name:  # came before it was among those that run
+                    running[index].send_signal(signal.SIGINT)
+                watcher.started(index)
+            for index, process in list(running.items()):
+                if (status := process.poll()) is not None:
+                    del running[index]
+                    watcher.ended(index, status)
+            watcher.tick()
+            if running:
+                time.sleep(_POLL_SECONDS)
+    return request.signal_name
+
+
+def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with open(job.log, "ab") as log:
+        return subprocess.Popen(
+            [*_PROGRAM, *job.words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+
+
+def _environment(at_once: int) -> dict[str, str]:
+    chosen_here = {setting.name for setting in thread_settings.describe() if setting.is_default}
+    if at_once > 1 and "OMP_NUM_THREADS" in chosen_here:
+        return {**os.environ, "OMP_NUM_THREADS": "1"}
+    return dict(os.environ)
+
+
+@contextlib.contextmanager
+def _passed_on(running: dict[int, subprocess.Popen[bytes]]) -> Iterator[_Request]:
+    """Passes signals on to the processes that run, as Ctrl-C.
+
+    A terminal sends its Ctrl-C to them too. Training takes both for one request.
+    """
+    request = _Request()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        request.signal_name = signal.Signals(number).name
+        for process in list(running.values()):
+            process.send_signal(signal.SIGINT)
+
+    with contextlib.ExitStack() as resources:
+        with contextlib.suppress(ValueError):  # not the main thread
+            for number in _SIGNALS:
+                resources.callback(signal.signal, number, signal.signal(number, handle))
+        yield request
+
+
+@contextlib.contextmanager
+def _none_left(running: dict[int, subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Ends what still runs if an error comes out of the block; it saves first."""
+    try:
+        yield
+    finally:
+        for process in running.values():
+            process.send_signal(signal.SIGINT)
+        for process in running.values():
+            process.wait()

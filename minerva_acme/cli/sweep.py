@@ -1,0 +1,205 @@
+"""`minerva sweep`."""
+
+import collections
+import contextlib
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Column, Table
+from rich.text import Text
+
+from minerva_acme import plotting
+from minerva_acme.cli import collect, commands, extras, processes, report, sweep_plan, training
+from minerva_acme.experiments import checkpointing, run_folder, run_results
+
+_LOG = "train.log"
+_TAIL = 4096  # bytes of a log in which its last line is
+
+
+class State(NamedTuple):
+    """How far a run has come."""
+
+    made: int  # steps, by its newest checkpoint
+    is_done: bool
+
+
+def run(command: commands.Sweep) -> int:
+    """Trains what is not trained yet and reports; returns the exit status.
+
+    Raises:
+        ValueError: a run cannot be as asked, a folder holds another one, or no report could be made.
+    """
+    if command.jobs < 1:
+        raise ValueError(f"`jobs` must be >= 1, got {command.jobs}.")
+    plan = sweep_plan.make_plan(command)
+    if command.report:
+        _check_report(command)
+    states = [find_state(run) for run in plan]
+    console = Console(highlight=False, soft_wrap=True)
+    directory = sweep_plan.directory_of(command)
+    _print_plan(plan, states, directory, command.jobs, console)
+    if command.dry_run:
+        for run, state in zip(plan, states, strict=True):
+            if not state.is_done:
+                console.print(run.command, markup=False)
+        return 0
+
+    left = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
+    with _Display(left, console) as display:
+        jobs = [processes.Job(run.words, run.directory / _LOG) for run in left]
+        signal_name = processes.run_all(jobs, at_once=command.jobs, watcher=display)
+    states = [find_state(run) for run in plan]
+    statuses = {left[index].directory: status for index, status in display.statuses.items()}
+    if signal_name:
+        return _show_stop(signal_name, states, statuses, console)
+    failed = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
+    _report(command, [run for run, state in zip(plan, states, strict=True) if state.is_done], console)
+    for run in failed:
+        log = run.directory / _LOG
+        status = statuses[run.directory]
+        ended = f"failed with status {status}" if status else "was stopped, and saved"
+        console.print(f"{run.title} {ended}: {_last_line(log)}\n    {log}", markup=False)
+    if failed:
+        console.print(f"{len(failed)} of {len(plan)} runs are not done. The same command tries them again.")
+    return 1 if failed else 0
+
+
+def find_state(run: sweep_plan.PlannedRun) -> State:
+    """Looks how far a run has come.
+
+    Raises:
+        ValueError: its folder holds another run.
+    """
+    if not (run.directory / run_folder.FILE).exists():
+        return State(0, False)
+    training.describe(run.train).check_same_as(run_folder.read(run.directory), run.directory)
+    checkpoint = checkpointing.latest(run.directory / "checkpoints")
+    if checkpoint is None:
+        return State(0, False)
+    try:
+        made, is_light = checkpointing.env_steps(checkpoint), checkpointing.is_light(checkpoint)
+    except checkpointing.DamagedCheckpoint:  # said where it is resumed
+        return State(0, False)
+    return State(made, made >= run.train.run.num_steps and not is_light)
+
+
+def _check_report(command: commands.Sweep) -> None:
+    """Raises what a report at the end would."""
+    with extras.needed("sweep", "plot"):
+        from minerva_acme.plotting import figure  # noqa: F401
+    ranges = dict(map(report.read_range, command.range))
+    for environment in command.env:
+        plotting.find_range(environment.removeprefix("gymnasium/"), ranges)
+
+
+def _print_plan(
+    plan: Sequence[sweep_plan.PlannedRun],
+    states: Sequence[State],
+    directory: pathlib.Path,
+    jobs: int,
+    console: Console,
+) -> None:
+    table = Table(
+        Column("run", overflow="fold"), Column("steps", justify="right"), Column("made", justify="right")
+    )
+    for run, state in zip(plan, states, strict=True):
+        made = "done" if state.is_done else f"{state.made:,}" if state.made else "-"
+        table.add_row(run.title, f"{run.train.run.num_steps:,}", made)
+    console.print(table, soft_wrap=False, markup=False)
+    num_done = sum(state.is_done for state in states)
+    console.print(
+        f"{len(plan)} runs in {directory}, {num_done} of them done, {min(jobs, len(plan))} at a time",
+        markup=False,
+    )
+
+
+def _show_stop(
+    signal_name: str, states: Sequence[State], statuses: Mapping[pathlib.Path, int], console: Console
+) -> int:
+    unsaved = [directory for directory, status in statuses.items() if status]
+    console.print(
+        f"Stopped by {signal_name}; {sum(state.is_done for state in states)} of {len(states)} runs are done. "
+        "The same command goes on."
+    )
+    for directory in unsaved:
+        console.print(f"Not saved: {directory / _LOG}", markup=False)
+    return 130 if unsaved else 0
+
+
+def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], console: Console) -> None:
+    if not done:
+        return
+    by_name: dict[str, list[pathlib.Path]] = collections.defaultdict(list)
+    for run in done:
+        by_name[run.experiment].append(run.directory)
+    directory = sweep_plan.directory_of(command)
+    experiments = [
+        experiment
+        for name, directories in by_name.items()
+        for experiment in run_results.collect(directories, name=name)
+    ]
+    rows = collect.add(directory / "results", experiments, console)
+    if command.report:
+        report.run(
+            commands.Report(
+                results=tuple(map(str, rows)),
+                against=command.against,
+                range=command.range,
+                output=directory / "report",
+            )
+        )
+
+
+class _Display:
+    """Says what starts and ends; on a terminal also where each run stands, by the last line of its log."""
+
+    def __init__(self, runs: Sequence[sweep_plan.PlannedRun], console: Console) -> None:
+        self.statuses: dict[int, int] = {}
+        self._runs = runs
+        self._console = console
+        self._started_at: dict[int, float] = {}
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
+
+    def started(self, index: int) -> None:
+        self._started_at[index] = time.monotonic()
+        self._print(index, "started")
+
+    def ended(self, index: int, status: int) -> None:
+        self.statuses[index] = status
+        seconds = round(time.monotonic() - self._started_at.pop(index))
+        time_ = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        self._print(index, f"ended after {time_}" if status == 0 else f"failed after {time_}")
+
+    def tick(self) -> None:
+        if self._console.is_terminal:
+            table = Table.grid(
+                Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis"), padding=(0, 2)
+            )
+            for index in self._started_at:
+                run = self._runs[index]
+                table.add_row(Text(run.title), Text(_last_line(run.directory / _LOG)))
+            self._live.update(table, refresh=True)
+
+    def _print(self, index: int, what: str) -> None:
+        number = f"{index + 1}/{len(self._runs)}"
+        self._console.print(f"{number:>7}  {self._runs[index].title}: {what}", markup=False)
+
+
+def _last_line(log: pathlib.Path) -> str:
+    with contextlib.suppress(OSError), open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, 2) - _TAIL))
+        lines = file.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return ""

@@ -1,0 +1,270 @@
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from minerva_acme import results, thread_settings
+from minerva_acme.cli import main, parsing, processes, sweep_plan
+
+TINY = (
+    "--rollout-steps 16 --minibatch-size 4 --num-epochs 1 --num-envs 1 --policy-layer-sizes 4 "
+    "--value-layer-sizes 4 --log csv --replay memory --evaluation-episodes 1 --evaluation-period 0"
+)
+
+
+def plan(text):
+    return sweep_plan.make_plan(parsing.parse(["sweep", *text.split()]))
+
+
+def test_a_plan_is_the_product_of_settings_environments_and_seeds_as_commands_of_train():
+    runs = plan(
+        "mpo --env dm_control/cartpole/swingup Pendulum-v1 --seeds 3 4 --preset control --num-env-steps 9 "
+        "--discount 0.9 0.99 --critic-target=retrace --policy-layer-sizes 64,32 8 --jobs 2 --directory here"
+    )
+    assert len(runs) == len({run.directory for run in runs}) == len({run.title for run in runs}) == 16
+    sizes = [run.train.hyperparameters.policy_layer_sizes for run in runs]
+    assert sizes == ([(64, 32)] * 4 + [(8,)] * 4) * 2
+    assert [run.train.run.seed for run in runs] == [3, 4] * 8
+    assert [run.train.hyperparameters.discount for run in runs] == [0.9] * 8 + [0.99] * 8
+    first = runs[0]
+    assert first.experiment == "mpo_control+critic_target=retrace+discount=0.9+policy_layer_sizes=64-32"
+    assert first.directory.parts == ("here", first.experiment, "dm_control-cartpole-swingup", "seed3")
+    assert first.title == "discount=0.9, policy_layer_sizes=64-32, dm_control/cartpole/swingup, seed 3"
+    # Its words alone give the same run.
+    parsed = parsing.parse(first.words)
+    assert vars(parsed) == vars(first.train) and parsed.run.num_env_steps == 9
+
+
+def test_more_values_environments_and_seeds_leave_the_folders_of_before():
+    few = plan("ppo --env CartPole-v1 --num-env-steps 9 --discount 0.9")
+    many = plan(
+        "ppo --env Acrobot-v1 CartPole-v1 --seeds 1 0 --num-env-steps 99 --discount 0.5 0.9 --log csv"
+    )
+    assert {run.directory for run in few} < {run.directory for run in many}
+
+
+def test_switches_presets_and_options_of_the_run_can_be_swept_too():
+    runs = plan(
+        "ppo --env Pendulum-v1 --preset default control --num-env-steps 100 200 --squash-actions "
+        "--no-squash-actions --replay memory"
+    )
+    assert len(runs) == 8
+    assert runs[0].experiment == "ppo_default+num_env_steps=100+squash_actions=true"
+    assert runs[-1].experiment == "ppo_control+num_env_steps=200+squash_actions=false"
+    assert [run.train.hyperparameters.squash_actions for run in runs] == [True, False] * 4
+    by_task = plan("ppo --env CartPole-v1 Hopper-v5 --preset task")
+    assert {run.experiment for run in by_task} == {"ppo_task"}
+    assert by_task[0].train.run.num_env_steps != by_task[1].train.run.num_env_steps
+
+
+def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():
+    sizes = ",".join(["111"] * 30)
+    runs = plan(f"ppo --env gymnasium/CartPole-v1 --num-env-steps 9 --value-layer-sizes {sizes},1 {sizes},2")
+    names = [run.experiment for run in runs]
+    assert len(set(names)) == 2 and max(map(len, names)) < 121
+    assert all(results.check_name(name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "--discount 0.9 0.90",
+            r"Each run of a sweep must differ .* got twice: .*0\.9 .* and .*0\.90 .*Leave one",
+        ),
+        ("--seeds 1 1", "got twice"),
+        ("--seeds 0 -1", "`seeds` must be >= 0, got -1"),
+        ("--seed 1", "`minerva sweep ppo` has no flag --seed. Did you mean '--seeds'"),
+        ("--discont 0.9", "`minerva sweep ppo` has no flag --discont. Did you mean '--discount'"),
+        ("--discount high", "`--discount` must be a number, got 'high'"),
+        ("--discount 0.9 9", r"`discount` must be in \[0, 1\], got 9.0"),
+        ("--discount --jobs 2", "`--discount` must have a value, or several to try each of them, got none"),
+        ("--jobs 0", "`jobs` must be >= 1, got 0"),
+        ("", "The range of returns of CartPole-v1 must be known, .* --range CartPole-v1=LOWEST:HIGHEST"),
+        ("--range CartPole-v1=1", "`range` must be ENVIRONMENT=LOWEST:HIGHEST"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_trained(tmp_path, call, arguments, message):
+    directory = tmp_path / "sweep"
+    base = f"sweep ppo --env CartPole-v1 --num-env-steps 9 --directory {directory}"
+    status, _, err = call(*base.split(), *arguments.split())
+    assert status == 2 and re.search(message, err)
+    assert not directory.exists()
+
+
+def test_a_dry_run_shows_runs_and_commands_and_writes_nothing(tmp_path, call):
+    directory = tmp_path / "sweep"
+    status, out, _ = call(
+        *f"sweep ppo --env CartPole-v1 --seeds 0 1 --num-env-steps 9 --directory {directory}".split(),
+        *("--dry-run", "--no-report"),
+    )
+    assert status == 0 and f"2 runs in {directory}, 0 of them done, 1 at a time" in out
+    assert out.count("minerva train ppo --env CartPole-v1 --num-env-steps 9 --seed") == 2
+    assert not directory.exists()
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Runs jobs in this process, one after the other; gives the words of those of each sweep."""
+    words = []
+
+    def run_all(jobs, *, at_once, watcher):
+        words.append([job.words for job in jobs])
+        for index, job in enumerate(jobs):
+            watcher.started(index)
+            job.log.parent.mkdir(parents=True, exist_ok=True)
+            with open(job.log, "a") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+                status = main(job.words)
+            watcher.tick()
+            watcher.ended(index, status)
+
+    monkeypatch.setattr(processes, "run_all", run_all)
+    return words
+
+
+def test_a_sweep_trains_reports_goes_on_and_skips_what_is_done(tmp_path, call, started):
+    base = f"sweep ppo --env CartPole-v1 --discount 0.9 0.99 --directory {tmp_path} {TINY}"
+    base += " --range CartPole-v1=0:500 --jobs 2"
+    status, out, err = call(*base.split(), "--num-env-steps", "32")
+    assert status == 0, out + err
+    assert len(started[-1]) == 2 and "0 of them done" in out
+    assert "Probability of improvement" in out
+    assert (tmp_path / "report" / "index.html").exists()
+    (found,) = results.read(next((tmp_path / "results").glob("*discount=0.9+*.csv")))
+    assert found.trainings == [("CartPole-v1", 0)]
+
+    (run,) = tmp_path.glob("*discount=0.9+*/CartPole-v1/seed0")
+    assert "after 32 environment" in (run / "train.log").read_text()
+    status, out, _ = call(*base.split(), "--num-env-steps", "32")
+    assert status == 0 and started[-1] == [] and "2 of them done" in out
+
+    # Another run in its place is refused. And one whose checkpoint is behind goes on.
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, "seed": 7}))
+    status, _, err = call(*base.split(), "--num-env-steps", "32")
+    assert status == 2 and "holds another run: seed is 7 there, 0 here" in err
+    (run / "run.json").write_text(json.dumps(content))
+    status, out, _ = call(*base.split(), "--num-env-steps", "48", "--dry-run")
+    assert status == 0 and re.search(r"48\s+32", out) and "0 of them done" in out
+
+
+def test_a_failed_run_leaves_the_others_alone_and_is_told_with_its_log(tmp_path, call, started):
+    base = (
+        f"sweep ppo --env NoSuch-v0 CartPole-v1 --num-env-steps 16 --directory {tmp_path} {TINY} --no-report"
+    )
+    status, out, _ = call(*base.split())
+    assert status == 1
+    assert "1 of 2 runs are not done. The same command tries them again." in out
+    log = next(tmp_path.glob("*/NoSuch-v0/seed0/train.log"))
+    assert str(log) in out and "failed with status 2: minerva: `environment_id` must be" in out
+    assert "1 trainings read, 1 now in" in out
+
+
+class Tape:
+    """A watcher that notes what it is told, and what ran at once."""
+
+    def __init__(self, on_start=lambda: None):
+        self.told, self.running, self.most = [], set(), 0
+        self._on_start = on_start
+
+    def started(self, index):
+        self.running.add(index)
+        self.most = max(self.most, len(self.running))
+        self._on_start()
+
+    def ended(self, index, status):
+        self.running.remove(index)
+        self.told.append((index, status))
+
+    def tick(self):
+        pass
+
+
+def make_jobs(tmp_path, monkeypatch, code, number):
+    monkeypatch.setattr(processes, "_PROGRAM", (sys.executable, "-S", "-c", code))
+    return [processes.Job((str(index),), tmp_path / str(index) / "log") for index in range(number)]
+
+
+def test_processes_run_some_at_a_time_and_a_failure_stops_no_other(tmp_path, monkeypatch):
+    code = "import sys; print('run', sys.argv[1]); sys.exit(sys.argv[1] == '1')"
+    jobs = make_jobs(tmp_path, monkeypatch, code, 4)
+    tape = Tape()
+    for _ in range(2):  # the log is added to
+        assert processes.run_all(jobs, at_once=2, watcher=tape) is None
+    assert sorted(tape.told) == [(0, 0), (0, 0), (1, 1), (1, 1), (2, 0), (2, 0), (3, 0), (3, 0)]
+    assert tape.most == 2
+    assert jobs[3].log.read_text() == "run 3\nrun 3\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_passed_on_and_nothing_else_is_started(tmp_path, monkeypatch, number):
+    # Whether it has come already or comes now, it ends by Ctrl-C.
+    code = "import sys, time\ntry:\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(7)"
+    jobs = make_jobs(tmp_path, monkeypatch, code, 5)
+    tape = Tape()
+    before = signal.getsignal(number)
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), number))
+    timer.start()
+    assert processes.run_all(jobs, at_once=2, watcher=tape) == signal.Signals(number).name
+    assert sorted(tape.told) == [(0, 7), (1, 7)]
+    assert signal.getsignal(number) is before
+    timer.join()
+
+
+def test_an_error_of_the_sweep_itself_leaves_no_process(tmp_path, monkeypatch):
+    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    monkeypatch.chdir(tmp_path)
+    jobs = make_jobs(tmp_path, monkeypatch, code, 1)
+
+    def fail_once_it_runs():
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.01)
+        raise OSError("no more room")
+
+    with pytest.raises(OSError, match="no more room"):
+        processes.run_all(jobs, at_once=1, watcher=Tape(fail_once_it_runs))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_ctrl_c_ends_a_sweep_whose_run_saves_and_the_same_command_goes_on(tmp_path):
+    words = f"sweep ppo --env CartPole-v1 --seeds 0 1 --num-env-steps 10000000 --directory {tmp_path} {TINY}"
+    words += " --no-report"
+    code = "import sys; from minerva_acme.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words.split()],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,  # the signal reaches it alone
+    )
+    try:
+        deadline = time.monotonic() + 100
+        while not [path for path in tmp_path.rglob("actor.csv") if path.stat().st_size]:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert "Stopped by SIGINT; 0 of 2 runs are done. The same command goes on." in out
+    (checkpoints,) = tmp_path.rglob("checkpoints")  # the second has not begun
+    assert list(checkpoints.iterdir())
+
+
+def test_of_several_jobs_each_has_one_thread_unless_the_user_has_said_how_many(monkeypatch):
+    setting = thread_settings.Setting("OMP_NUM_THREADS", "2", is_default=True, is_late=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(thread_settings, "describe", lambda: [setting])
+    threads = [processes._environment(at_once)["OMP_NUM_THREADS"] for at_once in (1, 3)]
+    monkeypatch.setattr(thread_settings, "describe", lambda: [setting._replace(is_default=False)])
+    threads.append(processes._environment(3)["OMP_NUM_THREADS"])
+    assert threads == ["2", "1", "2"]
