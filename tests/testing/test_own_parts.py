@@ -92,6 +92,14 @@ class TestConcatObservation(WrapperSuite):
     settings = {"name_filter": ["joints"]}
 
 
+class TestDropText(WrapperSuite):
+    wrapper = wrappers.DropTextWrapper
+
+
+class TestFloatObservation(WrapperSuite):
+    wrapper = wrappers.FloatObservationWrapper
+
+
 class TestDmControlRandomState(WrapperSuite):
     wrapper = wrappers.DmControlRandomState
 
