@@ -81,9 +81,10 @@ def make_training_environment(
 ) -> dm_env.Environment:
     """Makes an environment by id, or takes one that exists, and wraps it for training where it needs that.
 
-        text in observations                     left out
+        text and empty parts in observations     left out
         discrete, boolean and integer parts      float32, see `wrappers.FloatObservationWrapper`
         continuous actions                       scaled to [-1, 1]
+        nests of actions of one kind             one vector, see `wrappers.FlatActionWrapper`
         observations without images              concatenated to one vector
         64 bits                                  32 bits
 
@@ -91,7 +92,7 @@ def make_training_environment(
     Whatever comes out of the environment is checked against its specs, as `wrappers.SpecCheck` says.
 
     Raises:
-        ValueError: as `make`; an action has no bounds, or nothing but text is observed; or a seed or task
+        ValueError: as `make`; an action has no bounds, or no number is observed; or a seed or task
             settings came with an environment that exists already.
     """
     name = None

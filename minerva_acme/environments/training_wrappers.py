@@ -13,7 +13,7 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types, wrappers
-from minerva_acme.wrappers import drop_text, float_observation
+from minerva_acme.wrappers import flat_action, float_observation, numbers_only
 
 _LOG = logging.getLogger(__name__)
 _said: set[tuple[str, str]] = set()
@@ -62,11 +62,12 @@ def _rules(name: str) -> list[Rule]:
         return wrappers.SpecCheckWrapper(environment, name=name, strict=False)
 
     return [
-        Rule(_text, wrappers.DropTextWrapper, "left out, for agents take numbers"),
+        Rule(_no_numbers, wrappers.NumbersOnlyWrapper, "left out, for it holds no number"),
         # Here fields still have the names and bounds that the environment gave them.
         Rule(_everything, check, ""),
         Rule(_no_floats, wrappers.FloatObservationWrapper, "turned into float32"),
         Rule(continuous_actions, scale_actions, "scaled to [-1, 1]"),
+        Rule(_nested_actions, wrappers.FlatActionWrapper, "taken as one vector"),
         Rule(_flat, wrappers.ConcatObservationWrapper, "concatenated to one vector"),
         Rule(_everything, wrappers.SinglePrecisionWrapper, ""),
     ]
@@ -76,12 +77,16 @@ def _everything(spec: specs.EnvironmentSpec) -> list[str]:
     return ["everything"]
 
 
-def _text(spec: specs.EnvironmentSpec) -> list[str]:
-    return _parts("observation", spec.observations, drop_text.is_text)
+def _no_numbers(spec: specs.EnvironmentSpec) -> list[str]:
+    return _parts("observation", spec.observations, numbers_only.holds_no_number)
 
 
 def _no_floats(spec: specs.EnvironmentSpec) -> list[str]:
     return _parts("observation", spec.observations, float_observation.becomes_float)
+
+
+def _nested_actions(spec: specs.EnvironmentSpec) -> list[str]:
+    return _parts("action", spec.actions, lambda leaf: flat_action.is_nested(spec.actions))
 
 
 def _flat(spec: specs.EnvironmentSpec) -> list[str]:

@@ -445,7 +445,7 @@ def case(suite, part, test, message):
             EnvironmentSuite,
             WritesToAllRewards,
             "what_was_given_out_is_not_changed_later",
-            "Timesteps must be of fresh arrays. `step` number 2 changed the reward given out before. Expected",
+            "Timesteps must be of fresh arrays. `step` number 2 changed the reward given out before.",
         ),
         case(
             EnvironmentSuite,

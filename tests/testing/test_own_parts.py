@@ -92,8 +92,16 @@ class TestConcatObservation(WrapperSuite):
     settings = {"name_filter": ["joints"]}
 
 
-class TestDropText(WrapperSuite):
-    wrapper = wrappers.DropTextWrapper
+class TestNumbersOnly(WrapperSuite):
+    wrapper = wrappers.NumbersOnlyWrapper
+
+
+class TestFlatAction(WrapperSuite):
+    wrapper = wrappers.FlatActionWrapper
+
+    def make_wrapped(self):
+        arm = specs.BoundedArray((2,), np.float32, -1.0, 1.0)
+        return testing.FakeEnvironment(action_spec={"arm": arm, "grip": (arm, arm)})
 
 
 class TestFloatObservation(WrapperSuite):

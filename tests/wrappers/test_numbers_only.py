@@ -17,19 +17,23 @@ class Speaking(testing.FakeEnvironment):
         return dm_env.restart(self.observation)
 
 
-def test_text_is_left_out_wherever_it_is_and_the_rest_stays():
+def test_text_and_what_is_empty_is_left_out_wherever_it_is_and_the_rest_stays():
     value = np.float32([1, 2])
-    spec = {"task": WORDS, "arm": (NUMBER, WORDS), "notes": {"all": WORDS}, "x": NUMBER}
+    none = specs.Array((0,), np.float32)
+    spec = {"task": WORDS, "arm": (NUMBER, WORDS), "notes": {"all": WORDS}, "x": NUMBER, "none": none}
     hello = np.array("hello", object)
     observation = {"task": hello, "arm": (value, hello), "notes": {"all": hello}, "x": value}
-    wrapped = wrappers.DropTextWrapper(Speaking(spec, observation))
+    observation["none"] = np.zeros(0, np.float32)
+    wrapped = wrappers.NumbersOnlyWrapper(Speaking(spec, observation))
     assert wrapped.observation_spec() == {"arm": (NUMBER,), "x": NUMBER}
     given = wrapped.reset().observation
     assert given == {"arm": (value,), "x": value}
     assert given["x"] is value
 
 
-@pytest.mark.parametrize("spec", [WORDS, {"task": WORDS}, ({"task": WORDS}, ())], ids=str)
-def test_an_observation_of_text_alone_is_refused(spec):
-    with pytest.raises(ValueError, match=r"must have something besides text.*ObservationTransformWrapper"):
-        wrappers.DropTextWrapper(Speaking(spec, None))
+@pytest.mark.parametrize(
+    "spec", [WORDS, specs.Array((2, 0), np.float32), {"task": WORDS}, ({"task": WORDS}, ())], ids=str
+)
+def test_an_observation_without_a_number_is_refused(spec):
+    with pytest.raises(ValueError, match=r"must have a part that holds numbers.*ObservationTransformWrapper"):
+        wrappers.NumbersOnlyWrapper(Speaking(spec, None))
