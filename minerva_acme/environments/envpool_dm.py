@@ -98,7 +98,7 @@ class EnvPoolEnvironment(vector.VectorEnvironment):
         is_cut = (step_types == dm_env.StepType.LAST) & (self._lengths == self._limit)
         rewards = np.asarray(batch.reward, np.float32)
         discounts = np.where(is_cut, 1.0, batch.discount).astype(np.float32)
-        arrived = []
+        arrived: list[tuple[dm_env.TimeStep, ...]] = []
         for index, step_type in enumerate(step_types.tolist()):
             # With the ellipsis a row of a vector is an array too.
             observation = tree.map_structure(lambda leaf, i=index: leaf[i, ...], observations)

@@ -103,11 +103,12 @@ def make_training_environment(
             "`seed` and task settings must not be given with an environment that is already made; "
             "make it with them."
         )
-    elif not isinstance(environment, dm_env.Environment) and hasattr(environment, "observation_space"):
+    bare: Any = environment
+    if not isinstance(environment, dm_env.Environment) and hasattr(environment, "observation_space"):
         from minerva_acme.environments import gymnasium_adapter
 
-        environment = gymnasium_adapter.GymnasiumEnvironment(environment)
-    made = training_wrappers.wrap(environment, name or type(environment).__name__)
+        bare = gymnasium_adapter.GymnasiumEnvironment(environment)
+    made = training_wrappers.wrap(bare, name or type(environment).__name__)
     if name is not None:
         origin.mark(made, origin.Origin(name, task_kwargs))
     return made

@@ -1,7 +1,6 @@
 """The evaluations of a run: played, logged, filmed and remembered."""
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,23 +98,22 @@ class Evaluator(core.Saveable):
     def _play_random(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
         actor = self._random_actor
         assert actor is not None
-        return self._play(lambda number: _Everywhere(actor) if number > 1 else actor, stop, 1)
+        return self._play(lambda in_vector: _Everywhere(actor) if in_vector else actor, stop, 1)
 
     def _play(
         self,
-        make_actor: Callable[[int], core.Actor | core.VectorActor],
+        make_actor: Callable[[bool], core.Actor | core.VectorActor],
         stop: signals.StopRequest,
         num_environments: int,
     ) -> evaluation.Evaluation | None:
         if stop:
             return None
-        factories = [functools.partial(self._make_environment, index) for index in range(num_environments)]
-        made = factories[0]()
+        made = self._make_environment(0)
         if num_environments > 1 and not isinstance(made, environments.VectorEnvironment):
-            made = environments.make_vector([lambda: made, *factories[1:]], processes=False)
+            others = (self._make_environment(index) for index in range(1, num_environments))
+            made = environments.InProcessVectorEnvironment([made, *others])  # type: ignore[list-item]
         with contextlib.closing(made) as environment:
-            is_vector = isinstance(environment, environments.VectorEnvironment)
-            actor = make_actor(environment.num_environments if is_vector else 1)
+            actor = make_actor(isinstance(environment, environments.VectorEnvironment))
             actor.update(wait=True)
             num_episodes = self._run.config.evaluation_episodes
             return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))

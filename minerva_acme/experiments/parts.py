@@ -5,6 +5,7 @@ import functools
 import logging
 import pathlib
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
@@ -117,21 +118,21 @@ class Parts:
         """Returns one of the run's counts, such as `learner_steps`."""
         return int(self.counter.get_counts().get(name, 0))
 
-    def make_evaluation_actor(self, num_environments: int = 1) -> core.Actor | core.VectorActor:
-        """Makes an actor with the policy for evaluation, seeded by the step, for one environment or more."""
+    def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
+        """Makes an actor with the policy for evaluation, seeded by the step; `in_vector`: a vector actor."""
         builder, generator = self.config.builder, self.seeds.generator("evaluation", index=self.steps)
         policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
-        make = builder.make_actor if num_environments == 1 else builder.make_vector_actor
+        make = builder.make_vector_actor if in_vector else builder.make_actor
         return make(policy, self.learner)
 
     def _make_environment(self) -> dm_env.Environment | environments.VectorEnvironment:
-        factories = [
+        factories: list[Callable[[], Any]] = [
             functools.partial(self.config.environment_factory, self.seeds.number("environment", index))
             for index in range(self.config.builder.num_environments)
         ]
         if self.config.environment_processes:
             return environments.make_vector(factories, processes=True)
-        first = factories[0]()
+        first: dm_env.Environment | environments.VectorEnvironment = factories[0]()
         if len(factories) == 1 or isinstance(first, environments.VectorEnvironment):
             return first
         return environments.make_vector([lambda: first, *factories[1:]], processes=False)

@@ -97,6 +97,11 @@ def test_a_run_in_a_vector_is_resumed_and_its_checkpoint_evaluated_in_one(tmp_pa
     assert len(evaluation.returns) == 4
 
 
+def test_a_vector_of_one_is_a_vector(tmp_path):
+    result = run(tmp_path, lambda seed: make_vector(seed, number=1), make_builder(num_environments=1))
+    assert (result.env_steps, result.learner_steps, len(result.after.returns)) == (64, 2, 3)
+
+
 def test_a_vector_of_another_number_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"vector of the agent's 4 environments, got one of 2\. Set"):
         run(tmp_path, make_vector, make_builder(num_environments=4))
