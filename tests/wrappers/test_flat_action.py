@@ -15,13 +15,12 @@ def wrap(action_spec):
 
 
 def test_floats_become_one_vector_in_the_order_of_the_nest():
-    environment, wrapped = wrap({"b": GRIP, "a": (ARM,)})
-    expected = specs.BoundedArray((5,), np.float64, [-1, -1, -1, -1, 0], [1, 2, 3, 4, 9], name="action")
-    assert wrapped.action_spec() == expected
-    wrapped.step(np.float64([0.1, 0.2, 0.3, 0.4, 5.0]))
-    testing.assert_nests_equal(
-        environment.actions[-1], {"a": (np.float64([[0.1, 0.2], [0.3, 0.4]]),), "b": np.float32(5.0)}
-    )
+    environment, wrapped = wrap({"c": GRIP, "b": GRIP, "a": (ARM,)})
+    low, high = [-1, -1, -1, -1, 0, 0], [1, 2, 3, 4, 9, 9]
+    assert wrapped.action_spec() == specs.BoundedArray((6,), np.float64, low, high, name="action")
+    wrapped.step(np.float64([0.1, 0.2, 0.3, 0.4, 5.0, 6.0]))
+    expected = {"a": (np.float64([[0.1, 0.2], [0.3, 0.4]]),), "b": np.float32(5.0), "c": np.float32(6.0)}
+    testing.assert_nests_equal(environment.actions[-1], expected)
 
 
 def test_discrete_ones_become_choices():
