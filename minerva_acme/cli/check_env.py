@@ -39,16 +39,15 @@ Make = Callable[[int], dm_env.Environment]
 
 def run(command: commands.CheckEnv) -> int:
     """Shows the verdicts; returns 0 if nothing is wrong and some agent takes the environment, else 1."""
-    # What the training wrappers say is in the table.
-    logging.getLogger("minerva_acme.environments").setLevel(logging.ERROR)
     console = Console(highlight=False, soft_wrap=True)
     make, takes_seed = _maker(command.environment)
-    counts = verdicts.show(
-        examine(make, seed=command.seed, max_steps=command.steps, takes_seed=takes_seed),
-        console,
-        name_width=_NAME_WIDTH,
-    )
-    counts_of_agents = verdicts.show(ask_agents(make, command.seed), console, name_width=_NAME_WIDTH)
+    with _quiet("minerva_acme.environments"):  # what they would warn of is in the table
+        counts = verdicts.show(
+            examine(make, seed=command.seed, max_steps=command.steps, takes_seed=takes_seed),
+            console,
+            name_width=_NAME_WIDTH,
+        )
+        counts_of_agents = verdicts.show(ask_agents(make, command.seed), console, name_width=_NAME_WIDTH)
     num_agents = counts_of_agents["ok"]
     console.print(f"{command.environment}: {verdicts.sum_up(counts)} Agents: {num_agents} take it.")
     return int(counts["wrong"] > 0 or num_agents == 0)
@@ -99,6 +98,17 @@ def ask_agents(make: Make, seed: int = 0) -> Iterator[Check]:
             yield Check(name, "warning", str(error))
         else:
             yield Check(name, "ok", f"takes it as {words}")
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _judge(name: str, words: str, check: Callable[[], None]) -> Check:
