@@ -63,10 +63,12 @@ def test_the_wheel_holds_every_module_and_nothing_else(
     files = (repository / "minerva_acme" / "results").rglob("*")
     data = [path for path in files if path.suffix in (".csv", ".json")]
     assert sum(path.stat().st_size for path in data) < 280_000  # an installed package stays small
+    weights = [*(repository / "minerva_acme" / "results" / "weights").glob("*.safetensors")]
+    assert sum(path.stat().st_size for path in weights) < 1_100_000
     expected = {
         "minerva_acme/experiments/tasks.toml",
         "minerva_acme/py.typed",
-        *(str(path.relative_to(repository)) for path in data),
+        *(str(path.relative_to(repository)) for path in [*data, *weights]),
     }
     for name, path in source_files.items():
         stem = name.replace(".", "/")

@@ -5,6 +5,7 @@ Nothing here imports torch or numpy, so that help and a wrong flag are answered 
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -108,7 +109,7 @@ class Eval:
 
     function: ClassVar = "evaluate:run"
     directory: tyro.conf.Positional[pathlib.Path]
-    """The run's folder."""
+    """The run's folder, a file of weights, or the name of stored ones (minerva verify)."""
     checkpoint: str = "latest"
     """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
     episodes: int = 10
@@ -127,13 +128,13 @@ class Video:
 
     function: ClassVar = "video:run"
     directory: tyro.conf.Positional[pathlib.Path]
-    """The run's folder."""
+    """The run's folder, a file of weights, or the name of stored ones (minerva verify)."""
     checkpoint: str = "latest"
     """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
     episodes: int = 5
     """Episodes to choose the best from."""
     out: pathlib.Path | None = None
-    """The film's path; in the run's folder, named by the checkpoint, by default."""
+    """The film's path; in the run's folder, named by the checkpoint, by default (videos/ for weights)."""
     format: tuple[Literal["mp4", "gif"], ...] = ("mp4", "gif")
     """What to write, separated by commas, where --out has no suffix."""
     camera: str | None = None
@@ -229,8 +230,27 @@ class Export:
     torch.export from observations to actions without exploration. By default the file's suffix says it."""
     checkpoint: str = "latest"
     """Which checkpoint: latest, best or its number of environment steps."""
+    half: bool = False
+    """Round the weights to float16, in half the size (safetensors)."""
+    episodes: int = 0
+    """Episodes to play from unseen initial states, to note the score in the file for `minerva verify`
+    (safetensors)."""
     import_code: bool = False
     """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verify:
+    """Play weights that come with the library, and check that they still reach the stored score."""
+
+    function: ClassVar = "verify:run"
+    rows: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Which: experiments, environments, both together (ppo_default:CartPole-v1), or files that
+    `minerva export --episodes` wrote; all by default."""
+    episodes: int | None = None
+    """Episodes to play; as many as the stored score is of by default."""
+    seed: int | None = None
+    """Seed of the initial states; that of the stored score by default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,6 +279,20 @@ class Bench:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckEnv:
+    """Check an environment: whether it keeps to its contract, and which agents take it."""
+
+    function: ClassVar = "check_env:run"
+    environment: tyro.conf.Positional[str]
+    """dm_control/<domain>/<task>, a Gymnasium id, or module:name of a class or a function that makes a
+    dm_env or Gymnasium environment, with a seed if it takes one; also of a module in the current folder."""
+    seed: int = 0
+    """Seed of the environment."""
+    steps: int = 1000
+    """An episode that is longer counts as one without end."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Doctor:
     """Check this machine: what is wrong, and the command that fixes it."""
 
@@ -269,7 +303,22 @@ class Doctor:
 
 COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
     {
-        command.__name__.lower(): command
-        for command in (Train, Sweep, Resume, Eval, Video, Plot, Report, Collect, Export, List, Bench, Doctor)
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", command.__name__).lower(): command
+        for command in (
+            Train,
+            Sweep,
+            Resume,
+            Eval,
+            Video,
+            Plot,
+            Report,
+            Collect,
+            Export,
+            Verify,
+            List,
+            Bench,
+            CheckEnv,
+            Doctor,
+        )
     }
 )

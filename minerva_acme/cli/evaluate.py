@@ -6,7 +6,7 @@ from rich.console import Console
 
 from minerva_acme import experiments
 from minerva_acme.cli import commands
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme.experiments import policies
 
 
 def run(command: commands.Eval) -> int:
@@ -14,19 +14,18 @@ def run(command: commands.Eval) -> int:
     console = Console(highlight=False, soft_wrap=True)
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
-    description = run_folder.read(command.directory)
+    found = policies.find(command.directory, command.checkpoint)
+    description = found.description
     builder, seed = description.make_builder(import_code=command.import_code), command.seed
-    checkpoint = checkpointing.find(command.directory, command.checkpoint)
     environment = description.make_environment_factory(import_code=command.import_code)(seed)
     with contextlib.closing(environment):
         result = experiments.evaluate_checkpoint(
-            checkpoint, builder, environment, command.episodes, seed=seed, explore=command.explore
+            found.path, builder, environment, command.episodes, seed=seed, explore=command.explore
         )
     for index, (episode_return, length) in enumerate(zip(result.returns, result.lengths, strict=True)):
         console.print(f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}")
-    env_steps = checkpointing.env_steps(checkpoint)
     console.print(
-        f"{description.agent} on {description.environment}, {env_steps:,} environment steps: "
+        f"{description.agent} on {description.environment}, {found.env_steps:,} environment steps: "
         f"return {result.mean:.2f} +- {result.std:.2f} over {command.episodes} episodes"
     )
     return 0

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from minerva_acme import experiments
 from minerva_acme.cli import choices, commands
-from minerva_acme.experiments import checkpointing
+from minerva_acme.experiments import checkpointing, verification
 
 _FORMATS = ("safetensors", "pt2")
 
@@ -17,6 +17,8 @@ def run(command: commands.Export) -> int:
     """
     suffix = command.output.suffix.removeprefix(".") if command.output else ""
     format_ = command.format or (choices.choose("format", suffix, _FORMATS) if suffix else _FORMATS[0])
+    if command.episodes and format_ != "safetensors":
+        raise ValueError(f"`episodes` must be 0 where `format` is {format_}, which holds no score.")
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
     output = command.output or command.directory / f"policy-{checkpoint.name}.{format_}"
     experiments.export_policy(
@@ -24,6 +26,7 @@ def run(command: commands.Export) -> int:
         output,
         format=format_,  # type: ignore[arg-type]
         checkpoint=command.checkpoint,
+        half=command.half,
         import_code=command.import_code,
     )
     if format_ == "pt2":
@@ -31,5 +34,11 @@ def run(command: commands.Export) -> int:
     else:
         use = f"minerva_acme.load_policy('{output}')(observation).action"
     console = Console(highlight=False, soft_wrap=True)
+    if command.episodes:
+        score = verification.score(checkpoint, output, command.episodes, import_code=command.import_code)
+        console.print(
+            f"Score {score.mean:.2f} +- {score.std:.2f} over {score.num_episodes} episodes from unseen "
+            f"initial states, {score.rounding:.2f} from that of the run's own weights"
+        )
     console.print(f"Wrote {output} of checkpoint {checkpoint.name}. To act with it: {use}", markup=False)
     return 0

@@ -57,7 +57,7 @@ def parse(arguments: Sequence[str]) -> Any:
     parsed = _parse(command, program, flags.settle(rest, dict(flags.of(command)), typed))
     if settings:
         parsed = dataclasses.replace(parsed, settings=settings)
-    if getattr(parsed, "import_code", False):
+    if getattr(parsed, "import_code", False) or isinstance(parsed, commands.CheckEnv):
         _find_modules_here()
     return parsed
 

@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from minerva_acme import experiments
 from minerva_acme.cli import commands, extras
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme.experiments import policies
 from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
 
@@ -22,15 +22,15 @@ def run(command: commands.Video) -> int:
     """Films the best of several episodes of a checkpoint; returns the exit status.
 
     Raises:
-        ValueError: there is no such run, a package is missing, or the environment cannot be drawn so.
+        ValueError: there is no such run or file, a package is missing, or the environment cannot be drawn so.
     """
     with extras.needed("video"):
         from minerva_acme.video import movie
     console = Console(highlight=False, soft_wrap=True)
-    description = run_folder.read(command.directory)
-    environment_id = description.environment
-    checkpoint = checkpointing.find(command.directory, command.checkpoint)
-    files = _files(command, command.directory / "videos" / checkpoint.name)
+    found = policies.find(command.directory, command.checkpoint)
+    description, environment_id = found.description, found.description.environment
+    beside = pathlib.Path() if found.path.is_file() else command.directory
+    files = _files(command, beside / "videos" / found.path.name.removesuffix(".safetensors"))
     recording.choose_renderer()
     builder = description.make_builder(import_code=command.import_code)
     make_environment = description.make_environment_factory(import_code=command.import_code)
@@ -50,7 +50,7 @@ def run(command: commands.Video) -> int:
 
     def play(environment: dm_env.Environment, episode_seed: int) -> recording.Episode:
         result = experiments.evaluate_checkpoint(
-            checkpoint, builder, environment, 1, seed=episode_seed, explore=command.explore
+            found.path, builder, environment, 1, seed=episode_seed, explore=command.explore
         )
         return recording.Episode(episode_seed, result.returns[0], result.lengths[0])
 
@@ -85,9 +85,8 @@ def run(command: commands.Video) -> int:
             f"Played again from the same seed, the episode's return was {drawn.episode_return:.2f}: the "
             "environment has randomness that its seed does not determine. The film shows that episode."
         )
-    env_steps = checkpointing.env_steps(checkpoint)
     console.print(
-        f"{description.agent} on {environment_id}, {env_steps:,} environment steps: "
+        f"{description.agent} on {environment_id}, {found.env_steps:,} environment steps: "
         f"return {drawn.episode_return:.2f}, the best of {num_episodes}, "
         f"in {', '.join(map(str, files.values()))}"
     )

@@ -5,17 +5,59 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import dm_env
 import numpy as np
 import torch
 import tree
 
-from minerva_acme import builders, specs
+from minerva_acme import builders, results, specs
 from minerva_acme.experiments import checkpointing, run_folder
 
 _METADATA = "minerva_acme"
+_SCORE = "score"
+
+
+class Score(NamedTuple):
+    """What weights in a file have reached, without exploration."""
+
+    mean: float  # return
+    std: float  # of the return over the episodes
+    num_episodes: int
+    seed: int  # of the environment
+    rounding: float  # by how much the mean return of the run's own weights differed, in the same episodes
+
+
+class Found(NamedTuple):
+    """A learned policy: a run's, or of one file."""
+
+    path: pathlib.Path  # of the checkpoint or of the file, for `load_policy`
+    description: run_folder.RunDescription
+    env_steps: int  # of training
+    score: Score | None  # None: nobody wrote it down
+
+
+def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] = "latest") -> Found:
+    """Finds a policy that was learned.
+
+    Args:
+        path: the folder of a run or of a checkpoint, a file in safetensors that `export_policy` wrote, or the
+            name of weights that are installed with the library, such as ppo_default:CartPole-v1.
+        checkpoint: which one of a run, as for `load_policy`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    path = _locate(path)
+    if path.is_file():
+        described, _, metadata = _read_safetensors(path)
+        step = metadata.get("checkpoint", "").partition("-")[0]
+        found = metadata.get(_SCORE)
+        return Found(path, described, int(step or 0), Score(**json.loads(found)) if found else None)
+    described = _description(path, path) if _is_checkpoint_folder(path) else run_folder.read(path)
+    folder = checkpointing.find(path, checkpoint)
+    return Found(folder, described, checkpointing.env_steps(folder), None)
 
 
 def load_policy(
@@ -31,7 +73,8 @@ def load_policy(
     """Loads the policy that a run has learned: `policy(timestep.observation).action`.
 
     Args:
-        path: the folder of a run or of a checkpoint, or a file in safetensors that `export_policy` wrote.
+        path: the folder of a run or of a checkpoint, a file in safetensors that `export_policy` wrote, or the
+            name of weights that are installed with the library, such as ppo_default:CartPole-v1.
         builder: of the trained agent, with its config; None: what is written beside the weights says it.
         environment: wrapped as in training, or its spec; None: likewise.
         checkpoint: which one of a run: "latest", "best", its number of environment steps or its folder.
@@ -44,9 +87,9 @@ def load_policy(
         ValueError: there is no checkpoint, builder or spec, the agent cannot act in this environment, or the
             checkpoint is of another agent, config or environment.
     """
-    path = pathlib.Path(path)
+    path = _locate(path)
     if path.is_file():
-        described, tensors = _read_safetensors(path)
+        described, tensors, _ = _read_safetensors(path)
         found = path
     else:
         described, tensors = None, {}
@@ -79,6 +122,7 @@ def export_policy(
     *,
     format: Literal["safetensors", "pt2"] = "safetensors",
     checkpoint: str | int | os.PathLike[str] = "latest",
+    half: bool = False,
     import_code: bool = False,
 ) -> None:
     """Writes the policy that a run has learned to one file.
@@ -90,6 +134,8 @@ def export_policy(
             Reading them runs no code. `pt2`: a program of `torch.export` that maps observations [B, ...], of
             any B >= 1, to the actions without exploration; torch alone loads and runs it.
         checkpoint: which one of a run: "latest", "best", its number of environment steps or its folder.
+        half: whether to round float32 weights to float16, in half the size. A tensor with numbers beyond
+            what float16 holds stays float32. `load_policy` computes in float32 all the same.
         import_code: as for `load_policy`.
 
     Raises:
@@ -97,6 +143,8 @@ def export_policy(
             makes no module (pt2).
         OSError: the file cannot be written.
     """
+    if half and format != "safetensors":
+        raise ValueError(f"`half` must be False where `format` is {format}: it computes with its weights.")
     path, file = pathlib.Path(path), pathlib.Path(file)
     found = checkpointing.find(path, checkpoint)
     described = _description(path, found)
@@ -120,7 +168,27 @@ def export_policy(
             )
         tensors |= {f"{name}.{part}": np.asarray(tensor, order="C") for part, tensor in value.items()}
     metadata = {_METADATA: json.dumps(described.content()), "checkpoint": found.name, "format": "np"}
+    if half:
+        tensors = {name: _halved(tensor) for name, tensor in tensors.items()}
+        metadata["rounded"] = "float16"
     _write_whole(file, lambda new: safetensors.save_file(tensors, new, metadata))
+
+
+def note_score(file: pathlib.Path, score: Score) -> None:
+    """Writes a score into a file of weights, which is replaced as a whole."""
+    import safetensors.numpy
+
+    _, _, metadata = _read_safetensors(file)
+    tensors = safetensors.numpy.load_file(file)  # as they are written
+    metadata = {**metadata, _SCORE: json.dumps(score._asdict())}
+    _write_whole(file, lambda new: safetensors.numpy.save_file(tensors, new, metadata))
+
+
+def _halved(tensor: np.ndarray) -> np.ndarray:
+    """Rounds float32 to float16 where that can hold it."""
+    if tensor.dtype == np.float32 and np.abs(tensor).max(initial=0.0) <= np.finfo(np.float16).max:
+        return tensor.astype(np.float16)
+    return tensor
 
 
 def _export_program(
@@ -141,7 +209,31 @@ def _description(path: pathlib.Path, checkpoint: pathlib.Path) -> run_folder.Run
     return run_folder.read(checkpoint.parent.parent if checkpoint == path else path)
 
 
-def _read_safetensors(path: pathlib.Path) -> tuple[run_folder.RunDescription, dict[str, np.ndarray]]:
+def _locate(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns a path, or where the weights of this name are; what is on the disk comes first.
+
+    Raises:
+        ValueError: it looks like such a name and is none.
+    """
+    known = results.list_weights()
+    if pathlib.Path(path).exists() or ":" not in os.fspath(path):
+        return pathlib.Path(path)
+    if (name := os.fspath(path)) not in known:
+        raise ValueError(
+            f"There are no weights '{name}' in the library; it has {', '.join(known) or 'none'}. Give one of "
+            "them, the folder of a run, or a file that `minerva export` wrote."
+        )
+    return known[name]
+
+
+def _is_checkpoint_folder(path: pathlib.Path) -> bool:
+    return not (path / run_folder.FILE).exists() and (path.parent.parent / run_folder.FILE).exists()
+
+
+def _read_safetensors(
+    path: pathlib.Path,
+) -> tuple[run_folder.RunDescription, dict[str, np.ndarray], dict[str, str]]:
+    """Returns what the file says of the run, the weights in the precision of training, and all metadata."""
     import safetensors
 
     try:
@@ -157,7 +249,12 @@ def _read_safetensors(path: pathlib.Path) -> tuple[run_folder.RunDescription, di
             f"{path} must say which agent its weights are of, under '{_METADATA}' of its metadata, but does "
             "not. `minerva export RUN` writes such files."
         )
-    return run_folder.parse(metadata[_METADATA], path), tensors
+    if "rounded" in metadata:
+        tensors = {
+            name: tensor.astype(np.float32) if tensor.dtype == np.float16 else tensor
+            for name, tensor in tensors.items()
+        }
+    return run_folder.parse(metadata[_METADATA], path), tensors, metadata
 
 
 def _below(tensors: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:

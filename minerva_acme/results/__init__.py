@@ -12,6 +12,7 @@ from minerva_acme.results.experiment import (
 )
 from minerva_acme.results.published import PublishedResult, load_published
 from minerva_acme.results.rows import METRICS, Row, format_rows, parse_rows, read_rows
+from minerva_acme.results.stored_weights import list_weights
 
 __all__ = [
     "Context",
@@ -21,6 +22,7 @@ __all__ = [
     "Row",
     "check_name",
     "format_rows",
+    "list_weights",
     "load",
     "load_published",
     "make_name",

@@ -236,13 +236,13 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
 MISTAKES = [
     (
         "trian mpo",
-        "There is no command 'trian'; there are train, resume, eval, video, plot, report, collect,",
+        "There is no command 'trian'; there are train, sweep, resume, eval, video, plot, report,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
     ("train mpoo", "There is no agent 'mpoo'; there are mpo, vmpo, ppo. Did you mean 'mpo'?"),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
-        "There is no preset 'controll'; there are default, control, minerva, task. Did you mean 'control'?",
+        "There is no preset 'controll'; there are default, control, modern, minerva, task. Did you mean 'control'?",
     ),
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
     ("train mpo --env dm_control/cartpole/swing_up --num-env-steps 1", "dm_control/cartpole/swingup"),

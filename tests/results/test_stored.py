@@ -9,6 +9,7 @@ import pytest
 from minerva_acme import environments, results
 from minerva_acme.agents import registry
 from minerva_acme.cli import parsing
+from minerva_acme.experiments import policies, run_results
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 OWN = results.load()
@@ -41,6 +42,22 @@ def test_every_training_says_on_what_machine_it_was_made_and_by_which_command(na
         words = shlex.split(experiment.commands[env_name].format(seed=3))
         command = parsing.parse(words[1:])
         assert (command.env, command.run.seed) == (env_name, 3)
+
+
+@pytest.mark.parametrize("name", results.list_weights())
+def test_stored_weights_are_those_of_a_stored_training_and_reach_its_score(name):
+    exp_name, env_name = name.split(":")
+    found = policies.find(name)
+    assert run_results.exp_name(found.description) == exp_name
+    assert found.description.environment.removeprefix("gymnasium/") == env_name
+    values = {
+        row.metric: row.value
+        for row in OWN[exp_name].rows
+        if (row.env_name, row.seed, row.env_step) == (env_name, found.description.seed, found.env_steps)
+    }
+    assert found.score is not None and found.score.num_episodes >= 10
+    spread = max(found.score.std, values["final_return_std"]) / 10**0.5
+    assert abs(found.score.mean - values["final_return"]) <= 6 * spread + 0.005 * abs(found.score.mean)
 
 
 def test_failed_seeds_are_among_them():

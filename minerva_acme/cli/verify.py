@@ -1,0 +1,87 @@
+"""`minerva verify`."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+from minerva_acme import results
+from minerva_acme.cli import choices, commands
+from minerva_acme.experiments import verification
+
+
+def run(command: commands.Verify) -> int:
+    """Plays weights and compares their scores with the stored ones; returns the exit status.
+
+    Raises:
+        ValueError: there are no such weights, or they have no score.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    numbers = (Column(name, justify="right") for name in ("stored", "played", "tolerance"))
+    table = Table(
+        Column("weights", overflow="fold"), *numbers, "verdict", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    problems, num_good = [], 0
+    chosen = choose(command.rows, results.list_weights())
+    for name, path in chosen.items():
+        with console.status(f"Playing {name} ..."):
+            try:
+                verdict = verification.verify(path, num_episodes=command.episodes, seed=command.seed)
+            except ImportError as error:
+                problems.append(f"{name} was not played: {error}")
+                table.add_row(name, *["-"] * 3, "not played")
+                continue
+        num_good += verdict.is_same
+        table.add_row(
+            name,
+            f"{verdict.stored.mean:.1f} +- {verdict.stored.std:.1f}",
+            f"{verdict.played.mean:.1f}",
+            f"{verdict.tolerance:.1f}",
+            "same" if verdict.is_same else "DIFFERS",
+        )
+    console.print(table, soft_wrap=False, markup=False)
+    console.print(
+        f"Mean return without exploration, with the standard deviation over episodes. Tolerance: "
+        f"{verification.STANDARD_ERRORS:g} standard errors of the difference, what rounding the weights to "
+        f"float16 had changed, and {verification.ARITHMETIC:.1%} of the score for other CPUs' rounding.",
+        soft_wrap=False,
+    )
+    for problem in problems:
+        console.print(problem, markup=False)
+    return 0 if num_good == len(chosen) else 1
+
+
+def choose(rows: Sequence[str], known: Mapping[str, pathlib.Path]) -> dict[str, pathlib.Path]:
+    """Returns the weights that words choose: all of the experiments and environments among them.
+
+    Args:
+        rows: experiments, environments, names of both, and files. None: all that are known.
+        known: files by name.
+
+    Raises:
+        ValueError: there are none of this name, or of this experiment in this environment.
+    """
+    parts = {name: name.partition(":")[::2] for name in known}
+    experiments, environments = ({pair[place] for pair in parts.values()} for place in (0, 1))
+    named = {
+        row: known.get(row, pathlib.Path(row)) for row in rows if row in known or pathlib.Path(row).is_file()
+    }
+    words = [row.removeprefix("gymnasium/") for row in rows if row not in named]
+    for word in words:
+        choices.choose(
+            "stored experiment, environment or file", word, [*sorted(experiments | environments), *known]
+        )
+    asked = [{word for word in words if word in found} for found in (experiments, environments)]
+    chosen = {
+        name: known[name]
+        for name, pair in parts.items()
+        if (words or not rows) and all(not of or part in of for part, of in zip(pair, asked, strict=True))
+    }
+    if not chosen and not named:
+        raise ValueError(
+            f"There are no weights of {' in '.join(words) or 'any experiment'}; there are those of "
+            f"{', '.join(known) or 'none'}."
+        )
+    return {**named, **chosen}
