@@ -68,7 +68,13 @@ def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
                         train, run=dataclasses.replace(train.run, seed=seed), directory=directory
                     ),
                 )
-                identity = environment, seed, train.hyperparameters, train.run, train.log
+                identity = (
+                    environment.removeprefix("gymnasium/"),
+                    seed,
+                    train.hyperparameters,
+                    train.run,
+                    train.log,
+                )
                 if identity in of_identity:
                     raise ValueError(
                         f"Each run of a sweep must differ from the others, got twice: "

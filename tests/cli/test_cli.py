@@ -287,7 +287,8 @@ def test_a_mistake_is_told_with_the_way_out(tmp_path, monkeypatch, call, command
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_describes_no_run_is_told(tmp_path, call):
+def test_a_folder_that_describes_no_run_is_told(tmp_path, trained, call):
+    shutil.copytree(trained / "checkpoints", tmp_path / "checkpoints")
     (tmp_path / "run.json").write_text('{"agent": "mpo", "colour": 1}')
     status, _, err = call("eval", tmp_path)
     assert status == 2

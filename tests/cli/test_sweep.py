@@ -1,4 +1,5 @@
 import contextlib
+import io
 import json
 import os
 import re
@@ -9,9 +10,11 @@ import threading
 import time
 
 import pytest
+from rich.console import Console
 
 from minerva_acme import results, thread_settings
-from minerva_acme.cli import main, parsing, processes, sweep_plan
+from minerva_acme.cli import main, parsing, processes, sweep, sweep_plan
+from minerva_acme.experiments import checkpointing
 
 TINY = (
     "--rollout-steps 16 --minibatch-size 4 --num-epochs 1 --num-envs 1 --policy-layer-sizes 4 "
@@ -59,6 +62,7 @@ def test_switches_presets_and_options_of_the_run_can_be_swept_too():
     assert runs[0].experiment == "ppo_default+num_env_steps=100+squash_actions=true"
     assert runs[-1].experiment == "ppo_control+num_env_steps=200+squash_actions=false"
     assert [run.train.hyperparameters.squash_actions for run in runs] == [True, False] * 4
+    assert plan("ppo --env Pendulum-v1 --preset control --num-env-steps 9")[0].experiment == "ppo_control"
     by_task = plan("ppo --env CartPole-v1 Hopper-v5 --preset task")
     assert {run.experiment for run in by_task} == {"ppo_task"}
     assert by_task[0].train.run.num_env_steps != by_task[1].train.run.num_env_steps
@@ -80,6 +84,7 @@ def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():
             r"Each run of a sweep must differ .* got twice: .*0\.9 .* and .*0\.90 .*Leave one",
         ),
         ("--seeds 1 1", "got twice"),
+        ("--env CartPole-v1 gymnasium/CartPole-v1", "got twice"),
         ("--seeds 0 -1", "`seeds` must be >= 0, got -1"),
         ("--seed 1", "`minerva sweep ppo` has no flag --seed. Did you mean '--seeds'"),
         ("--discont 0.9", "`minerva sweep ppo` has no flag --discont. Did you mean '--discount'"),
@@ -129,7 +134,7 @@ def started(monkeypatch):
     return words
 
 
-def test_a_sweep_trains_reports_goes_on_and_skips_what_is_done(tmp_path, call, started):
+def test_a_sweep_trains_reports_goes_on_and_skips_what_is_done(tmp_path, call, started, monkeypatch):
     base = f"sweep ppo --env CartPole-v1 --discount 0.9 0.99 --directory {tmp_path} {TINY}"
     base += " --range CartPole-v1=0:500 --jobs 2"
     status, out, err = call(*base.split(), "--num-env-steps", "32")
@@ -144,6 +149,9 @@ def test_a_sweep_trains_reports_goes_on_and_skips_what_is_done(tmp_path, call, s
     assert "after 32 environment" in (run / "train.log").read_text()
     status, out, _ = call(*base.split(), "--num-env-steps", "32")
     assert status == 0 and started[-1] == [] and "2 of them done" in out
+    with monkeypatch.context() as patch:  # a checkpoint amid the last evaluation is not the end
+        patch.setattr(checkpointing, "is_light", lambda checkpoint: True)
+        assert "0 of them done" in call(*base.split(), "--num-env-steps", "32", "--dry-run")[1]
 
     # Another run in its place is refused. And one whose checkpoint is behind goes on.
     content = json.loads((run / "run.json").read_text())
@@ -165,6 +173,25 @@ def test_a_failed_run_leaves_the_others_alone_and_is_told_with_its_log(tmp_path,
     log = next(tmp_path.glob("*/NoSuch-v0/seed0/train.log"))
     assert str(log) in out and "failed with status 2: minerva: `environment_id` must be" in out
     assert "1 trainings read, 1 now in" in out
+
+
+def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_path):
+    runs = plan(f"ppo --env CartPole-v1 --seeds 0 1 --num-env-steps 9 --directory {tmp_path}")
+    for run in runs:
+        run.directory.mkdir(parents=True)
+        (run.directory / "train.log").write_text(f"begun\n   5/9 steps [of {run.train.run.seed}]\n\n")
+    text = io.StringIO()
+    with sweep._Display(runs, Console(file=text, force_terminal=True, width=80, highlight=False)) as display:
+        display.started(0)
+        display.started(1)
+        display.tick()
+        display.ended(1, 2)
+        display.ended(0, 0)
+    shown = text.getvalue()
+    assert "CartPole-v1, seed 0  5/9 steps [of 0]" in shown and "seed 1  5/9 steps [of 1]" in shown
+    assert "2/2  CartPole-v1, seed 1: failed after 0:00:00" in shown
+    assert "1/2  CartPole-v1, seed 0: ended after 0:00:00" in shown
+    assert display.statuses == {1: 2, 0: 0}
 
 
 class Tape:
