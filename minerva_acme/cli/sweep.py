@@ -4,7 +4,7 @@ import collections
 import contextlib
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from rich.console import Console
@@ -54,9 +54,16 @@ def run(command: commands.Sweep) -> int:
         signal_name = processes.run_all(jobs, at_once=command.jobs, watcher=display)
     states = [find_state(run) for run in plan]
     statuses = {left[index].directory: status for index, status in display.statuses.items()}
-    if signal_name:
-        return _show_stop(signal_name, states, statuses, console)
     failed = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
+    if signal_name:
+        console.print(
+            f"Stopped by {signal_name}; {len(plan) - len(failed)} of {len(plan)} runs are done. The same "
+            "command goes on."
+        )
+        unsaved = [run for run in failed if statuses.get(run.directory)]
+        for run in unsaved:
+            console.print(f"{run.title} has not saved at its end: {run.directory / _LOG}", markup=False)
+        return 130 if unsaved else 0
     _report(command, [run for run, state in zip(plan, states, strict=True) if state.is_done], console)
     for run in failed:
         log = run.directory / _LOG
@@ -117,19 +124,6 @@ def _print_plan(
     )
 
 
-def _show_stop(
-    signal_name: str, states: Sequence[State], statuses: Mapping[pathlib.Path, int], console: Console
-) -> int:
-    unsaved = [directory for directory, status in statuses.items() if status]
-    console.print(
-        f"Stopped by {signal_name}; {sum(state.is_done for state in states)} of {len(states)} runs are done. "
-        "The same command goes on."
-    )
-    for directory in unsaved:
-        console.print(f"Not saved: {directory / _LOG}", markup=False)
-    return 130 if unsaved else 0
-
-
 def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], console: Console) -> None:
     if not done:
         return
@@ -180,7 +174,8 @@ class _Display:
         self.statuses[index] = status
         seconds = round(time.monotonic() - self._started_at.pop(index))
         time_ = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-        self._print(index, f"ended after {time_}" if status == 0 else f"failed after {time_}")
+        how = f"ended with status {status}" if status else "ended"
+        self._print(index, f"{how} after {time_}")
 
     def tick(self) -> None:
         if self._console.is_terminal:

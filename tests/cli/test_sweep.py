@@ -189,9 +189,23 @@ def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_
         display.ended(0, 0)
     shown = text.getvalue()
     assert "CartPole-v1, seed 0  5/9 steps [of 0]" in shown and "seed 1  5/9 steps [of 1]" in shown
-    assert "2/2  CartPole-v1, seed 1: failed after 0:00:00" in shown
+    assert "2/2  CartPole-v1, seed 1: ended with status 2 after 0:00:00" in shown
     assert "1/2  CartPole-v1, seed 0: ended after 0:00:00" in shown
     assert display.statuses == {1: 2, 0: 0}
+
+
+def test_a_stopped_sweep_says_which_runs_have_not_saved(tmp_path, call, monkeypatch):
+    def stop(jobs, *, at_once, watcher):
+        for index, status in enumerate([0, 130]):  # the third has not begun
+            watcher.started(index)
+            watcher.ended(index, status)
+        return "SIGTERM"
+
+    monkeypatch.setattr(processes, "run_all", stop)
+    base = f"sweep ppo --env CartPole-v1 --seeds 0 1 2 --num-env-steps 9 --directory {tmp_path} --no-report"
+    status, out, _ = call(*base.split())
+    assert status == 130 and "Stopped by SIGTERM; 0 of 3 runs are done." in out
+    assert out.count("has not saved") == 1 and "CartPole-v1, seed 1 has not saved at its end" in out
 
 
 class Tape:
