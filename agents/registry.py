@@ -98,6 +98,7 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "V-MPO", "minerva_acme.agents.vmpo", "VMPOConfig", "VMPOBuilder", ("mpo", "ppo_acme_fixhp")
         ),
         "ppo": AgentEntry("PPO", "minerva_acme.agents.ppo", "PPOConfig", "PPOBuilder", ("ppo_acme_fixhp",)),
+        "sac": AgentEntry("SAC", "minerva_acme.agents.sac", "SACConfig", "SACBuilder", ("sac_1024",)),
     }
 )
 """This library's own."""

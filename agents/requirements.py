@@ -78,6 +78,34 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec) -> None:
     check_bounded(agent, spec)
 
 
+def check_continuous(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that actions are one float32 vector with finite bounds.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if isinstance(spec.actions, specs.DiscreteArray):
+        raise ValueError(
+            f"{agent} needs continuous actions, got {describe(spec.actions)}. Choose an agent that takes "
+            "discrete ones: `minerva list agents`."
+        )
+    check_actions(agent, spec)
+
+
+def check_discrete(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that actions are one discrete number.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if not isinstance(spec.actions, specs.DiscreteArray):
+        raise ValueError(
+            f"{agent} needs one discrete action, got {describe(spec.actions)}. Choose an agent that takes "
+            "continuous ones (`minerva list agents`), or make the action a choice in a wrapper of the "
+            "environment."
+        )
+
+
 def check_bounded(agent: str, spec: specs.EnvironmentSpec) -> None:
     """Checks that actions have finite bounds.
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         epsilon_greedy,
         gaussian_noise,
         mode,
+        random_at_first,
         sample,
     )
     from minerva_acme.agents.off_policy.builder import (
@@ -22,15 +23,27 @@ if TYPE_CHECKING:
         TransitionBuilder,
     )
     from minerva_acme.agents.off_policy.config import (
+        CriticConfig,
         OffPolicyConfig,
         PrioritizedConfig,
         SequenceConfig,
         TransitionConfig,
     )
+    from minerva_acme.agents.off_policy.networks import (
+        Encoded,
+        SquashedPolicy,
+        make_critic,
+        make_deterministic_policy,
+        make_gaussian_policy,
+        make_head,
+        regress,
+    )
     from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
 
 __all__ = [
     "Choose",
+    "CriticConfig",
+    "Encoded",
     "ModulePolicy",
     "Objective",
     "OffPolicyBuilder",
@@ -39,6 +52,7 @@ __all__ = [
     "Schedule",
     "SequenceBuilder",
     "SequenceConfig",
+    "SquashedPolicy",
     "TABLE",
     "TransitionBuilder",
     "TransitionConfig",
@@ -47,7 +61,13 @@ __all__ = [
     "epsilon_greedy",
     "gaussian_noise",
     "linear",
+    "make_critic",
+    "make_deterministic_policy",
+    "make_gaussian_policy",
+    "make_head",
     "mode",
+    "random_at_first",
+    "regress",
     "sample",
 ]
 

@@ -27,6 +27,7 @@ class Objective(NamedTuple):
     loss: learners.LossFunction
     learning_rate: float
     max_grad_norm: float = math.inf  # to which the global norm of the gradient is clipped
+    period: int = 1  # learner steps from one of its gradient steps to the next
 
 
 class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
@@ -66,17 +67,14 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return acting.mode if evaluation else acting.sample
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
-        config = self._config
-        sampler: replay.Selector = replay.Uniform()
-        if isinstance(config, off_policy_config.PrioritizedConfig):
-            sampler = replay.Prioritized(config.priority_exponent)
+        priorities = self._by_priority
         return [
             replay.TableConfig(
                 name=TABLE,
                 signature=self._layout(spec).signature,
-                max_size=config.max_replay_size,
-                rate_limiter=replay.MinSize(config.min_replay_size),
-                sampler=sampler,
+                max_size=self._config.max_replay_size,
+                rate_limiter=replay.MinSize(self._config.min_replay_size),
+                sampler=replay.Prioritized(priorities.priority_exponent) if priorities else replay.Uniform(),
             )
         ]
 
@@ -115,6 +113,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             networks=networks,
             losses={name: objective.loss for name, objective in objectives.items()},
             groups=groups,
+            periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
             dataset=dataset,
             priorities=self._priorities(client, num_env_steps),
@@ -162,11 +161,18 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         """Environment steps between two items."""
         return 1
 
+    @property
+    def _by_priority(self) -> off_policy_config.PrioritizedConfig | None:
+        """The config, if items are drawn by priority."""
+        config: Any = self._config
+        is_prioritized = isinstance(config, off_policy_config.PrioritizedConfig) and config.prioritized
+        return config if is_prioritized else None
+
     def _priorities(
         self, client: replay.ReplayClient, num_env_steps: int | None
     ) -> learners.Priorities | None:
-        config = self._config
-        if not isinstance(config, off_policy_config.PrioritizedConfig):
+        config = self._by_priority
+        if config is None:
             return None
         exponent = schedules.constant(config.importance_exponent)
         num_steps = self.learner_steps_due((num_env_steps or 0) // self._steps_per_item)

@@ -71,9 +71,10 @@ class Updates(core.Saveable):
             The norm before clipping, [].
         """
         optimizer, max_norm = self._groups[name]
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        optimizer.zero_grad(set_to_none=True)
+        # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
+        loss.backward(inputs=parameters)
         norm = nn.utils.clip_grad_norm_(parameters, max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         optimizer.step()

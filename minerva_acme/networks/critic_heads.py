@@ -159,6 +159,8 @@ class EnsemblePrediction(NamedTuple):
 
     def combined(self) -> Any:
         """One prediction of the members' kind: their mixture, or at each index the one of smallest mean."""
+        if len(self.members) == 1:
+            return self.members[0]
         stacked = type(self.members[0])(*(torch.stack(x) for x in zip(*self.members, strict=True)))
         if self.rule == "mean":
             return stacked.mixture()

@@ -13,7 +13,7 @@ import torch
 import tree
 
 from minerva_acme import environments, experiments, observers, specs, wrappers
-from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.agents import mpo, ppo, sac, vmpo
 from minerva_acme.experiments import checkpointing
 from minerva_acme.replay import memory
 from minerva_acme.wrappers import random_state
@@ -43,6 +43,10 @@ def make_vmpo(num_environments):
     return vmpo.VMPOBuilder(
         vmpo.VMPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, m_steps=2)
     )
+
+
+SMALL_STEPS = {"critic_layer_sizes": (8,), "batch_size": 4, "min_replay_size": 20, "samples_per_insert": 1.0}
+SAC = sac.SACBuilder(sac.SACConfig(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=60, n_step=2))
 
 
 class Wanderer(specs.SpecMethods, dm_env.Environment):
@@ -227,6 +231,7 @@ CASES = {
     "v-mpo, 4 environments": (make_vmpo(4), Wanderer),
     "v-mpo, 4 discrete environments": (make_vmpo(4), make_discrete),
     "v-mpo, 2 reachers": (make_vmpo(2), make_reacher),
+    "sac, n-step": (SAC, Wanderer),
 }
 
 

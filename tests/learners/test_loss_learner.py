@@ -56,6 +56,7 @@ def make_learner(losses=None, samples=None, networks=None, seed=0, **overrides):
             for name in losses
             if hasattr(networks, name)
         },
+        "periods": {},
         "update_targets": lambda nets, num_steps: learners.update_target(
             nets.target_critic, nets.critic, num_steps, rate=0.5
         ),

@@ -1,0 +1,160 @@
+"""Critics and policies of agents over transitions, behind encoders of the observations.
+
+Shapes: D action dimensions; K discrete actions; `...` leading axes, such as [B].
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from minerva_acme import distributions, learners, networks, specs, types
+from minerva_acme.agents.off_policy import config as off_policy_config
+
+_LAST_LAYER = 3e-3  # bound of its first weights: actions begin in the middle (Lillicrap et al. 2016)
+
+
+class Encoded(nn.Module):
+    """A policy or a critic behind an encoder: called with observations, a nest of [..., *], not features."""
+
+    def __init__(self, encoder: nn.Module, module: nn.Module) -> None:
+        """Takes the parts."""
+        super().__init__()
+        self.encoder = encoder
+        self.module = module
+
+    def forward(self, observation: types.NestedTensor, *inputs: torch.Tensor) -> Any:
+        """What the module says of the features, and of actions where it takes them."""
+        return self.module(self.encoder(observation), *inputs)
+
+    def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
+        """A critic's."""
+        module: Any = self.module
+        loss: torch.Tensor = module.loss(prediction, target, mask)
+        return loss
+
+
+class SquashedPolicy(nn.Module):
+    """A Gaussian policy, squashed into the bounds of the action."""
+
+    def __init__(self, policy: nn.Module, squash: distributions.TanhSquash) -> None:
+        """Takes the parts."""
+        super().__init__()
+        self.policy = policy
+        self.squash = squash
+
+    def forward(self, features: torch.Tensor) -> distributions.SquashedGaussian:
+        """Features [..., F] -> the distribution of actions [..., D]."""
+        return distributions.SquashedGaussian(self.policy(features), self.squash)
+
+
+def make_critic(
+    spec: specs.EnvironmentSpec, config: off_policy_config.CriticConfig, generator: torch.Generator
+) -> Encoded:
+    """Makes the ensemble of critics that a config describes, behind one encoder.
+
+    Args:
+        spec: any observations that `networks.make_encoder` takes; actions float32 [D] with finite bounds, or
+            discrete.
+        config: what they predict, their sizes and number.
+        generator: draws the initial weights.
+
+    Returns:
+        Of (observation [..., *], action [..., D]), or of (observation) for all K discrete actions, a
+        `networks.EnsemblePrediction`; with the ensemble's `loss`.
+    """
+    encoder = networks.make_encoder(spec.observations, generator=generator)
+    is_discrete = isinstance(spec.actions, specs.DiscreteArray)
+    low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
+    num_actions = spec.actions.num_values if is_discrete else None
+    size = encoder.output_size + (0 if is_discrete else len(low))
+    members = []
+    for _ in range(config.num_critics):
+        torso = networks.LayerNormMLP(size, config.critic_layer_sizes, generator=generator)
+        head = make_head(torso.output_size, num_actions, config, generator)
+        members.append(networks.CriticWithHead(torso, head, bounds=None if is_discrete else (low, high)))
+    return Encoded(encoder, networks.Ensemble(members, rule=config.critic_ensemble))
+
+
+def make_head(
+    features: int,
+    num_actions: int | None,
+    config: off_policy_config.CriticConfig,
+    generator: torch.Generator,
+) -> nn.Module:
+    """Makes the head that a config names: see `networks.critic_heads`.
+
+    Args:
+        features: of the torso.
+        num_actions: K; None where actions are not discrete.
+        config: which head, its bins or components.
+        generator: draws the initial weights.
+    """
+    options: dict[str, Any] = {"num_actions": num_actions, "generator": generator}
+    if config.critic_head == "scalar":
+        return networks.ScalarHead(features, **options)
+    if config.critic_head == "mixture":
+        return networks.MixtureOfGaussiansHead(
+            features, num_components=config.num_components, init_scale=config.init_scale, **options
+        )
+    return networks.CategoricalCriticHead(
+        features,
+        vmin=config.vmin,
+        vmax=config.vmax,
+        num_bins=config.num_bins,
+        projection=config.critic_head,
+        **options,
+    )
+
+
+def make_gaussian_policy(
+    spec: specs.EnvironmentSpec, layer_sizes: Sequence[int], generator: torch.Generator
+) -> Encoded:
+    """Makes a policy from observations to `distributions.SquashedGaussian`.
+
+    Args:
+        spec: as of `make_critic`, with continuous actions.
+        layer_sizes: units of each layer of the torso.
+        generator: draws the initial weights.
+    """
+    encoder = networks.make_encoder(spec.observations, generator=generator)
+    squash = _make_squash(spec.actions)
+    policy = networks.GaussianPolicy(encoder.output_size, len(squash.low), layer_sizes, generator=generator)
+    return Encoded(encoder, SquashedPolicy(policy, squash))
+
+
+def make_deterministic_policy(
+    spec: specs.EnvironmentSpec, layer_sizes: Sequence[int], generator: torch.Generator
+) -> Encoded:
+    """Makes a policy from observations to actions within their bounds; arguments as of the Gaussian one."""
+    encoder = networks.make_encoder(spec.observations, generator=generator)
+    squash = _make_squash(spec.actions)
+    torso = networks.LayerNormMLP(encoder.output_size, layer_sizes, generator=generator)
+    with torch.random.fork_rng(devices=[]):  # torch draws weights of its own here
+        last = nn.Linear(torso.output_size, len(squash.low))
+    for parameter in last.parameters():
+        nn.init.uniform_(parameter, -_LAST_LAYER, _LAST_LAYER, generator=generator)
+    return Encoded(encoder, nn.Sequential(torso, last, squash))
+
+
+def regress(critic: Any, batch: learners.Batch, prediction: Any, target: Any) -> learners.Loss:
+    """The loss of a critic's prediction against a target; new priorities are its clipped errors.
+
+    Args:
+        critic: with the `loss` of its head.
+        batch: transitions with their weights.
+        prediction: of the critic at their observations and actions, [B].
+        target: values or a `networks.ReturnDistribution`, [B], without gradient.
+    """
+    value = prediction.mean().detach()
+    expected = target.mean() if isinstance(target, networks.ReturnDistribution) else target
+    return learners.Loss(
+        critic.loss(prediction, target, torch.ones_like(value) * batch.weights),
+        {"q/mean": value.mean(), "q/target": expected.mean()},
+        (expected - value).abs().clamp(max=1.0),  # the largest is that of new items; see `Priorities`
+    )
+
+
+def _make_squash(action_spec: specs.BoundedArray) -> distributions.TanhSquash:
+    return distributions.TanhSquash(*(torch.from_numpy(bound) for bound in specs.bounds(action_spec)))
