@@ -73,6 +73,12 @@ def gaussian_noise(stddev: Schedule, scale: torch.Tensor | float = 1.0) -> Choos
     return choose
 
 
+def half_range(action_spec: specs.BoundedArray) -> torch.Tensor:
+    """Half the way from the smallest to the largest action, [D]: noise in these units suits any bounds."""
+    low, high = specs.bounds(action_spec)
+    return torch.from_numpy(0.5 * (high - low))
+
+
 def random_at_first(num_steps: int, action_spec: specs.BoundedArray, choose: Choose) -> Choose:
     """Actions uniform within their finite bounds for so many environment steps, then as `choose` says."""
     low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))

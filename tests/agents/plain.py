@@ -61,7 +61,7 @@ def descend(
     names = [name for name in weights if is_trained(name)]
     gradients = torch.autograd.grad(loss, [weights[name] for name in names])
     norm = sum((gradient**2).sum() for gradient in gradients).sqrt()
-    factor = min(1.0, max_norm / float(norm))
+    factor = min(1.0, max_norm / (float(norm) + 1e-6))  # the small number is torch's
     after = dict(weights)
     for name, gradient in zip(names, gradients, strict=True):
         after[name] = weights[name] - learning_rate * factor * gradient

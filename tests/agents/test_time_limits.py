@@ -126,6 +126,14 @@ def test_the_critic_of_mpo(run, last_discount, values, critic_target):
 # Beside what makes their critics learn fast: what is worth nothing here, entropy.
 OF_TRANSITIONS = {
     "sac": {"learning_rate": 3e-2, "target_rate": 0.3, "initial_temperature": 1e-6},
+    "td3": {"learning_rate": 3e-2, "target_rate": 0.5},
+    "d4pg": {
+        "critic_learning_rate": 3e-2,
+        "target_policy_update_period": 3,
+        "target_critic_update_period": 3,
+        "vmin": 0.0,
+        "vmax": 15.0,
+    },
 }
 
 

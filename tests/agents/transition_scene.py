@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from minerva_acme import counting, learners, specs, testing, types
-from minerva_acme.agents import off_policy, sac
+from minerva_acme.agents import d4pg, off_policy, sac, td3
 
 LOW, HIGH = [-0.6, -1.0], [1.0, 0.3]
 NUM_ACTIONS = 3
@@ -32,6 +32,8 @@ class Agent(NamedTuple):
 
 AGENTS = {
     "sac": Agent(sac.SACBuilder, sac.SACConfig, CONTINUOUS),
+    "td3": Agent(td3.TD3Builder, td3.TD3Config, CONTINUOUS),
+    "d4pg": Agent(d4pg.D4PGBuilder, d4pg.D4PGConfig, CONTINUOUS),
 }
 
 
