@@ -59,6 +59,10 @@ structure: $(INSTALLED)
 learn: $(INSTALLED)  ## Run the long trainings behind the README's results (hours)
 	$(LEARN_COMMAND)
 
+.PHONY: compare-plain
+compare-plain: $(INSTALLED)  ## Train MPO and a plain loop with equal settings, five seeds each (hours; ARGS="--seeds 0")
+	python -m tests.learning.against_plain $(ARGS)
+
 .PHONY: bench
 bench: $(INSTALLED)  ## Run the benchmarks (ARGS="mpo_learner --threads 2" selects)
 	python -m tests.benchmarks --output runs/bench.json $(ARGS)

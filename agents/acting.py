@@ -1,7 +1,7 @@
 """How agents act: by a sample of the policy while training, by its mode while evaluating."""
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -80,12 +80,45 @@ class _Acting(builders.AgentPolicy):
 class BehaviourPolicy(_Acting):
     """Samples the policy and records how."""
 
+    def __init__(self, *, noise_repeat: int = 1, **parts: Any) -> None:
+        """Makes the policy.
+
+        Args:
+            noise_repeat: steps for which the noise stays the same, while the policy moves on. The recorded
+                density is that of the policy, as if the noise were new.
+            **parts: those of `_Acting`.
+        """
+        super().__init__(**parts)
+        self._noise_repeat = noise_repeat
+        self._num_steps = 0
+        self._noise: core.State = None  # as it was before the first of these steps
+
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
+        if self._noise_repeat > 1:
+            self._repeat_noise()
         raw, log_prob, parameters = self._policy.sample(observations)
         action, log_det = self._raw_actions.to_environment(raw)
         recorded = tree.map_structure(np.asarray, parameters) if self._record_parameters else ()
         return actors.PolicyOutput(action, BehaviourExtras(log_prob - log_det, raw, recorded))
+
+    def _repeat_noise(self) -> None:
+        """Draws what was drawn before, but every so many steps."""
+        if self._num_steps % self._noise_repeat:
+            self._policy.restore(self._noise)
+        else:
+            self._noise = self._policy.save()
+        self._num_steps += 1
+
+    def save(self) -> core.State:
+        if self._noise_repeat == 1:
+            return super().save()
+        return {"policy": super().save(), "num_steps": self._num_steps, "noise": self._noise}
+
+    def restore(self, state: core.State) -> None:
+        if self._noise_repeat > 1:
+            self._num_steps, self._noise, state = state["num_steps"], state["noise"], state["policy"]
+        super().restore(state)
 
 
 class GreedyPolicy(_Acting):

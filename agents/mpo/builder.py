@@ -1,5 +1,6 @@
 """Makes the parts of MPO."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -59,7 +60,6 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         device: torch.device,
         num_env_steps: int | None = None,
     ) -> core.Learner:
-        del num_env_steps  # No schedule ends with the run.
         config = self._config
         discrete = isinstance(spec.actions, specs.DiscreteArray)
         return learner.MPOLearner(
@@ -82,6 +82,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             generator=generator,
             device=device,
             make_optimizer=self.make_optimizer,
+            num_updates=self._num_learner_steps(num_env_steps),
         )
 
     def make_critic_target(self) -> targets.CriticTarget:
@@ -103,7 +104,11 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         evaluation: bool = False,
         counter: counting.Counter | None = None,
     ) -> builders.AgentPolicy:
-        make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
+        make = (
+            acting.GreedyPolicy
+            if evaluation
+            else functools.partial(acting.BehaviourPolicy, noise_repeat=self._config.noise_repeat)
+        )
         return make(
             network=networks.acting(),
             raw_actions=actions.raw_actions(spec.actions, squash=False),

@@ -22,17 +22,27 @@ class MPOConfig(off_policy_config.SequenceConfig):
     distributional perspective on reinforcement learning"; [7] Shahriari et al. 2022, "Revisiting
     Gaussian mixture critics in off-policy reinforcement learning"; [8] Hafner et al. 2023, "Mastering
     diverse domains through world models"; [9] Farebrother et al. 2024, "Stop regressing"; [10]
-    Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods".
+    Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"; [11] Lee et al.
+    2025, "SimBa"; [12] Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement
+    learning" (SimbaV2); [13] Loshchilov and Hutter 2019, "Decoupled weight decay regularization"; [14] Dabney
+    et al. 2021, "Temporally-extended epsilon-greedy exploration".
 
     With discrete actions the E-step and the values take all of them by their probabilities: nothing
     is sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean.
     """
 
     # Networks.
+    torso: Literal["mlp", "simba"] = "mlp"
+    """Layers of policy and critic: a LayerNorm MLP, or SimBa's residual blocks [11]."""
     policy_layer_sizes: constraints.Sizes = (256, 256, 256)
-    """Units of each layer of the policy's torso."""
+    """Units of each layer of the policy's torso; of SimBa's, of each block, all equal."""
     critic_layer_sizes: constraints.Sizes = (512, 512, 256)
-    """Units of each layer of the critic's torso."""
+    """Units of each layer of the critic's torso; of SimBa's, of each block, all equal."""
+    normalize_observations: bool = False
+    """Whether policy and critic see observations normalised by their running mean and variance [11], which
+    the learner takes from the first states of the sequences that it draws."""
+    unit_norm_weights: bool = False
+    """Whether the weights of each unit of both torsos are brought to norm 1 after each gradient step [12]."""
 
     init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
@@ -109,6 +119,11 @@ class MPOConfig(off_policy_config.SequenceConfig):
     """Learning rate of the temperatures."""
     alpha_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the two KL multipliers."""
+    final_learning_rate: constraints.Share = 1.0
+    """Share of the learning rates of policy and critic that is left at the end of the run, to which they fall
+    linearly; 1: they stay. They stay too where nobody knows how long the run is."""
+    weight_decay: constraints.NonNegative = 0.0
+    """Weight decay of policy and critic, biases and norms left out: above 0, Adam is AdamW [13]."""
     adam_epsilon: constraints.Positive = 1e-8
     """Adam's epsilon."""
     sgd_momentum: Annotated[float, Constraint("in [0, 1)", lambda value: 0 <= value < 1)] = 0.9
@@ -134,6 +149,9 @@ class MPOConfig(off_policy_config.SequenceConfig):
     variable_update_period: constraints.Count = 10
     acting_policy: Literal["online", "target"] = "online"
     """Which policy actors pull."""
+    noise_repeat: constraints.Count = 1
+    """Steps for which an actor keeps its noise, so that it explores further where rewards are sparse; longer
+    exploratory actions are the idea of [14]. Densities stay those of the policy at each step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,6 +159,11 @@ class MPOConfig(off_policy_config.SequenceConfig):
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
         if self.critic_head != "scalar" and not self.vmin < self.vmax:
             raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")
+        if self.unit_norm_weights and self.torso != "simba":
+            raise ValueError(
+                f"`unit_norm_weights` must be False with `torso` {self.torso}, whose layers need their "
+                "scale, got True. Set `torso` to simba."
+            )
         if self.learns_distributions and self.critic_target == "retrace":
             raise ValueError(
                 f"`critic_target` must be n_step or one_step with `critic_head` {self.critic_head}, which "

@@ -64,6 +64,7 @@ class MPOLearner(learners.ModuleLearner):
         generator: torch.Generator,
         device: torch.device,
         make_optimizer: learners.OptimizerFactory | None = None,
+        num_updates: int | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -79,6 +80,8 @@ class MPOLearner(learners.ModuleLearner):
             generator: on `device`, draws the sampled actions.
             device: where to compute.
             make_optimizer: of `policy`, `critic` and `duals`; None: those of the config.
+            num_updates: learner steps of the whole run, over which learning rates fall, if they do; None:
+                nobody knows.
 
         Raises:
             ValueError: the config asks for bfloat16 and the critic is not a `networks.Critic`.
@@ -96,6 +99,16 @@ class MPOLearner(learners.ModuleLearner):
         self._config = config
         self._loss_steps = slice(1 if config.critic_loss_steps == "first" else None)
         self._trained = optimizers.trained_modules(self._online, config)
+        self._statistics = learners.Statistics()
+        groups = optimizers.make_groups(
+            self._trained, self._duals, config, make_optimizer or optimizers.by_config(config)
+        )
+        self._decay = learners.LinearDecay(
+            groups["policy"].optimizer,
+            groups["critic"].optimizer,
+            final_share=config.final_learning_rate,
+            num_steps=num_updates,
+        )
         self._low, self._high = (torch.from_numpy(bound).to(device) for bound in specs.bounds(action_spec))
         super().__init__(
             modules={
@@ -107,9 +120,7 @@ class MPOLearner(learners.ModuleLearner):
             },
             variables=["policy", "critic", "target_policy", "target_critic"],
             updates=learners.Updates(
-                optimizers.make_groups(
-                    self._trained, self._duals, config, make_optimizer or optimizers.by_config(config)
-                ),
+                groups,
                 modules=[*self._online, self._duals],
                 max_skipped_batches=config.max_skipped_batches,
             ),
@@ -122,7 +133,9 @@ class MPOLearner(learners.ModuleLearner):
         """One round of critic, E-step, duals and policy on one batch."""
         batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
+        self._decay.set(self._num_steps)
         with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:
+            self._update_statistics(batch)
             estimates = self._estimate(batch)
             begins = batch._replace(observation=learners.at(batch.observation, (slice(None), slice(-1))))
             steps = learners.at(begins, (slice(None), self._loss_steps))  # of the critic's loss
@@ -147,6 +160,13 @@ class MPOLearner(learners.ModuleLearner):
             target.critic.load_state_dict(online.critic.state_dict())
             target.encoder.load_state_dict(online.encoder.state_dict())
             self._target_critic.refresh()
+
+    def _update_statistics(self, batch: types.Trajectory) -> None:
+        """Takes the first states, which are drawn as they were met, into those of the observations."""
+        if isinstance(self._online.encoder, networks.NormalizedEncoder):
+            firsts = learners.at(batch.observation, (slice(None), 0))
+            for name, norm, rows in self._online.encoder.normalizer.parts("observation", firsts):
+                self._statistics.update(norm, name, rows)
 
     @torch.no_grad()
     def _estimate(self, batch: types.Trajectory) -> Estimates:

@@ -4,14 +4,16 @@ Shapes: F features; D action dimensions; K discrete actions; `...` leading axes.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from minerva_acme import distributions, networks, specs, types
+from minerva_acme import networks, specs
 from minerva_acme.agents.mpo import config as mpo_config
+
+TORSOS: Mapping[str, networks.TorsoFactory] = {"mlp": networks.LayerNormMLP, "simba": networks.SimBa}
 
 
 class MPONetworks(NamedTuple):
@@ -41,23 +43,8 @@ class MPONetworks(NamedTuple):
         return (
             self.policy
             if isinstance(self.encoder, nn.Identity | networks.IdentityEncoder)
-            else EncodedPolicy(self)
+            else networks.EncodedPolicy(self.encoder, self.policy)
         )
-
-
-class EncodedPolicy(nn.Module):
-    """A policy behind its encoder."""
-
-    def __init__(self, networks: MPONetworks) -> None:
-        """Takes both; they are shared, not copied."""
-        super().__init__()
-        self.encoder = networks.encoder
-        self.policy = networks.policy
-
-    def forward(self, observation: types.NestedTensor) -> distributions.Distribution:
-        """The policy at each observation."""
-        policy: distributions.Distribution = self.policy(self.encoder(observation))
-        return policy
 
 
 def make_networks(
@@ -66,18 +53,21 @@ def make_networks(
     generator: torch.Generator,
     encoder: networks.Encoder | None = None,
 ) -> MPONetworks:
-    """Makes LayerNorm MLPs behind an encoder of the observations, which of a flat vector does nothing.
+    """Makes the config's torsos behind an encoder of the observations, which of a flat vector does nothing.
 
     Args:
         spec: any observations that `networks.make_encoder` takes; actions float32 [D] with finite bounds, or
             discrete.
-        config: the layer sizes and the critic's head.
+        config: the torsos, the critic's head, and whether observations are normalised.
         generator: draws the initial weights.
         encoder: None: `networks.make_encoder`'s.
     """
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     make_parts = _discrete_parts if isinstance(spec.actions, specs.DiscreteArray) else _continuous_parts
     policy, make_critic = make_parts(encoder.output_size, spec.actions, config, generator)
+    normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
+    if normalizer is not None:
+        encoder = networks.NormalizedEncoder(normalizer, encoder)
     critics = [make_critic() for _ in range(config.num_critics)]
     critic = critics[0] if len(critics) == 1 else networks.Ensemble(critics, rule=config.critic_ensemble)
     return MPONetworks(policy=policy, critic=critic, encoder=encoder)
@@ -90,17 +80,22 @@ def _continuous_parts(
     features: int, action_spec: specs.BoundedArray, config: mpo_config.MPOConfig, generator: torch.Generator
 ) -> _Parts:
     low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
-    sizes = config.critic_layer_sizes
+    sizes, make_torso = config.critic_layer_sizes, TORSOS[config.torso]
 
     def make_critic() -> nn.Module:
         if config.critic_head == "scalar" and config.num_critics == 1:  # the one with a fast twin
-            return networks.Critic(features, low, high, sizes, generator=generator)
-        torso = networks.LayerNormMLP(features + len(low), sizes, generator=generator)
+            return networks.Critic(features, low, high, sizes, generator=generator, torso=make_torso)
+        torso = make_torso(features + len(low), sizes, generator=generator)
         head = _make_head(torso.output_size, None, config, generator)
         return networks.CriticWithHead(torso, head, bounds=(low, high))
 
     policy = networks.GaussianPolicy(
-        features, len(low), config.policy_layer_sizes, generator=generator, initial_stddev=config.init_stddev
+        features,
+        len(low),
+        config.policy_layer_sizes,
+        generator=generator,
+        initial_stddev=config.init_stddev,
+        torso=make_torso,
     )
     return policy, make_critic
 
@@ -108,14 +103,16 @@ def _continuous_parts(
 def _discrete_parts(
     features: int, action_spec: specs.DiscreteArray, config: mpo_config.MPOConfig, generator: torch.Generator
 ) -> _Parts:
-    num_actions = action_spec.num_values
+    num_actions, make_torso = action_spec.num_values, TORSOS[config.torso]
 
     def make_critic() -> nn.Module:
-        torso = networks.LayerNormMLP(features, config.critic_layer_sizes, generator=generator)
+        torso = make_torso(features, config.critic_layer_sizes, generator=generator)
         head = _make_head(torso.output_size, num_actions, config, generator)
         return networks.CriticWithHead(torso, head, bounds=None)
 
-    policy = networks.CategoricalPolicy(features, num_actions, config.policy_layer_sizes, generator=generator)
+    policy = networks.CategoricalPolicy(
+        features, num_actions, config.policy_layer_sizes, generator=generator, torso=make_torso
+    )
     return policy, make_critic
 
 

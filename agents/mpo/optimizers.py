@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 
-from minerva_acme import learners, losses
+from minerva_acme import learners, losses, networks
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
 
 
-def trained_modules(networks: MPONetworks, config: MPOConfig) -> Mapping[str, nn.Module]:
+def trained_modules(trained: MPONetworks, config: MPOConfig) -> Mapping[str, nn.Module]:
     """What the losses of policy and critic train: each its own network, and the encoder by `encoder_loss`."""
     return {
-        name: nn.ModuleList([module, *([networks.encoder] if config.trains_encoder(name) else [])])
-        for name, module in (("policy", networks.policy), ("critic", networks.critic))
+        name: nn.ModuleList([module, *([trained.encoder] if config.trains_encoder(name) else [])])
+        for name, module in (("policy", trained.policy), ("critic", trained.critic))
     }
 
 
@@ -45,16 +45,28 @@ def make_groups(
         parameters = [{"params": [*tensors], "lr": rate} for tensors, rate in parts]
         return learners.Group(make_optimizer(name, parameters), max_norm)
 
+    def project(torsos: Iterable[nn.Module]) -> None:
+        for torso in torsos:
+            networks.project_to_unit_norm(torso)
+
+    def network(name: str, rate: float) -> learners.Group:
+        module = trained[name]
+        parameters = _decayed(module, rate, config.weight_decay)
+        optimizer = make_optimizer(name, parameters)
+        if config.unit_norm_weights:
+            torsos = [part for part in module.modules() if isinstance(part, networks.SimBa)]
+            project(torsos)
+            optimizer.register_step_post_hook(lambda *_: project(torsos))
+        return learners.Group(optimizer, config.max_grad_norm)
+
     temperatures = nn.ModuleList([duals.temperature])
     if duals.penalty_temperature is not None:
         temperatures.append(duals.penalty_temperature)
     alphas = nn.ModuleList(duals.alphas().values())
     policy_rate = config.policy_learning_rate / config.m_steps  # M-steps share one step's worth of it
     return {
-        "policy": group("policy", config.max_grad_norm, (trained["policy"].parameters(), policy_rate)),
-        "critic": group(
-            "critic", config.max_grad_norm, (trained["critic"].parameters(), config.critic_learning_rate)
-        ),
+        "policy": network("policy", policy_rate),
+        "critic": network("critic", config.critic_learning_rate),
         "duals": group(
             "duals",
             math.inf,
@@ -62,3 +74,16 @@ def make_groups(
             (alphas.parameters(), config.alpha_learning_rate),
         ),
     }
+
+
+def _decayed(module: nn.Module, rate: float, weight_decay: float) -> learners.ParameterGroups:
+    """The parameters of a module in two groups where weights decay: what has two axes and more does."""
+    parameters = [*module.parameters()]
+    if not weight_decay:
+        return [{"params": parameters, "lr": rate}]
+    weights = [parameter for parameter in parameters if parameter.ndim > 1]
+    others = [parameter for parameter in parameters if parameter.ndim <= 1]
+    return [
+        {"params": weights, "lr": rate, "weight_decay": weight_decay},
+        {"params": others, "lr": rate, "weight_decay": 0.0},
+    ]

@@ -175,10 +175,16 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         if config is None:
             return None
         exponent = schedules.constant(config.importance_exponent)
-        num_steps = self.learner_steps_due((num_env_steps or 0) // self._steps_per_item)
-        if num_steps > 0:
+        num_steps = self._num_learner_steps(num_env_steps)
+        if num_steps:
             exponent = schedules.linear(config.importance_exponent, 1.0, num_steps)
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
+
+    def _num_learner_steps(self, num_env_steps: int | None) -> int | None:
+        """Of a whole run; None where nobody knows how long it is."""
+        if num_env_steps is None:
+            return None
+        return self.learner_steps_due(num_env_steps // self._steps_per_item)
 
     def _extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
         """The specs of what the policy records with each action."""

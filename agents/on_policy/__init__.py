@@ -7,7 +7,6 @@ from minerva_acme import _lazy
 if TYPE_CHECKING:
     from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
     from minerva_acme.agents.actions import ClippedActions, DiscreteActions, RawActions, SquashedActions
-    from minerva_acme.agents.on_policy.annealing import anneal_learning_rate
     from minerva_acme.agents.on_policy.batch import RolloutBatch, RolloutPreparer
     from minerva_acme.agents.on_policy.builder import OnPolicyBuilder
     from minerva_acme.agents.on_policy.config import OnPolicyConfig
@@ -24,7 +23,6 @@ __all__ = [
     "RolloutBatch",
     "RolloutPreparer",
     "SquashedActions",
-    "anneal_learning_rate",
 ]
 
 __getattr__ = _lazy.attach(__name__, __file__)

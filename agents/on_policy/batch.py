@@ -11,14 +11,11 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import constraints, learners, losses, networks, types
+from minerva_acme import learners, losses, networks, types
 from minerva_acme.agents import actions
 from minerva_acme.agents.on_policy import config as on_policy_config
 
 _logger = logging.getLogger(__name__)
-
-# A rollout that makes a deviation this many times the size of all that came before is warned of.
-_SUSPICIOUS_GROWTH = 1e3
 
 
 class RolloutBatch(NamedTuple):
@@ -92,7 +89,7 @@ class RolloutPreparer:
         self._estimator = estimator
         self._discount = discount
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
-        self._warned_of: set[str] = set()
+        self._statistics = learners.Statistics()
 
     @property
     def modules(self) -> dict[str, nn.Module]:
@@ -150,12 +147,12 @@ class RolloutPreparer:
         """Takes the observations of a rollout into the network's normaliser."""
         if self._network.normalizer is not None:
             for name, norm, rows in self._network.normalizer.parts("observation", rollout.observation):
-                self._update(norm, name, rows)
+                self._statistics.update(norm, name, rows)
 
     def _scaled(self, rollout: types.Rollout) -> torch.Tensor:
         if self._return_norm is None:
             return rollout.reward
-        self._update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
+        self._statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
         return self._return_norm.scale(rollout.reward)
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
@@ -168,25 +165,6 @@ class RolloutPreparer:
         final = tree.map_structure(lambda leaf: leaf[ends], _flat(rollout.next_observation))
         v_tp1.view(-1)[ends] = self._network.value(final)
         return v_tp1
-
-    def _update(self, norm: networks.RunningNorm, field: str, rows: torch.Tensor) -> None:
-        """Takes rows into statistics; warns, once for each field, of extreme ones."""
-        scale = (norm.var + norm.mean.square()).clamp(min=1.0)
-        is_new = norm.count < 1.0  # The first rollout has nothing to be compared with.
-        num_left_out = norm.update(rows)
-        growth = (norm.var / scale).amax().sqrt().masked_fill(is_new, 0.0)
-        left_out, growth = learners.read(torch.stack([num_left_out.float(), growth]))
-        if field in self._warned_of or not (left_out or growth > _SUSPICIOUS_GROWTH):
-            return
-        self._warned_of.add(field)
-        found = (
-            f"{left_out:.0f} rows of `{field}` are not finite or beyond {constraints.LARGEST:g}; its running "
-            "statistics leave them out. "
-            if left_out
-            else f"One rollout made the running standard deviation of `{field}` {growth:.2g} times as large "
-            "as all before: what is divided by it will be close to 0 from now on. "
-        )
-        _logger.warning("%s%s", found, learners.WAY_OUT)
 
 
 def _flat(nest: types.NestedTensor) -> types.NestedTensor:

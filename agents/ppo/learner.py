@@ -69,11 +69,14 @@ class PPOLearner(learners.ModuleLearner):
         self._optimizer = make_optimizer(
             "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
         )
-        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._decay = learners.LinearDecay(
+            self._optimizer,
+            final_share=0.0 if config.anneal_learning_rate else 1.0,
+            num_steps=num_updates,
+        )
         self._dataset = dataset
         self._preparer = preparer
         self._config = config
-        self._num_updates = num_updates
         self._loss_settings = {
             name: getattr(config, name) for name in ("clip_ratio", "clip_value", "entropy_coef", "value_coef")
         }
@@ -94,9 +97,7 @@ class PPOLearner(learners.ModuleLearner):
     def step(self) -> None:
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
-        learning_rate = on_policy.anneal_learning_rate(
-            self._optimizer, self._learning_rates, self._config, self._num_steps, self._num_updates
-        )
+        learning_rate = self._decay.set(self._num_steps)
         with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
             metrics |= self._improve(batch)

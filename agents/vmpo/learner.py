@@ -67,7 +67,6 @@ class VMPOLearner(learners.ModuleLearner):
         self._dataset = dataset
         self._preparer = preparer
         self._config = config
-        self._num_updates = num_updates
 
         alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
         groups = {
@@ -79,7 +78,11 @@ class VMPOLearner(learners.ModuleLearner):
             )
         }
         self._optimizer = groups["network"].optimizer
-        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._decay = learners.LinearDecay(
+            self._optimizer,
+            final_share=0.0 if config.anneal_learning_rate else 1.0,
+            num_steps=num_updates,
+        )
         modules = {"network": network, "duals": duals, **preparer.modules}
         super().__init__(
             modules=modules,
@@ -95,9 +98,7 @@ class VMPOLearner(learners.ModuleLearner):
     def step(self) -> None:
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
-        learning_rate = on_policy.anneal_learning_rate(
-            self._optimizer, self._learning_rates, self._config, self._num_steps, self._num_updates
-        )
+        learning_rate = self._decay.set(self._num_steps)
         with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
             e_step, e_metrics = self._improve_temperature(batch)

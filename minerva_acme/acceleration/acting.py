@@ -204,6 +204,16 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
         layers += _layers(network.encoder)
         layers += _layers(network.policy_torso)
         head = _head(network.policy_head)
+    elif type(network) is encoders.EncodedPolicy:
+        before, after = _layers(network.encoder), _policy(network.policy)
+
+        def forward_encoded(observations: Array) -> Distribution:
+            features = observations.T
+            for layer in before:
+                features = layer(features)
+            return after(features.T)
+
+        return forward_encoded
     else:
         raise UnknownPolicy(f"{type(network).__name__} is not known")
 
@@ -256,10 +266,14 @@ def _gaussian(
 def _layers(module: nn.Module) -> list[_Layer]:
     _check(module)
     kind = kernels.plain_type(module)
-    if kind in (nn.Sequential, torso.LayerNormMLP, torso.TanhMLP):
+    if kind in (nn.Sequential, torso.LayerNormMLP, torso.SimBa, torso.TanhMLP):
         return [layer for child in module.children() for layer in _layers(child)]
     if kind is encoders.IdentityEncoder:
         return []
+    if isinstance(module, normalizer.NormalizedEncoder):
+        return _layers(module.normalizer) + _layers(module.encoder)
+    if isinstance(module, torso.ResidualBlock):
+        return [_residual([*_layers(module.norm), _linear(module.expand), _relu, _linear(module.contract)])]
     if kind not in _MAKERS:
         raise UnknownPolicy(f"{kind.__name__} is not known")
     return [_MAKERS[kind](module)]
@@ -295,6 +309,17 @@ def _layer_norm(module: nn.Module) -> _Layer:
         y = x - average.dot(x)
         y *= weight / np.sqrt(average.dot(y * y) + epsilon)
         y += bias
+        return y
+
+    return apply
+
+
+def _residual(layers: list[_Layer]) -> _Layer:
+    def apply(x: Array) -> Array:
+        y = x
+        for layer in layers:
+            y = layer(y)
+        y += x
         return y
 
     return apply

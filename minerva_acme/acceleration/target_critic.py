@@ -5,7 +5,7 @@ Shapes: R rows; O observation size, D action dimensions; `...` any leading axes.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -84,16 +84,18 @@ class TargetCritic:
 
     def _by_weights(self, critic: networks.Critic, dtype: torch.dtype, fuses: bool) -> Critic:
         """Evaluates a known critic by its weights, those of hidden layers copied where they are rounded."""
-        # Weight and bias of each layer, in the order of `_evaluate`.
-        weights = [parameter.detach() for parameter in critic.parameters()]
-        for index, weight in enumerate(weights[4:-2], start=4):
-            weights[index] = weight.to(dtype)
-            if dtype != weight.dtype:
-                self._copies.append((weights[index], weight))
-        low, high, norm = critic.low, critic.high, critic.torso[1]
-        assert isinstance(norm, nn.LayerNorm)
+        hidden = {id(p) for layer in _linears(critic.torso)[1:] for p in layer.parameters()}
+        weights = []  # of each layer, in the order of the torsos' functions
+        for parameter in critic.parameters():
+            weight = parameter.detach()
+            if id(parameter) in hidden and dtype != weight.dtype:
+                self._copies.append((weight.to(dtype), weight))
+                weight = self._copies[-1][0]
+            weights.append(weight)
+        low, high = critic.low, critic.high
+        (norm, *_) = (layer for layer in critic.torso.modules() if isinstance(layer, nn.LayerNorm))
         evaluate = functools.partial(
-            _evaluate, dtype=dtype, shape=tuple(norm.normalized_shape), epsilon=norm.eps
+            _TORSOS[type(critic.torso)], dtype=dtype, shape=tuple(norm.normalized_shape), epsilon=norm.eps
         )
         graph = fused.Fused(evaluate)
         min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
@@ -142,24 +144,67 @@ class TargetCritic:
 
 def why_unknown(critic: nn.Module) -> str:
     """Why a critic is not a `networks.Critic` with the layers that it makes; empty if it is one."""
-    if type(critic) is not networks.Critic or type(critic.torso) is not networks.LayerNormMLP:
+    if type(critic) is not networks.Critic:
         return f"{type(critic).__name__} is not a networks.Critic"
-    num_hidden = len(critic.torso) // 2 - 1
-    expected = [nn.Linear, nn.LayerNorm, nn.Tanh, *([nn.Linear, nn.ELU] * num_hidden), nn.Linear]
-    if [kernels.plain_type(module) for module in (*critic.torso, critic.head)] != expected:
+    if type(critic.torso) not in _TORSOS:
+        return f"its torso, {type(critic.torso).__name__}, is not known"
+    leaves = [kernels.plain_type(module) for module in critic.modules() if not [*module.children()]]
+    if leaves != _leaves_as_made(critic.torso, len(leaves)):
         return "its layers were changed"
     if any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in critic.modules()):
         return "it has hooks"
     return ""
 
 
-def _evaluate(
+def _leaves_as_made(torso: nn.Module, num_leaves: int) -> list[type[nn.Module]]:
+    """The layers of a critic with such a torso, of so many; its own activations have no layer in a block."""
+    first, repeated, last = _LEAVES[type(torso)]
+    num_repeated = (num_leaves - len(first) - len(last)) // len(repeated)
+    return [*first, *(repeated * num_repeated), *last]
+
+
+_Layers = list[type[nn.Module]]
+
+_LEAVES: Mapping[type[nn.Module], tuple[_Layers, _Layers, _Layers]] = {
+    networks.LayerNormMLP: ([nn.Linear, nn.LayerNorm, nn.Tanh], [nn.Linear, nn.ELU], [nn.Linear]),
+    networks.SimBa: ([nn.Linear], [nn.LayerNorm, nn.Linear, nn.Linear], [nn.LayerNorm, nn.Linear]),
+}
+
+
+def _linears(torso: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in torso.modules() if isinstance(layer, nn.Linear)]
+
+
+# Torso and head of `networks.Critic` by given weights, the hidden layers' products in `dtype`:
+# [R, O + D] -> [R, 1].
+
+
+def _evaluate_mlp(
     pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], epsilon: float
 ) -> torch.Tensor:
-    """Torso and head of `networks.Critic` by given weights, the hidden layers in `dtype`."""
     first, first_bias, norm, norm_bias, *hidden, head, head_bias = weights
     features = functional.linear(pairs, first, first_bias)
     features = torch.tanh(functional.layer_norm(features, shape, norm, norm_bias, epsilon)).to(dtype)
     for weight, bias in zip(hidden[::2], hidden[1::2], strict=True):
         features = functional.elu(functional.linear(features, weight, bias))
     return functional.linear(features.float(), head, head_bias)
+
+
+def _evaluate_simba(
+    pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], epsilon: float
+) -> torch.Tensor:
+    first, first_bias, *blocks, norm, norm_bias, head, head_bias = weights
+    features = functional.linear(pairs, first, first_bias)  # what blocks add to stays in float32
+    for i in range(0, len(blocks), 6):
+        block_norm, block_norm_bias, expand, expand_bias, contract, contract_bias = blocks[i : i + 6]
+        hidden = functional.layer_norm(features, shape, block_norm, block_norm_bias, epsilon).to(dtype)
+        hidden = torch.relu(functional.linear(hidden, expand, expand_bias))
+        features = features + functional.linear(hidden, contract, contract_bias).float()
+    features = functional.layer_norm(features, shape, norm, norm_bias, epsilon)
+    return functional.linear(features, head, head_bias)
+
+
+_TORSOS: Mapping[type[nn.Module], Callable[..., torch.Tensor]] = {
+    networks.LayerNormMLP: _evaluate_mlp,
+    networks.SimBa: _evaluate_simba,
+}

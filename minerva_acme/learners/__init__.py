@@ -4,14 +4,16 @@ from minerva_acme.learners.batches import at, next_batch, where_unmasked
 from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite
 from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLearner
 from minerva_acme.learners.module_learner import ModuleLearner
-from minerva_acme.learners.optimizers import OptimizerFactory, ParameterGroups, make_optimizer
+from minerva_acme.learners.optimizers import LinearDecay, OptimizerFactory, ParameterGroups, make_optimizer
 from minerva_acme.learners.priorities import Priorities
+from minerva_acme.learners.statistics import Statistics
 from minerva_acme.learners.targets import update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates
 
 __all__ = [
     "Batch",
     "Group",
+    "LinearDecay",
     "Loss",
     "LossFunction",
     "LossLearner",
@@ -21,6 +23,7 @@ __all__ = [
     "OptimizerFactory",
     "ParameterGroups",
     "Priorities",
+    "Statistics",
     "Updates",
     "WAY_OUT",
     "at",

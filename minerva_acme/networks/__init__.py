@@ -21,6 +21,7 @@ from minerva_acme.networks.critic_heads import (
     ScalarPrediction,
 )
 from minerva_acme.networks.encoders import (
+    EncodedPolicy,
     Encoder,
     FlatEncoder,
     IdentityEncoder,
@@ -29,9 +30,17 @@ from minerva_acme.networks.encoders import (
     OneHotEncoder,
     make_encoder,
 )
-from minerva_acme.networks.normalizer import NestNorm, RunningNorm, make_normalizer
+from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
-from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
+from minerva_acme.networks.torso import (
+    LayerNormMLP,
+    ResidualBlock,
+    SimBa,
+    TanhMLP,
+    Torso,
+    TorsoFactory,
+    project_to_unit_norm,
+)
 
 __all__ = [
     "ActorCritic",
@@ -41,6 +50,7 @@ __all__ = [
     "CategoricalPrediction",
     "Critic",
     "CriticWithHead",
+    "EncodedPolicy",
     "Encoder",
     "Ensemble",
     "EnsemblePrediction",
@@ -54,15 +64,21 @@ __all__ = [
     "MixturePrediction",
     "NestEncoder",
     "NestNorm",
+    "NormalizedEncoder",
     "OneHotEncoder",
     "PolicyAndValue",
     "Prediction",
+    "ResidualBlock",
     "ReturnDistribution",
     "RunningNorm",
     "ScalarHead",
     "ScalarPrediction",
+    "SimBa",
     "TanhMLP",
+    "Torso",
+    "TorsoFactory",
     "make_actor_critic",
     "make_encoder",
     "make_normalizer",
+    "project_to_unit_norm",
 ]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from minerva_acme.networks.linear import uniform_linear
-from minerva_acme.networks.torso import LayerNormMLP
+from minerva_acme.networks.torso import LayerNormMLP, TorsoFactory
 
 _HEAD_STD = 0.01  # first values are near zero, so that early targets are rewards and not noise
 
@@ -26,6 +26,7 @@ class Critic(nn.Module):
         layer_sizes: Sequence[int],
         *,
         generator: torch.Generator | None = None,
+        torso: TorsoFactory = LayerNormMLP,
     ) -> None:
         """Makes the layers.
 
@@ -35,6 +36,7 @@ class Critic(nn.Module):
             action_high: largest action, [D].
             layer_sizes: units of each layer of the torso.
             generator: draws the initial weights; None is torch's global one.
+            torso: makes it, from `layer_sizes`.
 
         Raises:
             ValueError: the bounds are not two vectors of one size with low <= high.
@@ -49,7 +51,7 @@ class Critic(nn.Module):
         self.register_buffer("low", action_low.detach().clone().float())
         self.register_buffer("high", action_high.detach().clone().float())
         action_size = action_low.shape[0]
-        self.torso = LayerNormMLP(observation_size + action_size, layer_sizes, generator=generator)
+        self.torso = torso(observation_size + action_size, layer_sizes, generator=generator)
         self.head = uniform_linear(self.torso.output_size, 1, generator)
         nn.init.trunc_normal_(
             self.head.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator

@@ -17,6 +17,7 @@ import tree
 from torch import nn
 
 from minerva_acme import specs, types
+from minerva_acme.distributions import Distribution
 from minerva_acme.networks.linear import orthogonal_linear
 
 Convolutions = Sequence[tuple[int, int, int]]
@@ -165,6 +166,21 @@ class NestEncoder(Encoder):
         """A nest of [..., *leaf] -> [..., F]."""
         leaves = zip(self.encoders, tree.flatten(observation), strict=True)
         return torch.cat([encoder(leaf) for encoder, leaf in leaves], dim=-1)
+
+
+class EncodedPolicy(nn.Module):
+    """A policy behind its encoder."""
+
+    def __init__(self, encoder: nn.Module, policy: nn.Module) -> None:
+        """Takes both; they are shared, not copied."""
+        super().__init__()
+        self.encoder = encoder
+        self.policy = policy
+
+    def forward(self, observation: types.NestedTensor) -> Distribution:
+        """The policy at each observation."""
+        policy: Distribution = self.policy(self.encoder(observation))
+        return policy
 
 
 def make_encoder(observation_spec: types.NestedSpec, *, generator: torch.Generator | None) -> Encoder:

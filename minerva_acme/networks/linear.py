@@ -34,3 +34,14 @@ def orthogonal_linear(
     nn.init.orthogonal_(layer.weight, gain=gain, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def he_normal_linear(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Linear:
+    """A linear layer with weights normal of variance 2 / size_in, as before a ReLU, and a bias of zero.
+
+    Source: He et al. 2015, "Delving deep into rectifiers".
+    """
+    layer = uniform_linear(size_in, size_out, generator)
+    nn.init.kaiming_normal_(layer.weight, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer

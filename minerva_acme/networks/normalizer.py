@@ -129,6 +129,22 @@ class NestNorm(nn.Module):
         return tree.unflatten_as(nest, leaves)
 
 
+class NormalizedEncoder(encoders.Encoder):
+    """An encoder that sees observations normalised."""
+
+    def __init__(self, normalizer: RunningNorm | NestNorm, encoder: encoders.Encoder) -> None:
+        """Takes both. Whoever collects data updates the normaliser."""
+        super().__init__()
+        self.normalizer = normalizer
+        self.encoder = encoder
+        self.output_size = encoder.output_size
+
+    def forward(self, observation: types.NestedTensor) -> torch.Tensor:
+        """A nest of [..., *leaf] -> [..., F]."""
+        features: torch.Tensor = self.encoder(self.normalizer(observation))
+        return features
+
+
 def make_normalizer(observation_spec: types.NestedSpec) -> RunningNorm | NestNorm | None:
     """Makes what normalises observations before their encoder: all numbers, of any dtype and shape.
 

@@ -9,7 +9,7 @@ from torch import nn
 from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_STD, MIN_STDDEV, STDDEV_RANGE
 from minerva_acme.networks.linear import orthogonal_linear, uniform_linear
-from minerva_acme.networks.torso import LayerNormMLP
+from minerva_acme.networks.torso import LayerNormMLP, TorsoFactory
 
 # Log-std starts almost the same in every state: the KL bound on it is so tight that differences
 # drawn by chance would stay for long.
@@ -44,6 +44,7 @@ class GaussianPolicy(nn.Module):
         *,
         generator: torch.Generator | None = None,
         initial_stddev: float = 0.7,
+        torso: TorsoFactory = LayerNormMLP,
     ) -> None:
         """Makes the layers.
 
@@ -54,13 +55,14 @@ class GaussianPolicy(nn.Module):
             generator: draws the initial weights; None is torch's global one.
             initial_stddev: standard deviation of the untrained policy, in units of the action;
                 the default is what Acme's MPO starts from on the control suite.
+            torso: makes it, from `layer_sizes`.
 
         Raises:
             ValueError: `initial_stddev` is beyond what log-std is clamped to.
         """
         super().__init__()
         initial_log_std = log_of_initial_stddev(initial_stddev)
-        self.torso = LayerNormMLP(observation_size, layer_sizes, generator=generator)
+        self.torso = torso(observation_size, layer_sizes, generator=generator)
         self.mean_head = uniform_linear(self.torso.output_size, action_size, generator)
         nn.init.kaiming_normal_(self.mean_head.weight, generator=generator)
         nn.init.zeros_(self.mean_head.bias)
@@ -86,6 +88,7 @@ class CategoricalPolicy(nn.Module):
         layer_sizes: Sequence[int],
         *,
         generator: torch.Generator | None = None,
+        torso: TorsoFactory = LayerNormMLP,
     ) -> None:
         """Makes the layers.
 
@@ -94,9 +97,10 @@ class CategoricalPolicy(nn.Module):
             num_actions: K.
             layer_sizes: units of each layer of the torso.
             generator: draws the initial weights; None is torch's global one.
+            torso: makes it, from `layer_sizes`.
         """
         super().__init__()
-        self.torso = LayerNormMLP(observation_size, layer_sizes, generator=generator)
+        self.torso = torso(observation_size, layer_sizes, generator=generator)
         self.logits = orthogonal_linear(self.torso.output_size, num_actions, _LOGITS_GAIN, generator)
 
     def forward(self, observation: torch.Tensor) -> Categorical:

@@ -3,21 +3,39 @@
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import nn
 
 from minerva_acme import constraints
-from minerva_acme.networks.linear import orthogonal_linear, uniform_linear
+from minerva_acme.networks.linear import he_normal_linear, orthogonal_linear, uniform_linear
+
+_EXPANSION = 4  # units inside a residual block for each feature
+_TINY = 1e-12  # of a weight's norm: a unit without weights stays without
 
 
-class LayerNormMLP(nn.Sequential):
+class Torso(nn.Module):
+    """Features of rows: [..., input_size] -> [..., F]."""
+
+    output_size: int
+    """F."""
+
+
+class TorsoFactory(Protocol):
+    """Makes a torso."""
+
+    def __call__(
+        self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
+    ) -> Torso:
+        """Args: input_size: features of an input row; layer_sizes: units; generator: of the weights."""
+
+
+class LayerNormMLP(nn.Sequential, Torso):
     """Linear, LayerNorm, tanh, then Linear and ELU for each further size; the last is activated.
 
     The first layer brings observations of any scale into [-1, 1], which spares a normaliser.
     """
-
-    output_size: int
 
     def __init__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
@@ -45,13 +63,11 @@ class LayerNormMLP(nn.Sequential):
         self.output_size = sizes[-1]
 
 
-class TanhMLP(nn.Sequential):
+class TanhMLP(nn.Sequential, Torso):
     """Linear and tanh for each size: the torso of on-policy agents.
 
     Weights start orthogonal times sqrt(2), biases at zero.
     """
-
-    output_size: int
 
     def __init__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
@@ -72,6 +88,75 @@ class TanhMLP(nn.Sequential):
             layers += [orthogonal_linear(size_in, size_out, math.sqrt(2.0), generator), nn.Tanh()]
         super().__init__(*layers)
         self.output_size = sizes[-1]
+
+
+class SimBa(nn.Sequential, Torso):
+    """A linear embedding, residual blocks, and a LayerNorm; see `ResidualBlock`.
+
+    Source: Lee et al. 2025, "SimBa: simplicity bias for scaling up parameters in deep reinforcement
+    learning", which puts running normalisation in front of it. The embedding starts orthogonal.
+    """
+
+    def __init__(
+        self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
+    ) -> None:
+        """Makes the layers.
+
+        Args:
+            input_size: features of an input row.
+            layer_sizes: units of each block, all the same: what a block adds to has one width.
+            generator: draws the initial weights; None is torch's global one.
+
+        Raises:
+            ValueError: a size is missing or below 1, or the sizes differ.
+        """
+        sizes = _checked_sizes(input_size, layer_sizes)
+        if len(set(layer_sizes)) > 1:
+            raise ValueError(
+                "`layer_sizes` of SimBa, one for each residual block, must be equal, got "
+                f"{tuple(layer_sizes)}."
+            )
+        super().__init__(
+            orthogonal_linear(input_size, sizes[1], 1.0, generator),
+            *(ResidualBlock(size, generator=generator) for size in layer_sizes),
+            nn.LayerNorm(sizes[1]),
+        )
+        self.output_size = sizes[1]
+
+
+class ResidualBlock(nn.Module):
+    """x + W2 relu(W1 LayerNorm(x) + b1) + b2, with four times as many units inside.
+
+    Source: as of `SimBa`. Both weights start normal with variance 2 / inputs, biases at zero.
+    """
+
+    def __init__(self, size: int, *, generator: torch.Generator | None = None) -> None:
+        """Args: size: features of x. generator: draws the initial weights; None is torch's global one."""
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.expand = he_normal_linear(size, _EXPANSION * size, generator)
+        self.contract = he_normal_linear(_EXPANSION * size, size, generator)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., size] -> [..., size]."""
+        hidden = torch.relu_(self.expand(self.norm(x)))  # in place, as in `LayerNormMLP`
+        added: torch.Tensor = self.contract(hidden)
+        return x + added
+
+
+@torch.no_grad()
+def project_to_unit_norm(torso: nn.Module) -> None:
+    """Gives each unit of each linear layer of a torso weights of Euclidean norm 1, in place.
+
+    Behind a LayerNorm, a layer's scale changes nothing but how far a gradient step turns it. Where weights
+    grow, steps turn them less and less; so they are kept.
+
+    Source: Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement learning"
+    (SimbaV2), which does so after every gradient step.
+    """
+    for layer in torso.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.div_(torch.linalg.vector_norm(layer.weight, dim=1, keepdim=True).clamp(min=_TINY))
 
 
 def _checked_sizes(input_size: int, layer_sizes: Sequence[int]) -> list[int]:

@@ -47,6 +47,15 @@ def with_torso(*layers: nn.Module) -> networks.ActorCritic:
 
 POLICIES = {
     "Gaussian policy": lambda: gaussian_policy(32, 32, 16),
+    "SimBa": lambda: networks.GaussianPolicy(
+        OBSERVATION_SIZE, 3, (16, 16), generator=seeded(), torso=networks.SimBa
+    ),
+    "normalised": lambda: networks.EncodedPolicy(
+        networks.NormalizedEncoder(
+            networks.RunningNorm(OBSERVATION_SIZE), networks.IdentityEncoder(OBSERVATION_SIZE)
+        ),
+        gaussian_policy(32, 16),
+    ),
     "one layer": lambda: gaussian_policy(32),
     "categorical policy": lambda: networks.CategoricalPolicy(
         OBSERVATION_SIZE, 4, (32, 16), generator=seeded()

@@ -7,11 +7,13 @@ from torch import nn
 from minerva_acme import networks
 from minerva_acme.acceleration import cpu, fused, kernels, target_critic
 
+TORSOS = {"mlp": (networks.LayerNormMLP, (64, 48, 32)), "simba": (networks.SimBa, (32, 32))}
 
-def make_critic(bias=0.0):
-    critic = networks.Critic(
-        4, -torch.ones(2), torch.ones(2), (64, 48, 32), generator=torch.Generator().manual_seed(0)
-    )
+
+def make_critic(bias=0.0, torso="mlp"):
+    make_torso, sizes = TORSOS[torso]
+    generator = torch.Generator().manual_seed(0)
+    critic = networks.Critic(4, -torch.ones(2), torch.ones(2), sizes, generator=generator, torso=make_torso)
     critic.requires_grad_(False)
     nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(1))
     nn.init.constant_(critic.head.bias, bias)
@@ -43,15 +45,17 @@ def fuses(request, monkeypatch):
     assert bool(graphs) == request.param and None not in graphs
 
 
-def test_float32_values_are_the_critics(fuses, pairs):
-    critic = make_critic()
+@pytest.mark.parametrize("torso", TORSOS)
+def test_float32_values_are_the_critics(fuses, pairs, torso):
+    critic = make_critic(torso=torso)
     fast = target_critic.TargetCritic(critic, precision="float32")
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
 
 
-def test_bfloat16_values_err_by_little_of_their_spread_whatever_the_offset(fuses, pairs):
+@pytest.mark.parametrize("torso", TORSOS)
+def test_bfloat16_values_err_by_little_of_their_spread_whatever_the_offset(fuses, pairs, torso):
     for bias in (0.0, 100.0):
-        critic = make_critic(bias)
+        critic = make_critic(bias, torso)
         fast = target_critic.TargetCritic(critic, precision="bfloat16")
         expected, actual = critic(*pairs), fast(*pairs)
         assert actual.dtype == torch.float32
@@ -60,13 +64,14 @@ def test_bfloat16_values_err_by_little_of_their_spread_whatever_the_offset(fuses
     assert fast(pairs[0].view(5, 10, 4), pairs[1].view(5, 10, 2)).shape == (5, 10)
 
 
+@pytest.mark.parametrize("torso", TORSOS)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_weights_are_those_of_the_last_copy(fuses, pairs, precision):
-    critic = make_critic()
+def test_weights_are_those_of_the_last_copy(fuses, pairs, precision, torso):
+    critic = make_critic(torso=torso)
     fast = target_critic.TargetCritic(critic, precision=precision)
     before = fast(*pairs)
     with torch.no_grad():
-        for layer in critic.torso:
+        for layer in critic.torso.modules():
             if isinstance(layer, nn.Linear):
                 layer.weight.mul_(1.5)
     fast.refresh()
@@ -99,6 +104,16 @@ def test_values_do_not_hang_on_the_number_of_threads(fuses, precision):
 class Doubled(networks.Critic):
     def forward(self, observation, action):
         return 2.0 * super().forward(observation, action)
+
+
+def other_torso():
+    return networks.Critic(4, -torch.ones(2), torch.ones(2), (8,), torso=networks.TanhMLP)
+
+
+def other_block():
+    critic = make_critic(torso="simba")
+    critic.torso[1].norm = nn.Identity()
+    return critic
 
 
 def hooked():
@@ -135,6 +150,8 @@ UNKNOWN = {
     "hooks": (hooked, "it has hooks"),
     "a hook on an inner layer": (hooked_inside, "it has hooks"),
     "a function in place of forward": (with_another_forward, "it has hooks"),
+    "another torso": (other_torso, "its torso, TanhMLP, is not known"),
+    "another layer in a block": (other_block, "its layers were changed"),
     "other layers": (other_layers, "its layers were changed"),
 }
 

@@ -83,9 +83,9 @@ def make_learner(
     return learner
 
 
-def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig) -> plain_mpo.PlainMPO:
+def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int = SEED) -> plain_mpo.PlainMPO:
     """The plain update, from the weights that `make_learner` starts with."""
-    networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(SEED))
+    networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(seed))
     observation_size, action_size = spec.observations.shape[0], spec.actions.shape[0]
     policy = plain_mpo.Policy(observation_size, action_size, config.policy_layer_sizes)
     low, high = (torch.from_numpy(bound.copy()) for bound in specs.bounds(spec.actions))
@@ -101,7 +101,7 @@ def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig) -> plain_mpo.
         if field != "target_update_period"
     }
     plain_config = plain_mpo.PlainConfig(target_update_period=config.target_policy_update_period, **settings)
-    return plain_mpo.PlainMPO(policy, critic, duals, plain_config, torch.Generator().manual_seed(SEED))
+    return plain_mpo.PlainMPO(policy, critic, duals, plain_config, torch.Generator().manual_seed(seed))
 
 
 def make_step(settings: Mapping[str, Any] | None) -> Callable[[], object]:

@@ -47,12 +47,13 @@ def test_untrained_torso_sees_the_scale_of_its_input() -> None:
 def test_missing_or_empty_layers_are_refused(layer_sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="`layer_sizes` must hold at least one size, all >= 1, got"):
         networks.LayerNormMLP(5, layer_sizes)
-    with pytest.raises(ValueError, match="`layer_sizes` must hold at least one size, all >= 1, got"):
-        networks.TanhMLP(5, layer_sizes)
+    for torso in (networks.TanhMLP, networks.SimBa):
+        with pytest.raises(ValueError, match="`layer_sizes` must hold at least one size, all >= 1, got"):
+            torso(5, layer_sizes)
 
 
 def test_layers_that_the_machine_cannot_hold_are_refused_before_anything_is_allocated() -> None:
-    for torso in (networks.LayerNormMLP, networks.TanhMLP):
+    for torso in (networks.LayerNormMLP, networks.TanhMLP, networks.SimBa):
         with pytest.raises(
             ValueError, match=r"`layer_sizes` must be sizes that .* GB .* for inputs of 1000000."
         ):
@@ -99,3 +100,56 @@ def test_seed_reproduces_tanh_mlp_without_the_global_generator() -> None:
     torch.testing.assert_close(make_tanh_mlp(3).state_dict(), make_tanh_mlp(3).state_dict())
     assert not torch.equal(make_tanh_mlp(3)[0].weight, make_tanh_mlp(4)[0].weight)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def norm(x: torch.Tensor, layer: nn.LayerNorm) -> torch.Tensor:
+    centred = x - x.mean(dim=-1, keepdim=True)
+    return (
+        centred / (centred.square().mean(dim=-1, keepdim=True) + layer.eps).sqrt() * layer.weight + layer.bias
+    )
+
+
+def test_simba_adds_what_its_blocks_compute_to_what_they_are_given() -> None:
+    generator = torch.Generator().manual_seed(0)
+    torso = networks.SimBa(5, (8, 8), generator=generator)
+    for parameter in torso.parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
+    embedding, *blocks, last = torso
+    x = torch.randn(2, 7, 5, generator=generator)
+    h = x @ embedding.weight.T + embedding.bias
+    for block in blocks:
+        hidden = (norm(h, block.norm) @ block.expand.weight.T + block.expand.bias).clamp(min=0.0)
+        assert hidden.shape == (2, 7, 32)
+        h = h + hidden @ block.contract.weight.T + block.contract.bias
+    torch.testing.assert_close(torso(x), norm(h, last))
+    assert torso.output_size == 8
+
+
+def test_untrained_simba_embeds_without_stretching_and_its_blocks_add_twice_the_variance() -> None:
+    torso = networks.SimBa(64, (128,), generator=torch.Generator().manual_seed(0))
+    x = torch.randn(500, 64, generator=torch.Generator().manual_seed(1))
+    embedded = torso[0](x)
+    torch.testing.assert_close(embedded.norm(dim=-1), x.norm(dim=-1), rtol=1e-4, atol=1e-4)
+    block = torso[1]
+    added = block(embedded) - embedded
+    assert added.std().item() == pytest.approx(2.0**0.5, rel=0.1)
+    assert all(not layer.bias.any() for layer in (torso[0], block.expand, block.contract))
+
+
+def test_blocks_of_different_widths_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`layer_sizes` of SimBa, .* must be equal, got \(16, 8\)"):
+        networks.SimBa(5, (16, 8))
+
+
+def test_units_are_brought_to_norm_one_and_keep_their_direction() -> None:
+    torso = networks.SimBa(5, (8, 8), generator=torch.Generator().manual_seed(0))
+    torso[1].expand.weight.data[3] = 0.0  # has no direction
+    layers = [layer for layer in torso.modules() if isinstance(layer, nn.Linear)]
+    before = {name: value.clone() for name, value in torso.state_dict().items()}
+    directions = [layer.weight / layer.weight.norm(dim=1, keepdim=True) for layer in layers]
+    networks.project_to_unit_norm(torso)
+    for layer, direction in zip(layers, directions, strict=True):
+        torch.testing.assert_close(layer.weight, direction.nan_to_num())
+    assert len(layers) == 5
+    others = [name for name in before if before[name].ndim == 1]
+    assert all(torch.equal(torso.state_dict()[name], before[name]) for name in others)

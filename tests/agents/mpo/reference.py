@@ -38,18 +38,44 @@ def exactly(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def normed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """LayerNorm."""
+    centred = x - x.mean(dim=-1, keepdim=True)
+    variance = centred.square().mean(dim=-1, keepdim=True)
+    return centred / (variance + 1e-5).sqrt() * weight + bias
+
+
+def simba(weights: Weights, x: torch.Tensor, rounding: Rounding = exactly) -> torch.Tensor:
+    """Linear, residual blocks, LayerNorm.
+
+    What enters or leaves a product inside a block is rounded; what the blocks add to is not.
+    """
+
+    def parameters(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+        return weights[f"torso.{name}.weight"], weights[f"torso.{name}.bias"]
+
+    weight, bias = parameters("0")
+    x = x @ weight.T + bias
+    last = max(int(name.split(".")[1]) for name in weights if name.startswith("torso."))
+    for block in range(1, last):
+        weight, bias = parameters(f"{block}.expand")
+        hidden = rounding(normed(x, *parameters(f"{block}.norm"))) @ rounding(weight).T + rounding(bias)
+        weight, bias = parameters(f"{block}.contract")
+        x = x + rounding(rounding(hidden).clamp(min=0.0) @ rounding(weight).T + rounding(bias))
+    return normed(x, *parameters(f"{last}"))
+
+
 def torso(weights: Weights, x: torch.Tensor, rounding: Rounding = exactly) -> torch.Tensor:
-    """Linear, LayerNorm, tanh, then Linear and ELU for each further layer.
+    """SimBa's, or Linear, LayerNorm, tanh, then Linear and ELU for each further layer.
 
     Whatever enters or leaves one of the further layers is rounded: features, weights, biases, the product
     with the bias added, the activation.
     """
+    if "torso.1.expand.weight" in weights:
+        return simba(weights, x, rounding)
     numbers = sorted({int(name.split(".")[1]) for name in weights if name.startswith("torso.")})
     first, norm, *further = [(weights[f"torso.{i}.weight"], weights[f"torso.{i}.bias"]) for i in numbers]
-    x = x @ first[0].T + first[1]
-    centred = x - x.mean(dim=-1, keepdim=True)
-    variance = centred.square().mean(dim=-1, keepdim=True)
-    x = rounding(torch.tanh(centred / (variance + 1e-5).sqrt() * norm[0] + norm[1]))
+    x = rounding(torch.tanh(normed(x @ first[0].T + first[1], *norm)))
     for weight, bias in further:
         x = rounding(x @ rounding(weight).T + rounding(bias))
         x = rounding(torch.where(x > 0.0, x, x.clamp(max=0.0).exp() - 1.0))
@@ -81,13 +107,22 @@ def multiplier(raw: torch.Tensor) -> torch.Tensor:
 class Reference:
     """The learner's parameters in float64, and a step on them."""
 
-    def __init__(self, modules: dict[str, Weights], *, config, num_steps: int, generator: torch.Generator):
+    def __init__(
+        self,
+        modules: dict[str, Weights],
+        *,
+        config,
+        num_steps: int,
+        num_updates: int,
+        generator: torch.Generator,
+    ):
         """Copies the parameters.
 
         Args:
             modules: state dicts of `policy`, `critic`, `target_policy`, `target_critic` and `duals`.
             config: an `MPOConfig`.
             num_steps: learner steps that were made before.
+            num_updates: those of the whole run.
             generator: in the state of the learner's. The order, shapes and dtype of what is drawn in a
                 step are part of the contract: [M, B, T, D] for the values of the states 1..T, then
                 [N, B, D] for the E-step at state 0, both float32.
@@ -98,6 +133,7 @@ class Reference:
         }
         self._config = config
         self._num_steps = num_steps
+        self._num_updates = num_updates
         self._generator = generator
         self._rounding = to_bfloat16 if config.target_precision == "bfloat16" else exactly
         self._momenta: dict[tuple[str, str], dict[str, torch.Tensor | float]] = {}
@@ -319,6 +355,10 @@ class Reference:
     ) -> torch.Tensor:
         """Replaces the module's parameters by those after a gradient step; returns the gradients' norm."""
         config = self._config
+        is_network = module in ("policy", "critic")
+        if is_network:
+            share_done = self._num_steps / self._num_updates
+            learning_rate = learning_rate * (1.0 - share_done * (1.0 - config.final_learning_rate))
         names = [name for name in leaves if name not in _BOUNDS]
         gradients = torch.autograd.grad(loss, [leaves[name] for name in names])
         norm = sum((gradient**2).sum() for gradient in gradients).sqrt()
@@ -335,7 +375,12 @@ class Reference:
                 first = momenta["first"] / (1.0 - 0.9 ** momenta["steps"])
                 second = momenta["second"] / (1.0 - 0.999 ** momenta["steps"])
                 step = first / (second.sqrt() + config.adam_epsilon)
-            self.modules[module][name] = (leaves[name] - learning_rate * step).detach()
+            moved = leaves[name].detach() - learning_rate * step
+            if is_network and gradient.ndim == 2:
+                moved = moved - learning_rate * config.weight_decay * leaves[name].detach()
+                if config.unit_norm_weights and name.startswith("torso."):
+                    moved = torch.stack([unit / unit.square().sum().sqrt() for unit in moved])
+            self.modules[module][name] = moved
         return norm
 
 

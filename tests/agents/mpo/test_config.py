@@ -35,6 +35,13 @@ from minerva_acme.agents.mpo import PRESETS, MPOConfig
         ({"sgd_momentum": 1.0}, r"`sgd_momentum` must be in \[0, 1\)"),
         ({"max_skipped_batches": -1}, "`max_skipped_batches` must be >= 0"),
         ({"min_replay_size": 11, "max_replay_size": 10}, "Learning would never start"),
+        (
+            {"unit_norm_weights": True},
+            "`unit_norm_weights` must be False with `torso` mlp, .* Set `torso` to simba",
+        ),
+        ({"weight_decay": -0.1}, "`weight_decay` must be >= 0"),
+        ({"final_learning_rate": 1.5}, r"`final_learning_rate` must be in \[0, 1\]"),
+        ({"noise_repeat": 0}, "`noise_repeat` must be >= 1"),
         ({"sequence_period": 6}, "`sequence_period` must be <= `sequence_length` 5, got 6"),
     ],
 )

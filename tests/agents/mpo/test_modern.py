@@ -1,0 +1,184 @@
+"""What MPO has of today's frontier: normalised observations, and switches of optimisation and exploration.
+
+Networks, weight decay, unit norms and falling rates are held by `test_reference_step.py`.
+"""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import networks
+from minerva_acme.agents import mpo
+
+from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
+from .test_learner import states_equal
+
+NORMALIZING = dataclasses.replace(SMALL, normalize_observations=True)
+EVERYTHING = dataclasses.replace(
+    NORMALIZING,
+    torso="simba",
+    unit_norm_weights=True,
+    weight_decay=0.1,
+    final_learning_rate=0.1,
+    target_policy_update_period=3,
+)
+
+
+def shifted(trajectory):
+    """The same sequences, far from mean 0 and variance 1."""
+    scale, mean = torch.tensor([3.0, 0.2, 1.0]), torch.tensor([-2.0, 5.0, 0.5])
+    return trajectory._replace(observation=trajectory.observation * scale + mean)
+
+
+def statistics_of(state, name):
+    return {key: state[name][f"encoder.normalizer.{key}"] for key in ("mean", "var", "count")}
+
+
+def test_statistics_are_those_of_the_first_states_and_the_targets_those_of_the_last_copy(spec):
+    batches = [shifted(make_trajectory(seed=seed)) for seed in range(4)]
+    config = dataclasses.replace(NORMALIZING, target_policy_update_period=2, target_critic_update_period=2)
+    learner, _ = make_learner(spec, map(Sample, batches), config)
+    learner.run(num_steps=4)
+    modules = learner.save()["modules"]
+    for name, num_batches in (("policy", 4), ("target_policy", 2)):
+        firsts = torch.cat([batch.observation[:, 0] for batch in batches[:num_batches]])
+        found = statistics_of(modules, name)
+        assert found["count"].item() == pytest.approx(len(firsts), abs=1e-3)
+        torch.testing.assert_close(found["mean"], firsts.mean(dim=0), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(found["var"], firsts.var(dim=0, correction=0), rtol=1e-3, atol=1e-3)
+
+
+def without_normalizer(state):
+    """A learner's state with policies as they are where nothing is normalised."""
+    modules = dict(state["modules"])
+    for name in ("policy", "target_policy"):
+        modules[name] = {
+            key.removeprefix("policy."): value
+            for key, value in modules[name].items()
+            if key.startswith("policy.")
+        }
+    return {**state, "modules": modules}
+
+
+def test_a_step_is_that_of_the_plain_learner_on_normalised_observations(spec):
+    batch = shifted(make_trajectory(seed=3))
+    config = dataclasses.replace(NORMALIZING, target_policy_update_period=1, target_critic_update_period=1)
+    learner, _ = make_learner(spec, repeat(batch), config)
+    learner.run(num_steps=2)  # The same rows once more leave mean and variance as they are.
+    firsts = batch.observation[:, 0]
+    mean, std = firsts.mean(dim=0), firsts.std(dim=0, correction=0)
+    normalised = batch._replace(observation=(batch.observation - mean) / std)
+    assert normalised.observation.abs().max() < networks.normalizer.CLIP
+    plain_config = dataclasses.replace(config, normalize_observations=False)
+    plain, _ = make_learner(spec, repeat(normalised), plain_config, seed=99)
+    plain.restore(without_normalizer(learner.save()))
+    before = without_normalizer(learner.save())["modules"]
+    learner.step()
+    plain.step()
+    found, expected = without_normalizer(learner.save())["modules"], plain.save()["modules"]
+    for module in expected:
+        for name, tensor in expected[module].items():
+            torch.testing.assert_close(found[module][name], tensor, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(found["policy"]["torso.0.weight"], before["policy"]["torso.0.weight"])
+
+
+def test_a_skipped_batch_leaves_the_statistics_as_they_were(spec):
+    good, bad = make_trajectory(seed=1), make_trajectory(seed=2)
+    bad = bad._replace(reward=torch.full_like(bad.reward, float("nan")))
+    learner, rows = make_learner(spec, map(Sample, [good, bad]), NORMALIZING)
+    learner.step()
+    before = statistics_of(learner.save()["modules"], "policy")
+    learner.step()
+    assert rows[-1]["skipped_batches"] == 1
+    assert states_equal(statistics_of(learner.save()["modules"], "policy"), before)
+
+
+def test_acting_normalises_with_the_statistics_that_it_pulls(spec, said):
+    learner, _ = make_learner(spec, repeat(shifted(make_trajectory(seed=5))), NORMALIZING)
+    builder = mpo.MPOBuilder(NORMALIZING)
+    generator = torch.Generator().manual_seed(0)
+    parts = builder.make_networks(spec, generator)
+    policy = builder.make_policy(parts, spec, generator, evaluation=True)
+    assert said()[-1] == "acting: arrays"
+    observation = np.array([-2.5, 5.1, 0.0], np.float32)
+    policy(observation)
+    learner.run(num_steps=3)
+    policy.set_variables(learner.get_variables(builder.policy_variables))
+    with torch.no_grad():
+        mean = learner._online.acting()(torch.from_numpy(observation)[None]).mean[0]
+        raw = learner._online.policy(torch.from_numpy(observation)[None]).mean[0]
+    np.testing.assert_allclose(policy(observation).action, mean.clamp(-1.0, 1.0), rtol=1e-5, atol=1e-6)
+    assert (mean - raw).abs().max() > 1e-3  # so that it tells whether it is normalised
+
+
+def test_everything_at_once_resumes_exactly(spec):
+    def batches(first):
+        return (Sample(shifted(make_trajectory(seed=seed))) for seed in itertools.count(first))
+
+    straight, _ = make_learner(spec, batches(0), EVERYTHING, num_updates=12)
+    straight.run(num_steps=10)
+    first, _ = make_learner(spec, batches(0), EVERYTHING, num_updates=12)
+    first.run(num_steps=5)
+    resumed, _ = make_learner(spec, batches(5), EVERYTHING, seed=99, num_updates=12)
+    resumed.restore(first.save())
+    resumed.run(num_steps=5)
+    assert states_equal(resumed.save(), straight.save())
+
+
+def test_rates_stay_where_nobody_knows_how_long_the_run_is(spec):
+    config = dataclasses.replace(SMALL, final_learning_rate=0.0, policy_learning_rate=0.25)
+    learner, _ = make_learner(spec, repeat(make_trajectory()), config)
+    learner.run(num_steps=3)
+    groups = learner.save()["updates"]["optimizers"]["policy"]["param_groups"]
+    assert [group["lr"] for group in groups] == [0.25]
+
+
+def raw_noise(policy, networks_, observations):
+    """What the policy added to its mean, in standard deviations, at each observation."""
+    noise = []
+    for observation in observations:
+        raw = policy(observation).extras.raw_action
+        mean, log_std = (x.detach().numpy()[0] for x in networks_.policy(torch.from_numpy(observation)[None]))
+        noise.append((raw - mean) / np.exp(log_std))
+    return np.array(noise)
+
+
+@pytest.mark.parametrize("acceleration", ["auto", "off"])
+def test_noise_is_repeated_while_the_policy_moves_on(spec, acceleration):
+    config = dataclasses.replace(SMALL, noise_repeat=3, acceleration=acceleration)
+    builder = mpo.MPOBuilder(config)
+    generator = torch.Generator().manual_seed(0)
+    parts = builder.make_networks(spec, generator)
+    policy = builder.make_policy(parts, spec, generator)
+    observations = np.random.default_rng(1).standard_normal((9, 3), np.float32)
+    first = raw_noise(policy, parts, observations[:4])
+    state = policy.save()
+    noise = np.concatenate([first, raw_noise(policy, parts, observations[4:])])
+    for begin in (0, 3, 6):
+        np.testing.assert_allclose(noise[begin : begin + 3], noise[[begin] * 3], rtol=1e-4, atol=1e-4)
+    assert np.abs(np.diff(noise[::3], axis=0)).max() > 0.1
+    policy.restore(state)  # in the middle of a repetition
+    np.testing.assert_allclose(raw_noise(policy, parts, observations[4:]), noise[4:], rtol=1e-4, atol=1e-4)
+
+
+def test_a_repeated_noise_has_the_density_of_the_policy(spec):
+    builder = mpo.MPOBuilder(dataclasses.replace(SMALL, noise_repeat=4))
+    generator = torch.Generator().manual_seed(0)
+    parts = builder.make_networks(spec, generator)
+    policy = builder.make_policy(parts, spec, generator)
+    for observation in np.random.default_rng(1).standard_normal((6, 3), np.float32):
+        extras = policy(observation).extras
+        distribution = parts.policy(torch.from_numpy(observation)[None])
+        expected = distribution.log_prob(torch.from_numpy(extras.raw_action)[None])
+        np.testing.assert_allclose(extras.log_prob, expected.item(), rtol=1e-5)
+
+
+def test_evaluation_has_no_noise_to_repeat(spec):
+    builder = mpo.MPOBuilder(dataclasses.replace(SMALL, noise_repeat=4))
+    generator = torch.Generator().manual_seed(0)
+    policy = builder.make_policy(builder.make_networks(spec, generator), spec, generator, evaluation=True)
+    observation = np.ones(3, np.float32)
+    np.testing.assert_array_equal(policy(observation).action, policy(observation).action)
