@@ -20,7 +20,7 @@ class D4PGConfig(
     """
 
     policy_layer_sizes: constraints.Sizes = (300, 200)
-    """Units of each layer of the policy's torso [1]."""
+    """Units of each layer of the policy's torso [1]; of SimBa's, of each block, all equal."""
     policy_learning_rate: constraints.Positive = 1e-4
     """Learning rate of the policy."""
     critic_learning_rate: constraints.Positive = 1e-4

@@ -27,8 +27,10 @@ class D4PGNetworks(NamedTuple):
 def make_networks(
     spec: specs.EnvironmentSpec, config: d4pg_config.D4PGConfig, generator: torch.Generator
 ) -> D4PGNetworks:
-    """Makes LayerNorm MLPs behind encoders; arguments as of `off_policy.make_critic`."""
-    policy = off_policy.make_deterministic_policy(spec, config.policy_layer_sizes, generator)
+    """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
+    policy = off_policy.make_deterministic_policy(
+        spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso]
+    )
     critic = off_policy.make_critic(spec, config, generator)
     target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))
     return D4PGNetworks(policy, critic, target_policy, target_critic)

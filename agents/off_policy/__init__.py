@@ -31,12 +31,15 @@ if TYPE_CHECKING:
         TransitionConfig,
     )
     from minerva_acme.agents.off_policy.networks import (
-        Encoded,
+        TORSOS,
+        EncodedCritic,
+        MakeMember,
         SquashedPolicy,
         make_critic,
         make_deterministic_policy,
         make_gaussian_policy,
         make_head,
+        make_member,
         regress,
     )
     from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
@@ -44,7 +47,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Choose",
     "CriticConfig",
-    "Encoded",
+    "EncodedCritic",
+    "MakeMember",
     "ModulePolicy",
     "Objective",
     "OffPolicyBuilder",
@@ -55,6 +59,7 @@ __all__ = [
     "SequenceConfig",
     "SquashedPolicy",
     "TABLE",
+    "TORSOS",
     "TransitionBuilder",
     "TransitionConfig",
     "argmax",
@@ -67,6 +72,7 @@ __all__ = [
     "make_deterministic_policy",
     "make_gaussian_policy",
     "make_head",
+    "make_member",
     "mode",
     "random_at_first",
     "regress",

@@ -92,11 +92,14 @@ class CriticConfig(OffPolicyConfig):
     Sources: [1] Bellemare et al. 2017, "A distributional perspective on reinforcement learning"; [2]
     Hafner et al. 2023, "Mastering diverse domains through world models"; [3] Farebrother et al. 2024, "Stop
     regressing"; [4] Shahriari et al. 2022, "Revisiting Gaussian mixture critics in off-policy reinforcement
-    learning"; [5] Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods".
+    learning"; [5] Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods";
+    [6] Lee et al. 2025, "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning".
     """
 
+    torso: Literal["mlp", "simba"] = "mlp"
+    """What policies and critics are made of: layers behind a LayerNorm, or residual blocks [6]."""
     critic_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of a critic's torso."""
+    """Units of each layer of a critic's torso; of SimBa's, of each block, all equal."""
     critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"
     """What a critic predicts: the value; the return's distribution over bins [1] or as a mixture of Gaussians
     [4]; or the value by cross-entropy over bins, two-hot [2] or a histogram of a Gaussian [3]."""

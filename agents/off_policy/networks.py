@@ -3,8 +3,8 @@
 Shapes: D action dimensions; K discrete actions; `...` leading axes, such as [B].
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -12,26 +12,29 @@ from torch import nn
 from minerva_acme import distributions, learners, networks, specs, types
 from minerva_acme.agents.off_policy import config as off_policy_config
 
+TORSOS: Mapping[str, networks.TorsoFactory] = {"mlp": networks.LayerNormMLP, "simba": networks.SimBa}
+"""By the names that configs give them."""
+
 _LAST_LAYER = 3e-3  # bound of its first weights: actions begin in the middle (Lillicrap et al. 2016)
 
 
-class Encoded(nn.Module):
-    """A policy or a critic behind an encoder: called with observations, a nest of [..., *], not features."""
+class EncodedCritic(nn.Module):
+    """A critic behind its encoder."""
 
-    def __init__(self, encoder: nn.Module, module: nn.Module) -> None:
-        """Takes the parts."""
+    def __init__(self, encoder: nn.Module, critic: nn.Module) -> None:
+        """Takes both."""
         super().__init__()
         self.encoder = encoder
-        self.module = module
+        self.critic = critic
 
-    def forward(self, observation: types.NestedTensor, *inputs: torch.Tensor) -> Any:
-        """What the module says of the features, and of actions where it takes them."""
-        return self.module(self.encoder(observation), *inputs)
+    def forward(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
+        """What the critic says at each observation, and action where it takes one."""
+        return self.critic(self.encoder(observation), *action)
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
-        """A critic's."""
-        module: Any = self.module
-        loss: torch.Tensor = module.loss(prediction, target, mask)
+        """The critic's."""
+        critic: Any = self.critic
+        loss: torch.Tensor = critic.loss(prediction, target, mask)
         return loss
 
 
@@ -49,9 +52,34 @@ class SquashedPolicy(nn.Module):
         return distributions.SquashedGaussian(self.policy(features), self.squash)
 
 
+def make_member(
+    features: int,
+    action_spec: specs.BoundedArray,
+    config: off_policy_config.CriticConfig,
+    generator: torch.Generator,
+) -> nn.Module:
+    """Makes one critic, of features and actions or of all discrete actions; arguments as of `MakeMember`."""
+    is_discrete = isinstance(action_spec, specs.DiscreteArray)
+    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
+    torso = TORSOS[config.torso](
+        features + (0 if is_discrete else len(low)), config.critic_layer_sizes, generator=generator
+    )
+    head = make_head(torso.output_size, action_spec.num_values if is_discrete else None, config, generator)
+    return networks.CriticWithHead(torso, head, bounds=None if is_discrete else (low, high))
+
+
+MakeMember: TypeAlias = Callable[
+    [int, specs.BoundedArray, off_policy_config.CriticConfig, torch.Generator], nn.Module
+]
+"""Makes a critic of an ensemble from the number of features, the spec of actions, the config, a generator."""
+
+
 def make_critic(
-    spec: specs.EnvironmentSpec, config: off_policy_config.CriticConfig, generator: torch.Generator
-) -> Encoded:
+    spec: specs.EnvironmentSpec,
+    config: off_policy_config.CriticConfig,
+    generator: torch.Generator,
+    make_member: MakeMember = make_member,
+) -> EncodedCritic:
     """Makes the ensemble of critics that a config describes, behind one encoder.
 
     Args:
@@ -59,22 +87,17 @@ def make_critic(
             discrete.
         config: what they predict, their sizes and number.
         generator: draws the initial weights.
+        make_member: makes each critic.
 
     Returns:
         Of (observation [..., *], action [..., D]), or of (observation) for all K discrete actions, a
         `networks.EnsemblePrediction`; with the ensemble's `loss`.
     """
     encoder = networks.make_encoder(spec.observations, generator=generator)
-    is_discrete = isinstance(spec.actions, specs.DiscreteArray)
-    low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
-    num_actions = spec.actions.num_values if is_discrete else None
-    size = encoder.output_size + (0 if is_discrete else len(low))
-    members = []
-    for _ in range(config.num_critics):
-        torso = networks.LayerNormMLP(size, config.critic_layer_sizes, generator=generator)
-        head = make_head(torso.output_size, num_actions, config, generator)
-        members.append(networks.CriticWithHead(torso, head, bounds=None if is_discrete else (low, high)))
-    return Encoded(encoder, networks.Ensemble(members, rule=config.critic_ensemble))
+    members = [
+        make_member(encoder.output_size, spec.actions, config, generator) for _ in range(config.num_critics)
+    ]
+    return EncodedCritic(encoder, networks.Ensemble(members, rule=config.critic_ensemble))
 
 
 def make_head(
@@ -109,33 +132,42 @@ def make_head(
 
 
 def make_gaussian_policy(
-    spec: specs.EnvironmentSpec, layer_sizes: Sequence[int], generator: torch.Generator
-) -> Encoded:
+    spec: specs.EnvironmentSpec,
+    layer_sizes: Sequence[int],
+    generator: torch.Generator,
+    torso: networks.TorsoFactory,
+) -> networks.EncodedPolicy:
     """Makes a policy from observations to `distributions.SquashedGaussian`.
 
     Args:
         spec: as of `make_critic`, with continuous actions.
         layer_sizes: units of each layer of the torso.
         generator: draws the initial weights.
+        torso: one of `TORSOS`.
     """
     encoder = networks.make_encoder(spec.observations, generator=generator)
     squash = _make_squash(spec.actions)
-    policy = networks.GaussianPolicy(encoder.output_size, len(squash.low), layer_sizes, generator=generator)
-    return Encoded(encoder, SquashedPolicy(policy, squash))
+    policy = networks.GaussianPolicy(
+        encoder.output_size, len(squash.low), layer_sizes, generator=generator, torso=torso
+    )
+    return networks.EncodedPolicy(encoder, SquashedPolicy(policy, squash))
 
 
 def make_deterministic_policy(
-    spec: specs.EnvironmentSpec, layer_sizes: Sequence[int], generator: torch.Generator
-) -> Encoded:
+    spec: specs.EnvironmentSpec,
+    layer_sizes: Sequence[int],
+    generator: torch.Generator,
+    torso: networks.TorsoFactory,
+) -> networks.EncodedPolicy:
     """Makes a policy from observations to actions within their bounds; arguments as of the Gaussian one."""
     encoder = networks.make_encoder(spec.observations, generator=generator)
     squash = _make_squash(spec.actions)
-    torso = networks.LayerNormMLP(encoder.output_size, layer_sizes, generator=generator)
+    body = torso(encoder.output_size, layer_sizes, generator=generator)
     with torch.random.fork_rng(devices=[]):  # torch draws weights of its own here
-        last = nn.Linear(torso.output_size, len(squash.low))
+        last = nn.Linear(body.output_size, len(squash.low))
     for parameter in last.parameters():
         nn.init.uniform_(parameter, -_LAST_LAYER, _LAST_LAYER, generator=generator)
-    return Encoded(encoder, nn.Sequential(torso, last, squash))
+    return networks.EncodedPolicy(encoder, nn.Sequential(body, last, squash))
 
 
 def regress(critic: Any, batch: learners.Batch, prediction: Any, target: Any) -> learners.Loss:

@@ -19,7 +19,7 @@ class SACConfig(
     """
 
     policy_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of the policy's torso."""
+    """Units of each layer of the policy's torso; of SimBa's, of each block, all equal."""
     learning_rate: constraints.Positive = 3e-4
     """Learning rate of policy, critics and temperature."""
     target_rate: constraints.Share = 0.005

@@ -41,10 +41,12 @@ class SACNetworks(NamedTuple):
 def make_networks(
     spec: specs.EnvironmentSpec, config: sac_config.SACConfig, generator: torch.Generator
 ) -> SACNetworks:
-    """Makes LayerNorm MLPs behind encoders; arguments as of `off_policy.make_critic`."""
+    """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
     critic = off_policy.make_critic(spec, config, generator)
     return SACNetworks(
-        policy=off_policy.make_gaussian_policy(spec, config.policy_layer_sizes, generator),
+        policy=off_policy.make_gaussian_policy(
+            spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso]
+        ),
         critic=critic,
         target_critic=copy.deepcopy(critic).requires_grad_(False),
         temperature=Temperature(config.initial_temperature),

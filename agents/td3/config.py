@@ -19,7 +19,7 @@ class TD3Config(
     """
 
     policy_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of the policy's torso."""
+    """Units of each layer of the policy's torso; of SimBa's, of each block, all equal."""
     learning_rate: constraints.Positive = 3e-4
     """Learning rate of policy and critics; 1e-3 in [1]."""
     target_rate: constraints.Share = 0.005

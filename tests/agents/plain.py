@@ -29,20 +29,20 @@ def squash(bounds: Weights, raw: torch.Tensor) -> torch.Tensor:
 
 def deterministic(weights: Weights, observation: torch.Tensor) -> torch.Tensor:
     """The action of `off_policy.make_deterministic_policy`, [B, D]."""
-    torso = {f"torso.{name}": x for name, x in part(weights, "module.0").items()}
+    torso = {f"torso.{name}": x for name, x in part(weights, "policy.0").items()}
     features = reference.torso(torso, observation)
-    return squash(part(weights, "module.2"), linear(weights, "module.1", features))
+    return squash(part(weights, "policy.2"), linear(weights, "policy.1", features))
 
 
 def head(weights: Weights, member: int, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     """The numbers that the head of a critic gives, [B, K]."""
-    critic = part(weights, f"module.members.{member}")
+    critic = part(weights, f"critic.members.{member}")
     clipped = torch.minimum(torch.maximum(action, critic["low"]), critic["high"])
     return linear(critic, "head", reference.torso(critic, torch.cat([observation, clipped], dim=-1)))
 
 
 def num_members(weights: Weights) -> int:
-    return len({name.split(".")[2] for name in weights if name.startswith("module.members.")})
+    return len({name.split(".")[2] for name in weights if name.startswith("critic.members.")})
 
 
 def is_trained(name: str) -> bool:

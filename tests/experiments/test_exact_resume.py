@@ -13,7 +13,7 @@ import torch
 import tree
 
 from minerva_acme import environments, experiments, observers, specs, wrappers
-from minerva_acme.agents import d4pg, mpo, ppo, sac, td3, vmpo
+from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3, vmpo
 from minerva_acme.experiments import checkpointing
 from minerva_acme.replay import memory
 from minerva_acme.wrappers import random_state
@@ -48,6 +48,7 @@ def make_vmpo(num_environments):
 SMALL_STEPS = {"critic_layer_sizes": (8,), "batch_size": 4, "min_replay_size": 20, "samples_per_insert": 1.0}
 SAC = sac.SACBuilder(sac.SACConfig(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=60, n_step=2))
 TD3 = td3.TD3Builder(td3.TD3Config(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=60, prioritized=True))
+DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=150, prioritized=True))
 D4PG = d4pg.D4PGBuilder(d4pg.D4PGConfig(**SMALL_STEPS, policy_layer_sizes=(8,)))
 
 
@@ -236,6 +237,7 @@ CASES = {
     "sac, n-step": (SAC, Wanderer),
     "td3, prioritised": (TD3, Wanderer),
     "d4pg, amid episodes": (D4PG, make_long),
+    "dqn, prioritised": (DQN, make_discrete),
 }
 
 

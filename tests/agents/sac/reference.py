@@ -20,8 +20,8 @@ class Reference:
 
     def sample(self, weights, observation):
         """An action and its log-density by the change of variables, which float64 can bear as it stands."""
-        policy = plain.part(weights, "module.policy")
-        bounds = plain.part(weights, "module.squash")
+        policy = plain.part(weights, "policy.policy")
+        bounds = plain.part(weights, "policy.squash")
         features = reference.torso(policy, observation)
         raw = distributions.Normal(
             plain.linear(policy, "mean_head", features), plain.linear(policy, "log_std_head", features).exp()
