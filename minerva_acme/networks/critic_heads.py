@@ -407,11 +407,11 @@ class Ensemble(nn.Module):
                 "`members` must have the same bins, since their probabilities are averaged. Give all heads "
                 "one vmin, vmax, num_bins, projection and symlog."
             )
-        self._rule = rule
+        self.rule: Literal["mean", "min"] = rule
 
     def forward(self, *inputs: Any) -> EnsemblePrediction:
         """The prediction of every member for the same inputs; `members[0].mean()` of it is the first's."""
-        return EnsemblePrediction(tuple(member(*inputs) for member in self.members), self._rule)
+        return EnsemblePrediction(tuple(member(*inputs) for member in self.members), self.rule)
 
     def loss(self, prediction: EnsemblePrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
         """The sum of the members' losses: each learns as it would alone."""

@@ -79,6 +79,44 @@ def test_weights_are_those_of_the_last_copy(fuses, pairs, precision, torso):
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=0.05, atol=0.05)
 
 
+def make_critic_with_head(seed, torso):
+    make_torso, sizes = TORSOS[torso]
+    generator = torch.Generator().manual_seed(seed)
+    features = make_torso(6, sizes, generator=generator)
+    head = networks.CategoricalCriticHead(
+        sizes[-1], vmin=-2.0, vmax=2.0, num_bins=7, projection="two_hot", generator=generator
+    )
+    nn.init.normal_(head.weight, std=0.3, generator=generator)
+    critic = networks.CriticWithHead(features, head, bounds=(-torch.ones(2), torch.ones(2)))
+    return critic.requires_grad_(False)
+
+
+@pytest.mark.parametrize("torso", TORSOS)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_predictions_are_those_of_the_head(fuses, pairs, precision, torso):
+    critic = make_critic_with_head(0, torso)
+    fast = target_critic.TargetCritic(critic, precision=precision)
+    expected, actual = critic(*pairs), fast(*pairs)
+    assert type(actual) is type(expected)
+    assert actual.logits.dtype == torch.float32
+    error = (actual.logits - expected.logits).std() / expected.logits.std()
+    assert error < 1e-5 if precision == "float32" else 1e-5 < error < 0.02
+    states, actions = pairs[0][:10], torch.randn(3, 10, 2)
+    assert fast(states, actions).logits.shape == (3, 10, 7)
+
+
+@pytest.mark.parametrize("rule", ["mean", "min"])
+def test_each_critic_of_an_ensemble_is_evaluated_and_they_speak_as_one(fuses, pairs, rule):
+    members = [make_critic_with_head(seed, "simba") for seed in (0, 1)]
+    ensemble = networks.Ensemble(members, rule=rule)
+    fast = target_critic.TargetCritic(ensemble)
+    expected, actual = ensemble(*pairs), fast(*pairs)
+    torch.testing.assert_close(actual.mean(), expected.mean(), rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(actual.members, expected.members, strict=True):
+        torch.testing.assert_close(ours.logits, theirs.logits, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(expected.members[0].logits, expected.members[1].logits)
+
+
 def test_small_parts_are_not_worth_compiling(pairs, monkeypatch):
     monkeypatch.setattr(fused, "pays", lambda dtype: True)
     monkeypatch.setattr(fused, "_make_graph", lambda *args: pytest.fail("compiled"))
@@ -108,6 +146,11 @@ class Doubled(networks.Critic):
 
 def other_torso():
     return networks.Critic(4, -torch.ones(2), torch.ones(2), (8,), torso=networks.TanhMLP)
+
+
+def discrete():
+    torso = networks.LayerNormMLP(4, (8,))
+    return networks.CriticWithHead(torso, networks.ScalarHead(8, num_actions=3), bounds=None)
 
 
 def other_block():
@@ -168,7 +211,9 @@ def test_unknown_critics_are_called_as_they_are_and_the_log_says_why(name, pairs
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_unknown_critics_are_refused_in_bfloat16(name):
     make, reason = UNKNOWN[name]
-    with pytest.raises(ValueError, match=f"needs a `networks.Critic`.*{reason}. Set .* to float32"):
+    with pytest.raises(
+        ValueError, match=f"needs a critic of continuous actions.*{reason}. Set .* to float32"
+    ):
         target_critic.TargetCritic(make(), precision="bfloat16")
 
 
@@ -237,9 +282,7 @@ def test_several_actions_of_a_state_are_valued_without_copies_of_it_being_given(
 
 
 def test_critics_of_other_kinds_give_what_they_give(pairs, said):
-    head = networks.ScalarHead(8, num_actions=3)
-    critic = networks.CriticWithHead(networks.LayerNormMLP(4, (8,)), head, bounds=None)
-    prediction = target_critic.TargetCritic(critic)(pairs[0])
-    assert said() == ["target critic: plain torch, float32: CriticWithHead is not a networks.Critic"]
+    prediction = target_critic.TargetCritic(discrete())(pairs[0])
+    assert said() == ["target critic: plain torch, float32: it values all discrete actions at once"]
     assert prediction.mean().shape == (50, 3)
     assert not prediction.mean().requires_grad

@@ -778,14 +778,15 @@ MPO = [
         breakage("MPO's Adam has torch's epsilon", "adam_epsilon=config.adam_epsilon", "adam_epsilon=1e-8"),
         breakage("MPO's SGD has no momentum", "sgd_momentum=config.sgd_momentum", "sgd_momentum=0.0"),
         breakage(
-            "MPO's policy gradient is not clipped",
-            'group("policy", config.max_grad_norm,',
-            'group("policy", math.inf,',
+            "MPO's gradients are not clipped",
+            "learners.Group(optimizer, config.max_grad_norm)",
+            "learners.Group(optimizer, math.inf)",
         ),
+        breakage("biases and norms decay too", "parameter.ndim > 1]", "parameter.ndim > 0]"),
         breakage(
-            "MPO's critic gradient is not clipped",
-            '"critic", config.max_grad_norm,',
-            '"critic", math.inf,',
+            "weights have norm 1 at the start alone",
+            "optimizer.register_step_post_hook(lambda *_: project(torsos))",
+            "pass",
         ),
         breakage(
             "MPO's penalty has no trained temperature",
@@ -847,8 +848,8 @@ MPO = [
         ),
         breakage(
             "MPO's evaluation explores",
-            "acting.GreedyPolicy if evaluation else",
-            "acting.BehaviourPolicy if evaluation else",
+            "            acting.GreedyPolicy\n            if evaluation",
+            "            acting.BehaviourPolicy\n            if evaluation",
         ),
         breakage("MPO's Retrace lacks the config's lambda", "lambda_=config.retrace_lambda", "lambda_=1.0"),
         breakage(
@@ -978,22 +979,47 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "agents/on_policy/annealing.py",
+        "minerva_acme/learners/optimizers.py",
         (
             "tests/agents/on_policy/test_learners.py",
-            "tests/agents/ppo/test_reference_step.py",
+            "tests/agents/mpo/test_reference_step.py",
             "tests/agents/test_optimizers.py",
         ),
-        breakage("the learning rate rises", "1.0 - num_steps / num_updates", "num_steps / num_updates"),
         breakage(
-            "the learning rate falls unasked", "config.anneal_learning_rate and num_updates", "num_updates"
+            "the learning rate rises", "1.0 - (1.0 - self._final_share)", "1.0 + (1.0 - self._final_share)"
         ),
+        breakage("the learning rate falls to 0", "(1.0 - self._final_share) * share_done", "share_done"),
         breakage("the learning rate falls in the log alone", 'group["lr"] = left * first_rate', "pass"),
         breakage(
-            "an optimiser's own learning rate is replaced",
-            'group["lr"] = left * first_rate',
-            'group["lr"] = left * config.learning_rate',
+            "weight decay is not decoupled",
+            "(torch.optim.AdamW if decays else",
+            "(torch.optim.Adam if decays else",
         ),
+    ),
+    *of(
+        "minerva_acme/networks/torso.py",
+        ("tests/networks/test_torso.py",),
+        breakage("a block is not residual", "return x + added", "return added"),
+        breakage("a block has no LayerNorm", "self.expand(self.norm(x))", "self.expand(x)"),
+        breakage(
+            "columns, not units, have norm 1", "dim=1, keepdim=True).clamp", "dim=0, keepdim=True).clamp"
+        ),
+    ),
+    *of(
+        "agents/mpo/learner.py",
+        ("tests/agents/mpo/test_modern.py",),
+        breakage(
+            "MPO's statistics are those of every state",
+            "firsts = learners.at(batch.observation, (slice(None), 0))",
+            "firsts = batch.observation",
+        ),
+        breakage("MPO's statistics stay", "self._statistics.update(norm, name, rows)", "pass"),
+    ),
+    *of(
+        "agents/acting.py",
+        ("tests/agents/mpo/test_modern.py",),
+        breakage("noise is new at every step", "if self._num_steps % self._noise_repeat:", "if False:"),
+        breakage("noise is never new", "if self._num_steps % self._noise_repeat:", "if self._num_steps:"),
     ),
     *of(
         "agents/on_policy/batch.py",
@@ -1003,7 +1029,7 @@ ON_POLICY_AGENTS = [
         breakage("GAE's lambda is left out", "lambda_=config.gae_lambda", "lambda_=1.0"),
         breakage(
             "the scale of returns stays",
-            'self._update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])',
+            'self._statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])',
             "pass",
         ),
         breakage(
@@ -1023,7 +1049,7 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "observation statistics stay",
-            "self._update(norm, name, rows)",
+            "self._statistics.update(norm, name, rows)",
             "pass",
         ),
         breakage("no estimator but GAE is heard", 'config.advantage_estimator == "gae"', "True"),
@@ -1031,7 +1057,7 @@ ON_POLICY_AGENTS = [
         breakage("batches lack the log-determinant", "self._raw_actions.log_det(raw_action)", "0.0"),
     ),
     *of(
-        "agents/on_policy/batch.py",
+        "minerva_acme/learners/statistics.py",
         ("tests/agents/test_skipping.py",),
         breakage("nobody hears of a normaliser that is blinded", "growth > _SUSPICIOUS_GROWTH", "False"),
         breakage("nobody hears of rows that are left out", "not (left_out or growth", "not (growth"),
