@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
@@ -56,7 +57,7 @@ class DQNConfig(
 
 
 # Of the frames of an Atari game an agent sees every fourth, so a step is four frames.
-_ATARI = {
+_ATARI: Mapping[str, Any] = {
     "critic_layer_sizes": (512,),
     "batch_size": 32,
     "samples_per_insert": 8.0,  # a learner step every four steps

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
@@ -181,6 +181,20 @@ class MPOConfig(off_policy_config.SequenceConfig):
         return self.encoder_loss in (loss, "both")
 
 
+# Acme's example script of its MPO on the dm_control suite, with returns over five steps and not four.
+_ACME: Mapping[str, Any] = {
+    "policy_layer_sizes": (256, 256, 256),
+    "critic_layer_sizes": (256, 256, 256),
+    "init_stddev": 0.5,
+    "critic_target": "n_step",
+    "retrace_mc_actions": 20,
+    "policy_learning_rate": 3e-4,
+    "critic_learning_rate": 3e-4,
+    "epsilon_mean": 0.01,
+    "action_penalty": True,
+    "samples_per_insert": 64.0,
+}
+
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
     {
         "default": MPOConfig(),
@@ -194,6 +208,14 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
             critic_learning_rate=3e-4,
             epsilon_mean=0.01,
             samples_per_insert=64.0,
+        ),
+        # Distributional MPO: 51 atoms from -150 to 150; the target is projected from all 20 actions.
+        "dmpo": MPOConfig(**_ACME, critic_head="c51"),
+        # The same with a mixture of five Gaussians, which needs no bounds.
+        "dmpo_mixture": MPOConfig(**_ACME, critic_head="mixture", init_scale=1e-3),
+        # Bins too, but of values, so that targets can be Retrace's, at all steps of a sequence.
+        "two_hot": MPOConfig(
+            **{**_ACME, "critic_target": "retrace"}, critic_head="two_hot", critic_loss_steps="all"
         ),
         # The hyperparameters of the MPO that this library grew out of.
         "minerva": MPOConfig(
@@ -218,4 +240,5 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite) and `minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too,
+with critics of bins or mixtures) and `minerva` (the original's)."""
