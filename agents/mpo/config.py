@@ -240,5 +240,5 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too,
-with critics of bins or mixtures) and `minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `dmpo`, `dmpo_mixture` and `two_hot` (the suite
+too, with critics of bins or mixtures) and `minerva` (the original's)."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from minerva_acme import counting, replay, specs, testing
-from minerva_acme.agents import mpo, registry
+from minerva_acme.agents import mpo, off_policy, registry, td3
 
 from . import transition_scene as scene
 
@@ -94,8 +94,6 @@ def test_every_combination_of_the_table_is_built_and_learns(agent, words):
 
 
 def test_the_table_has_every_agent_over_replay_and_every_head():
-    from minerva_acme.agents import off_policy
-
     over_replay = {
         name
         for name, entry in registry.AGENTS.items()
@@ -124,4 +122,15 @@ def test_the_distributional_presets_of_mpo_are_built_and_learn(name):
         assert (preset.num_bins, preset.vmin, preset.vmax) == (51, -150.0, 150.0)
     small = {**SMALL, "policy_layer_sizes": (8,), "vmin": -150.0, "vmax": 150.0}
     row, has_moved = step_once(mpo.MPOBuilder(dataclasses.replace(preset, **small)), make_environment("mpo"))
+    assert row["skipped_batches"] == 0 and has_moved
+
+
+def test_the_page_swaps_one_loss_of_an_agent_for_another():
+    (code,) = re.findall(r"^```python swap\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    names = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    builder = names["MyTD3"](td3.TD3Config(**SMALL, policy_layer_sizes=(8,)))
+    objective = builder.make_objectives(scene.make_spec())["policy"]
+    assert objective.loss is names["policy_loss"]
+    row, has_moved = step_once(builder, make_environment("td3"))
     assert row["skipped_batches"] == 0 and has_moved
