@@ -61,7 +61,7 @@ def make_networks(
 
 
 def _make_dueling(
-    features: int, action_spec: specs.DiscreteArray, config: Any, generator: torch.Generator
+    features: int, action_spec: specs.BoundedArray, config: Any, generator: torch.Generator
 ) -> nn.Module:
     torso = off_policy.TORSOS[config.torso](features, config.critic_layer_sizes, generator=generator)
     value = networks.CriticWithHead(

@@ -59,13 +59,15 @@ def make_member(
     generator: torch.Generator,
 ) -> nn.Module:
     """Makes one critic, of features and actions or of all discrete actions; arguments as of `MakeMember`."""
-    is_discrete = isinstance(action_spec, specs.DiscreteArray)
-    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
-    torso = TORSOS[config.torso](
-        features + (0 if is_discrete else len(low)), config.critic_layer_sizes, generator=generator
-    )
-    head = make_head(torso.output_size, action_spec.num_values if is_discrete else None, config, generator)
-    return networks.CriticWithHead(torso, head, bounds=None if is_discrete else (low, high))
+    make_torso, num_actions, bounds = TORSOS[config.torso], None, None
+    if isinstance(action_spec, specs.DiscreteArray):
+        num_actions = action_spec.num_values
+    else:
+        low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
+        bounds, features = (low, high), features + len(low)
+    torso = make_torso(features, config.critic_layer_sizes, generator=generator)
+    head = make_head(torso.output_size, num_actions, config, generator)
+    return networks.CriticWithHead(torso, head, bounds=bounds)
 
 
 MakeMember: TypeAlias = Callable[

@@ -887,7 +887,7 @@ MPO = [
         breakage("an agent's transitions are of one step", "n_step=self._config.n_step", "n_step=1"),
         breakage(
             "the draw lacks the priorities' exponent",
-            "replay.Prioritized(config.priority_exponent)",
+            "replay.Prioritized(priorities.priority_exponent)",
             "replay.Prioritized(1.0)",
         ),
         breakage(
@@ -902,8 +902,97 @@ MPO = [
         ),
     ),
     *of(
+        "agents/off_policy/networks.py",
+        ("tests/agents/off_policy/test_networks.py", "tests/agents/test_transition_agents.py"),
+        breakage(
+            "importance weights are not used",
+            "torch.ones_like(value) * batch.weights",
+            "torch.ones_like(value)",
+        ),
+        breakage("priorities grow beyond those of new items", ".abs().clamp(max=1.0)", ".abs()"),
+        breakage(
+            "an agent's critics always speak by their smallest", "rule=config.critic_ensemble", 'rule="min"'
+        ),
+        breakage("policies begin far from the middle", "_LAST_LAYER = 3e-3", "_LAST_LAYER = 3.0"),
+    ),
+    *of(
+        "agents/sac/learner.py",
+        ("tests/agents/sac/test_reference_step.py",),
+        breakage("SAC's target has no entropy", "entropy_bonus = -nets", "entropy_bonus = 0.0 * nets"),
+        breakage(
+            "SAC's entropy counts at a terminal",
+            "data.reward + data.discount * entropy_bonus",
+            "data.reward + entropy_bonus",
+        ),
+        breakage(
+            "SAC's policy trains the temperature",
+            "nets.temperature().detach() * log_prob - q",
+            "log_prob - q",
+        ),
+        breakage(
+            "SAC's temperature is of no target", "-log_prob.mean() - self.target_entropy", "-log_prob.mean()"
+        ),
+        breakage(
+            "SAC bootstraps from the trained critic", "returns = nets.target_critic", "returns = nets.critic"
+        ),
+    ),
+    *of(
+        "agents/td3/learner.py",
+        ("tests/agents/td3/test_reference_step.py",),
+        breakage(
+            "TD3's noise is not clipped",
+            "(self.config.target_stddev * noise).clamp(-clip, clip)",
+            "self.config.target_stddev * noise",
+        ),
+        breakage("TD3's noise is in units of the action", "0.5 * (high - low) * noise", "noise"),
+        breakage("TD3's smoothed action leaves its bounds", "* noise).clamp(low, high)", "* noise)"),
+        breakage(
+            "TD3's policy follows all critics",
+            "prediction.members[0].mean().mean()",
+            "prediction.mean().mean()",
+        ),
+        breakage("TD3's target is of the trained policy", "nets.target_policy(data", "nets.policy(data"),
+    ),
+    *of(
+        "agents/d4pg/learner.py",
+        ("tests/agents/d4pg/test_reference_step.py",),
+        breakage("D4PG's target is of the trained policy", "nets.target_policy(data", "nets.policy(data"),
+        breakage(
+            "D4PG's gradients by the action are not clipped",
+            "max_norm=self.config.max_action_gradient",
+            "max_norm=1e9",
+        ),
+    ),
+    *of(
+        "minerva_acme/losses/dpg.py",
+        ("tests/losses/test_dpg.py",),
+        breakage("a policy goes down its critic", "return -(clipped", "return (clipped"),
+        breakage("small gradients by the action are blown up", "norm.clamp(min=max_norm)", "norm"),
+    ),
+    *of(
+        "agents/dqn/learner.py",
+        ("tests/agents/dqn/test_reference_step.py",),
+        breakage("DQN is always double", "if self.config.double else target", "if True else target"),
+        breakage("DQN is never double", "if self.config.double else target", "if False else target"),
+    ),
+    *of(
+        "agents/dqn/networks.py",
+        ("tests/agents/dqn/test_reference_step.py", "tests/agents/dqn/test_dqn.py"),
+        breakage(
+            "advantages do not add up to nothing", "numbers - numbers.mean(dim=-2, keepdim=True)", "numbers"
+        ),
+    ),
+    *of(
         "agents/off_policy/acting.py",
         ("tests/agents/off_policy/test_acting.py",),
+        breakage(
+            "actions are random for one step too many",
+            "if env_steps >= num_steps:",
+            "if env_steps > num_steps:",
+        ),
+        breakage(
+            "noise has no scale", "stddev(env_steps) * scale * torch.randn", "stddev(env_steps) * torch.randn"
+        ),
         breakage("all environments explore together", "torch.rand(num_environments,", "torch.rand(1,"),
         breakage(
             "epsilon is the greedy share",
@@ -1369,7 +1458,21 @@ ON_POLICY_AGENTS = [
     *of(
         "minerva_acme/learners/loss_learner.py",
         ("tests/learners/test_loss_learner.py",),
-        breakage("targets are told one step too few", "self._num_steps + 1)", "self._num_steps)"),
+        breakage(
+            "targets are told one step too few",
+            "self._networks, self._num_steps + 1)",
+            "self._networks, self._num_steps)",
+        ),
+        breakage(
+            "what is not finite is learned from where no gradient shows it",
+            "finite.require_finite(batches.checked_fields(sample.data))",
+            "pass",
+        ),
+        breakage(
+            "a delayed loss begins at once",
+            "(self._num_steps + 1) % self._periods",
+            "self._num_steps % self._periods",
+        ),
         breakage(
             "losses see no importance weights", "Batch(sample.data, weights)", "Batch(sample.data, 1.0)"
         ),
