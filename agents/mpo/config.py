@@ -139,9 +139,6 @@ class MPOConfig(off_policy_config.SequenceConfig):
     target_precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the target critic's hidden products. With bfloat16, values within a state must
     differ by more than 0.2 % of their size: the learner logs it and warns."""
-    acceleration: Literal["auto", "off"] = "auto"
-    """Whether acting, target critic and updates may be computed in faster ways than by plain torch; the log
-    says which are taken. Numbers differ by float32 rounding."""
 
     # Replay and acting; the rest is in `SequenceConfig`.
     sequence_length: constraints.Count = 5

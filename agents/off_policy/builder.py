@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch import nn
 
-from minerva_acme import builders, core, counting, learners, loggers, specs, types
+from minerva_acme import acceleration, builders, core, counting, learners, loggers, specs, types
 from minerva_acme.agents import requirements
 from minerva_acme.agents.off_policy import acting, schedules
 from minerva_acme.agents.off_policy import config as off_policy_config
@@ -22,12 +23,13 @@ OfSequences = TypeVar("OfSequences", bound=off_policy_config.SequenceConfig)
 
 
 class Objective(NamedTuple):
-    """How one module is trained."""
+    """How one module is trained, or several by one loss."""
 
     loss: learners.LossFunction
     learning_rate: float
     max_grad_norm: float = math.inf  # to which the global norm of the gradient is clipped
     period: int = 1  # learner steps from one of its gradient steps to the next
+    modules: Sequence[str] = ()  # that it trains; none: the one of its name
 
 
 class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
@@ -104,10 +106,13 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         num_env_steps: int | None = None,
     ) -> core.Learner:
         modules = {name: module.to(device) for name, module in networks._asdict().items()}  # type: ignore[attr-defined]
+        for name, module in modules.items():
+            acceleration.Acceleration(self._config.acceleration).network(name, module)
         objectives = self.make_objectives(spec)
         groups = {}
         for name, objective in objectives.items():
-            parameters = [{"params": [*modules[name].parameters()], "lr": objective.learning_rate}]
+            trained = [modules[part] for part in objective.modules or [name]]
+            parameters = [{"params": [*nn.ModuleList(trained).parameters()], "lr": objective.learning_rate}]
             groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
         return learners.LossLearner(
             networks=networks,
@@ -146,6 +151,10 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     @property
     def policy_variables(self) -> Sequence[str]:
         return ["policy"]
+
+    @property
+    def num_environments(self) -> int:
+        return self._config.num_environments
 
     @property
     def variable_update_period(self) -> int:

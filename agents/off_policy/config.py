@@ -21,10 +21,15 @@ class OffPolicyConfig:
     """Items written before learning starts."""
     samples_per_insert: constraints.Positive = 256.0
     """Items sampled per item written: batch_size / samples_per_insert inserts a step."""
+    num_environments: constraints.Count = 1
+    """Environments played at once, each with an adder of its own: one call of the policy acts in all."""
     variable_update_period: constraints.Count = 1
     """Environment steps between an actor's looks for newer weights."""
     max_skipped_batches: constraints.Natural = 10
     """Batches in a row that may be skipped for non-finite values; one more is an error."""
+    acceleration: Literal["auto", "off"] = "auto"
+    """Whether learner and actors may compute in faster ways than by plain torch; the log says which are
+    taken. Numbers differ by float32 rounding."""
 
     def __post_init__(self) -> None:
         constraints.check_fields(self)

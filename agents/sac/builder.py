@@ -30,8 +30,9 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
         losses = learner.SACLosses(config, -float(spec.actions.shape[0]) if entropy is None else entropy)
         return {
             "critic": off_policy.Objective(losses.critic, config.learning_rate),
-            "policy": off_policy.Objective(losses.policy, config.learning_rate),
-            "temperature": off_policy.Objective(losses.temperature, config.learning_rate),
+            "policy": off_policy.Objective(
+                losses.policy, config.learning_rate, modules=["policy", "temperature"]
+            ),
         }
 
     def update_targets(self, networks: sac_networks.SACNetworks, num_steps: int) -> None:

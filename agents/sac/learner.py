@@ -1,4 +1,4 @@
-"""What SAC learns: three losses, which `learners.LossLearner` minimises on each batch.
+"""What SAC learns: two losses, which `learners.LossLearner` minimises on each batch.
 
 Shapes: B batch, D action dimensions.
 """
@@ -15,7 +15,7 @@ from minerva_acme.agents.sac.networks import SACNetworks
 
 @dataclasses.dataclass(frozen=True)
 class SACLosses:
-    """The losses of soft actor-critic, each of the module of its name.
+    """The losses of soft actor-critic: of the critics, and of policy and temperature.
 
     Source: Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", algorithm 1.
     """
@@ -44,26 +44,23 @@ class SACLosses:
         """The policy follows the smallest critic and keeps its entropy, by reparameterised actions.
 
             J_pi = mean alpha log pi(a | s) - Q(s, a),  a ~ pi(s)
+            J_alpha = log alpha (mean -log pi(a | s) - target)
 
-        Source: eq. 9.
+        The temperature rises where the entropy is below its target, and falls where it is above. Neither loss
+        trains what the other does. Source: eq. 9; eq. 18, of alpha, in whose place its logarithm keeps the
+        temperature positive, as in the authors' code.
         """
         observation = batch.data.observation
         action, log_prob = nets.policy(observation).sample_and_log_prob(generator)
         q = nets.critic(observation, action).mean()
-        loss = (nets.temperature().detach() * log_prob - q).mean()
-        return learners.Loss(loss, {"policy/entropy": -log_prob.detach().mean()})
-
-    def temperature(
-        self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator
-    ) -> learners.Loss:
-        """The temperature rises where the policy's entropy is below its target, and falls where it is above.
-
-            J = log alpha (mean -log pi(a | s) - target),  a ~ pi(s)
-
-        Source: eq. 18, of alpha; its logarithm, as in the authors' code, keeps the temperature positive.
-        """
-        with torch.no_grad():
-            _, log_prob = nets.policy(batch.data.observation).sample_and_log_prob(generator)
-            above_target = -log_prob.mean() - self.target_entropy
-        loss = nets.temperature.log * above_target
-        return learners.Loss(loss, {"temperature": nets.temperature().detach()})
+        temperature, entropy = nets.temperature().detach(), -log_prob.detach().mean()
+        policy_loss = (temperature * log_prob - q).mean()
+        temperature_loss = nets.temperature.log * (entropy - self.target_entropy)
+        return learners.Loss(
+            policy_loss + temperature_loss,
+            {
+                "loss/temperature": temperature_loss.detach(),
+                "policy/entropy": entropy,
+                "temperature": temperature,
+            },
+        )

@@ -72,7 +72,8 @@ class Updates(core.Saveable):
         """
         optimizer, max_norm = self._groups[name]
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        optimizer.zero_grad(set_to_none=True)
+        for parameter in parameters:
+            parameter.grad = None  # as `zero_grad` does, which takes longer
         # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
         loss.backward(inputs=parameters)
         norm = nn.utils.clip_grad_norm_(parameters, max_norm)

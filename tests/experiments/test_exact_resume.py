@@ -32,6 +32,18 @@ MPO = mpo.MPOBuilder(
     )
 )
 
+MPO_OF_THREE = mpo.MPOBuilder(
+    dataclasses.replace(
+        MPO.config,
+        num_environments=3,
+        torso="simba",
+        normalize_observations=True,
+        weight_decay=0.01,
+        noise_repeat=3,
+        variable_update_period=2,
+    )
+)
+
 
 def make_ppo(num_environments):
     return ppo.PPOBuilder(
@@ -223,6 +235,7 @@ def assert_equal(run, straight, builder, factory):
 CASES = {
     "mpo": (MPO, Wanderer),
     "mpo, amid episodes": (MPO, make_long),
+    "mpo, 3 environments": (MPO_OF_THREE, Wanderer),
     "ppo, 1 environment": (make_ppo(1), Wanderer),
     "ppo, 4 environments": (make_ppo(4), Wanderer),
     "ppo, 4 discrete environments": (make_ppo(4), make_discrete),
@@ -280,7 +293,7 @@ def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_p
     assert_equal(stopped, straight, builder, factory)
 
 
-@pytest.mark.parametrize("case", ["mpo, amid episodes", "ppo, 4 environments"])
+@pytest.mark.parametrize("case", ["mpo, amid episodes", "mpo, 3 environments", "ppo, 4 environments"])
 def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, case):
     builder, factory = CASES[case]
     # Without evaluations, whose results depend on what Reverb sampled.
@@ -294,7 +307,7 @@ def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, cas
     assert learned_from(killed) == learned_from(straight)
     # One item starts at each step of MPO; a rollout has 28 steps of all environments.
     inserted, learned = learned_from(killed)
-    assert inserted == (result.env_steps if builder is MPO else result.env_steps // 28 * 4)
+    assert inserted == (result.env_steps if builder in (MPO, MPO_OF_THREE) else result.env_steps // 28 * 4)
     assert learned == result.learner_steps
 
 

@@ -926,12 +926,10 @@ MPO = [
         ),
         breakage(
             "SAC's policy trains the temperature",
-            "nets.temperature().detach() * log_prob - q",
-            "log_prob - q",
+            "nets.temperature().detach(), -log_prob",
+            "nets.temperature(), -log_prob",
         ),
-        breakage(
-            "SAC's temperature is of no target", "-log_prob.mean() - self.target_entropy", "-log_prob.mean()"
-        ),
+        breakage("SAC's temperature is of no target", "(entropy - self.target_entropy)", "entropy"),
         breakage(
             "SAC bootstraps from the trained critic", "returns = nets.target_critic", "returns = nets.critic"
         ),
@@ -1365,7 +1363,7 @@ ON_POLICY_AGENTS = [
             "nn.utils.clip_grad_norm_(parameters, max_norm)",
             'nn.utils.clip_grad_norm_(parameters, float("inf"))',
         ),
-        breakage("gradients of the step before stay", "optimizer.zero_grad(set_to_none=True)", "pass"),
+        breakage("gradients of the step before stay", "parameter.grad = None", "pass"),
         breakage(
             "skipped batches add up over the run",
             "self._num_skipped_in_a_row = 0\n        except",
@@ -1449,9 +1447,7 @@ ON_POLICY_AGENTS = [
     *of(
         "minerva_acme/learners/targets.py",
         ("tests/learners/test_targets.py",),
-        breakage(
-            "a target takes the rest of the way", "slow.lerp_(fast, rate)", "slow.lerp_(fast, 1.0 - rate)"
-        ),
+        breakage("a target takes the rest of the way", "(slow, fast, rate)", "(slow, fast, 1.0 - rate)"),
         breakage("a target follows every step", "if num_steps % period:", "if False:"),
         breakage("a target keeps its first statistics", "old.copy_(new)", "pass"),
     ),

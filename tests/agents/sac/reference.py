@@ -11,7 +11,7 @@ class Reference:
     """The weights, and a step of plain gradient descent on each loss."""
 
     def __init__(self, modules, generator, *, learning_rate, target_rate, target_entropy):
-        """Takes weights by module, and a generator in the learner's state, which draws [B, D] thrice."""
+        """Takes weights by module, and a generator in the learner's state, which draws [B, D] twice."""
         self.modules = modules
         self._generator = generator
         self._learning_rate = learning_rate
@@ -56,13 +56,11 @@ class Reference:
         action, log_prob = self.sample(policy, batch.observation)
         q_policy = self.smallest(modules["critic"], batch.observation, action)
         policy_loss = (alpha * log_prob - q_policy).mean()
-        entropy = -log_prob.mean()
         modules["policy"], policy_norm = plain.descend(policy, policy_loss, self._learning_rate)
 
         temperature = plain.leaves(modules["temperature"])
-        with torch.no_grad():
-            _, log_prob = self.sample(modules["policy"], batch.observation)
-        temperature_loss = temperature["log"] * (-log_prob - self._target_entropy).mean()
+        entropy = -log_prob.detach().mean()
+        temperature_loss = temperature["log"] * (entropy - self._target_entropy)
         modules["temperature"], temperature_norm = plain.descend(
             temperature, temperature_loss, self._learning_rate
         )
@@ -72,10 +70,9 @@ class Reference:
             "grad_norm/critic": critic_norm,
             "q/mean": q.mean(),
             "q/target": target.mean(),
-            "loss/policy": policy_loss,
-            "grad_norm/policy": policy_norm,
+            "loss/policy": policy_loss + temperature_loss,
+            "grad_norm/policy": (policy_norm**2 + temperature_norm**2).sqrt(),
             "policy/entropy": entropy,
             "loss/temperature": temperature_loss,
-            "grad_norm/temperature": temperature_norm,
             "temperature": alpha,
         }
