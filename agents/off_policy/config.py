@@ -101,8 +101,9 @@ class CriticConfig(OffPolicyConfig):
     [6] Lee et al. 2025, "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning".
     """
 
-    torso: Literal["mlp", "simba"] = "mlp"
-    """What policies and critics are made of: layers behind a LayerNorm, or residual blocks [6]."""
+    torso: Literal["mlp", "relu", "simba"] = "mlp"
+    """What policies and critics are made of: layers behind a LayerNorm, plain layers of ReLU, or residual
+    blocks [6]."""
     critic_layer_sizes: constraints.Sizes = (256, 256)
     """Units of each layer of a critic's torso; of SimBa's, of each block, all equal."""
     critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"

@@ -12,7 +12,11 @@ from torch import nn
 from minerva_acme import distributions, learners, networks, specs, types
 from minerva_acme.agents.off_policy import config as off_policy_config
 
-TORSOS: Mapping[str, networks.TorsoFactory] = {"mlp": networks.LayerNormMLP, "simba": networks.SimBa}
+TORSOS: Mapping[str, networks.TorsoFactory] = {
+    "mlp": networks.LayerNormMLP,
+    "relu": networks.ReLUMLP,
+    "simba": networks.SimBa,
+}
 """By the names that configs give them."""
 
 _LAST_LAYER = 3e-3  # bound of its first weights: actions begin in the middle (Lillicrap et al. 2016)
@@ -30,6 +34,11 @@ class EncodedCritic(nn.Module):
     def forward(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
         """What the critic says at each observation, and action where it takes one."""
         return self.critic(self.encoder(observation), *action)
+
+    def first(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
+        """What the first critic of an ensemble says."""
+        critic: Any = self.critic
+        return critic.members[0](self.encoder(observation), *action)
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
         """The critic's."""

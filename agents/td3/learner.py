@@ -44,8 +44,8 @@ class TD3Losses:
     def policy(self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
         """The policy follows the first critic: J_pi = -mean Q_1(s, pi(s))."""
         observation = batch.data.observation
-        prediction = nets.critic(observation, nets.policy(observation))
-        return learners.Loss(-prediction.members[0].mean().mean())
+        q = nets.critic.first(observation, nets.policy(observation)).mean()
+        return learners.Loss(-q.mean())
 
     def _smoothed(self, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Target policy smoothing, section 5.3: actions near each other have values near each other."""

@@ -15,11 +15,12 @@ class TD3Networks(NamedTuple):
     """Any modules do that have these signatures:
 
     policy(observation [B, ...]) -> action [B, D], within its bounds
-    critic(observation [B, ...], action [B, D]) -> networks.EnsemblePrediction [B]; it has a `loss`
+    critic(observation [B, ...], action [B, D]) -> networks.Prediction [B]; it has a `loss`,
+        and `first` of the same arguments, which the policy follows
     """
 
     policy: nn.Module
-    critic: nn.Module
+    critic: off_policy.EncodedCritic
     target_policy: nn.Module
     target_critic: nn.Module
 

@@ -34,6 +34,7 @@ from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, Runnin
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 from minerva_acme.networks.torso import (
     LayerNormMLP,
+    ReLUMLP,
     ResidualBlock,
     SimBa,
     TanhMLP,
@@ -68,6 +69,7 @@ __all__ = [
     "OneHotEncoder",
     "PolicyAndValue",
     "Prediction",
+    "ReLUMLP",
     "ResidualBlock",
     "ReturnDistribution",
     "RunningNorm",

@@ -77,7 +77,7 @@ LOSSES = [
     *of(
         "minerva_acme/networks/critic_heads.py",
         ("tests/networks/test_critic_heads.py",),
-        breakage("the minimum is the maximum", "argmin(dim=0)", "argmax(dim=0)"),
+        breakage("the minimum is the maximum", "min(dim=0).indices", "max(dim=0).indices"),
         breakage("a terminal step bootstraps", "discount_t.unsqueeze(-1) * self.values", "self.values"),
         breakage("the members' mean is the minimum", 'self.rule == "mean"', 'self.rule == "max"'),
         breakage(
@@ -946,8 +946,8 @@ MPO = [
         breakage("TD3's smoothed action leaves its bounds", "* noise).clamp(low, high)", "* noise)"),
         breakage(
             "TD3's policy follows all critics",
-            "prediction.members[0].mean().mean()",
-            "prediction.mean().mean()",
+            "nets.critic.first(observation",
+            "nets.critic(observation",
         ),
         breakage("TD3's target is of the trained policy", "nets.target_policy(data", "nets.policy(data"),
     ),
