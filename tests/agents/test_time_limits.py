@@ -142,7 +142,7 @@ OF_TRANSITIONS = {
 @pytest.mark.parametrize("name", OF_TRANSITIONS)
 def test_the_critics_of_agents_over_transitions(run, name, last_discount, values):
     agent = transition_scene.AGENTS[name]
-    settings = {"batch_size": 16, "samples_per_insert": 32.0, "critic_layer_sizes": (16,)}
+    settings = {"batch_size": 16, "samples_per_insert": 48.0, "critic_layer_sizes": (16,)}
     builder = agent.make(discount=0.9, n_step=3, **settings, **OF_TRANSITIONS[name])
     kept = []
 
@@ -152,7 +152,7 @@ def test_the_critics_of_agents_over_transitions(run, name, last_discount, values
             return super().make_learner(**parts)
 
     recording = Recording(builder.config)
-    run(recording, lambda seed: TwoStates(last_discount, agent.discrete), 150, replay="memory")
+    run(recording, lambda seed: TwoStates(last_discount, agent.discrete), 100, replay="memory")
     (networks,) = kept
     states = torch.from_numpy(STATES)
     with torch.no_grad():

@@ -195,13 +195,20 @@ class Reacher(testing.FakeEnvironment):
         return timestep._replace(reward=np.float32(reward))
 
 
-@pytest.mark.parametrize("store", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
-def test_what_pays_is_found_on_either_store(name, agent, run, store):
+def test_what_pays_is_found(name, agent, run):
     builder = agent.make(discount=0.0, **LEARNS_FAST[name])
     spec = agent.spec._replace(observations=CALM)
-    result = run(builder, lambda seed: Reacher(spec, seed), 300, replay=store, evaluation_episodes=5)
+    result = run(builder, lambda seed: Reacher(spec, seed), 300, replay="memory", evaluation_episodes=5)
     # Of at most 4; a uniform action earns about 0.6 of each 1.
     assert result.after.mean > 3.7 > 3.0 > result.random.mean
+
+
+@pytest.mark.reverb
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_run_on_reverb_makes_the_same_number_of_steps(agent, run, prioritized):
+    builder = agent.make(prioritized=prioritized)
+    result = run(builder, lambda seed: Reacher(agent.spec, seed), 24, replay="reverb")
+    assert (result.env_steps, result.learner_steps) == (24, 17)
 
 
 CALM = specs.BoundedArray((3,), np.float32, -0.1, 0.1, name="observation")
