@@ -24,7 +24,8 @@ def update_target(
     """
     if num_steps % period:
         return
-    slow, fast = [*target.parameters()], [*online.parameters()]
+    slow: list[torch.Tensor] = [*target.parameters()]
+    fast: list[torch.Tensor] = [*online.parameters()]
     if slow and rate == 1.0:
         torch._foreach_copy_(slow, fast)  # all tensors by one call
     elif slow:
