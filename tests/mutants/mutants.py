@@ -936,7 +936,7 @@ MPO = [
     ),
     *of(
         "agents/td3/learner.py",
-        ("tests/agents/td3/test_reference_step.py",),
+        ("tests/agents/td3/test_reference_step.py", "tests/agents/td3/test_td3.py"),
         breakage(
             "TD3's noise is not clipped",
             "(self.config.target_stddev * noise).clamp(-clip, clip)",
