@@ -869,7 +869,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "trian mpo --env CartPole-v1",
         2,
         "There is no command 'trian'; there are train, resume, eval, video, plot, report, collect, "
-        "export, list, bench, doctor. Did you mean 'train'?",
+        "export, list, bench, check-env, doctor. Did you mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
@@ -880,8 +880,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
         2,
-        "There is no preset 'contrl'; there are default, control, dmpo, dmpo_mixture, two_hot, minerva, "
-        "task. Did you mean 'control'?",
+        "There is no preset 'contrl'; there are default, control, modern, dmpo, dmpo_mixture, two_hot, "
+        "minerva, task. Did you mean 'control'?",
     ),
     "a flag misspelt": (
         "train ppo --env CartPole-v1 --num-env-step 10",

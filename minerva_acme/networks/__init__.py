@@ -4,6 +4,7 @@ from minerva_acme.networks.actor_critic import (
     ActorCritic,
     CategoricalHead,
     GaussianHead,
+    MultiCategoricalHead,
     PolicyAndValue,
     make_actor_critic,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "LayerNormMLP",
     "MixtureOfGaussiansHead",
     "MixturePrediction",
+    "MultiCategoricalHead",
     "NestEncoder",
     "NestNorm",
     "NormalizedEncoder",
