@@ -75,7 +75,7 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: boo
         if not takes_choices:
             raise ValueError(
                 f"{agent} needs actions that are one discrete number or one float32 vector, got several "
-                f"discrete choices, {describe(spec.actions)}. PPO and V-MPO take these; or number their "
+                f"discrete choices, {describe(spec.actions)}. On-policy agents take these; or number their "
                 "combinations in a wrapper of the environment."
             )
         _check_choices(agent, spec.actions)
