@@ -30,6 +30,7 @@ from minerva_acme.networks.encoders import (
     OneHotEncoder,
     make_encoder,
 )
+from minerva_acme.networks.memory import GRU, LSTM, LSTMState, Memory, Past, make_memory
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 from minerva_acme.networks.torso import (
@@ -55,17 +56,22 @@ __all__ = [
     "Ensemble",
     "EnsemblePrediction",
     "FlatEncoder",
+    "GRU",
     "GaussianHead",
     "GaussianPolicy",
     "IdentityEncoder",
     "ImageEncoder",
+    "LSTM",
+    "LSTMState",
     "LayerNormMLP",
+    "Memory",
     "MixtureOfGaussiansHead",
     "MixturePrediction",
     "NestEncoder",
     "NestNorm",
     "NormalizedEncoder",
     "OneHotEncoder",
+    "Past",
     "PolicyAndValue",
     "Prediction",
     "ResidualBlock",
@@ -79,6 +85,7 @@ __all__ = [
     "TorsoFactory",
     "make_actor_critic",
     "make_encoder",
+    "make_memory",
     "make_normalizer",
     "project_to_unit_norm",
 ]

@@ -1,0 +1,173 @@
+"""What a network remembers of an episode: recurrent layers between an encoder and torsos.
+
+Shapes: T steps; E environments; F features into the memory; H features out of it; n = T * E.
+"""
+
+import abc
+import itertools
+from typing import Literal, NamedTuple
+
+import torch
+import tree
+from torch import nn
+
+from minerva_acme import types
+
+Kind = Literal["lstm", "gru"]
+
+
+class Past(NamedTuple):
+    """What T steps of E environments cannot show by themselves: what came before, and where episodes begin."""
+
+    state: types.NestedTensor  # leaves [E, ...]  of the memory, before the first step
+    start: torch.Tensor  # [T, E]  1 where an episode begins: the state before that step is not used
+    burn_in: int = 0  # first steps that only warm the state up: no features of them, and no gradient
+
+
+class LSTMState(NamedTuple):
+    """What an `LSTM` remembers."""
+
+    hidden: torch.Tensor  # [E, H]
+    cell: torch.Tensor  # [E, H]
+
+
+class Memory(nn.Module, abc.ABC):
+    """A recurrent layer that begins anew wherever an episode does.
+
+    A subclass defines `initial_state` and `unroll`, which knows nothing of episodes, and sets `output_size`.
+    """
+
+    output_size: int
+    """H."""
+
+    @abc.abstractmethod
+    def initial_state(self, num_environments: int) -> types.NestedTensor:
+        """What is remembered where an episode begins, leaves [E, ...] float32."""
+
+    @abc.abstractmethod
+    def unroll(
+        self, features: torch.Tensor, state: types.NestedTensor
+    ) -> tuple[torch.Tensor, types.NestedTensor]:
+        """Takes in steps of one episode of each environment.
+
+        Args:
+            features: [T, E, F].
+            state: leaves [E, ...], before the first step.
+
+        Returns:
+            Features [T, E, H] and the state after the last step, leaves [E, ...].
+        """
+
+    def forward(
+        self, features: torch.Tensor, state: types.NestedTensor, start: torch.Tensor
+    ) -> tuple[torch.Tensor, types.NestedTensor]:
+        """Takes in steps across the ends of episodes, with one `unroll` from one beginning to the next.
+
+        Args:
+            features: [T, E, F].
+            state: leaves [E, ...], before the first step.
+            start: [T, E], 1 where an episode begins: there the state is the initial one before the step is
+                taken in.
+
+        Returns:
+            Features [T, E, H] and the state after the last step, leaves [E, ...].
+        """
+        begins = start > 0
+        initial = self.initial_state(start.shape[1])
+        times = [t for t, any_begins in enumerate(begins.any(dim=1).tolist()) if any_begins and t > 0]
+        outputs = []
+        for t, end in itertools.pairwise([0, *times, len(start)]):
+            state = _where(begins[t], initial, state)
+            output, state = self.unroll(features[t:end], state)
+            outputs.append(output)
+        return torch.cat(outputs), state
+
+
+class LSTM(Memory):
+    """One layer of LSTM units. Source: Hochreiter and Schmidhuber 1997, "Long short-term memory"."""
+
+    def __init__(self, input_size: int, size: int, *, generator: torch.Generator | None = None) -> None:
+        """Makes the layer. Args: input_size: F. size: H. generator: draws the initial weights."""
+        super().__init__()
+        self.rnn = _orthogonal(nn.LSTM, input_size, size, generator)
+        self.output_size = size
+
+    def initial_state(self, num_environments: int) -> LSTMState:
+        return LSTMState(*self.rnn.weight_hh_l0.new_zeros(2, num_environments, self.output_size))
+
+    def unroll(
+        self, features: torch.Tensor, state: types.NestedTensor
+    ) -> tuple[torch.Tensor, types.NestedTensor]:
+        hidden, cell = (part[None].contiguous() for part in state)
+        output, (hidden, cell) = self.rnn(features, (hidden, cell))
+        return output, LSTMState(hidden[0], cell[0])
+
+
+class GRU(Memory):
+    """One layer of gated recurrent units. Its state is one tensor [E, H].
+
+    Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder".
+    """
+
+    def __init__(self, input_size: int, size: int, *, generator: torch.Generator | None = None) -> None:
+        """Makes the layer. Args: input_size: F. size: H. generator: draws the initial weights."""
+        super().__init__()
+        self.rnn = _orthogonal(nn.GRU, input_size, size, generator)
+        self.output_size = size
+
+    def initial_state(self, num_environments: int) -> torch.Tensor:
+        return self.rnn.weight_hh_l0.new_zeros(num_environments, self.output_size)
+
+    def unroll(
+        self, features: torch.Tensor, state: types.NestedTensor
+    ) -> tuple[torch.Tensor, types.NestedTensor]:
+        output, state = self.rnn(features, state[None].contiguous())
+        return output, state[0]
+
+
+_KINDS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
+
+
+def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Generator | None) -> Memory:
+    """Makes a memory.
+
+    Args:
+        kind: `lstm` or `gru`.
+        input_size: F.
+        size: H.
+        generator: draws the initial weights; None is torch's global one.
+
+    Raises:
+        ValueError: the kind is unknown, or a size is below 1.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"`kind` must be one of {', '.join(_KINDS)}, got {kind}.")
+    for name, value in (("input_size", input_size), ("size", size)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be >= 1, got {value}.")
+    return _KINDS[kind](input_size, size, generator=generator)
+
+
+def _where(begins: torch.Tensor, initial: types.NestedTensor, state: types.NestedTensor) -> types.NestedTensor:
+    """The initial state of the environments [E] whose episode begins, the given one of the others."""
+
+    def choose(new: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        return torch.where(begins.view(-1, *[1] * (kept.ndim - 1)), new, kept)
+
+    return tree.map_structure(choose, initial, state)
+
+
+def _orthogonal(
+    layer: type[nn.LSTM] | type[nn.GRU], input_size: int, size: int, generator: torch.Generator | None
+) -> nn.LSTM | nn.GRU:
+    """A recurrent layer with the weights of each gate orthogonal, and biases of zero."""
+    # Torch draws weights of its own here, which must not move the global generator.
+    with torch.random.fork_rng(devices=[]):
+        rnn = layer(input_size, size)
+    for name, parameter in rnn.named_parameters():
+        if name.startswith("bias"):
+            nn.init.zeros_(parameter)
+            continue
+        for gate in parameter.detach().split(size):
+            nn.init.orthogonal_(gate, generator=generator)
+    return rnn
