@@ -168,8 +168,7 @@ class RolloutPreparer:
         """What the network remembers before a rollout, and where episodes begin in it."""
         if self._network.memory is None:
             return ()
-        state = tree.map_structure(lambda leaf: leaf[0], rollout.extras.state)
-        return networks.Past(state, rollout.first)
+        return networks.Past(tuple(part[0] for part in rollout.extras.state), rollout.first)
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
         """V of what each step led to: that of the next row, but where the episode or the rollout ends."""
@@ -191,7 +190,7 @@ class RolloutPreparer:
         for observation, start in zip(_steps(rollout.observation), rollout.first, strict=True):
             _, state = self._network.remember(observation, state, start)
             states.append(state)
-        state = tree.map_structure(lambda *leaves: torch.cat(leaves)[ends], *states)
+        state = tuple(torch.cat(parts)[ends] for parts in zip(*states, strict=True))
         return networks.Past(state, torch.zeros(1, len(ends), device=ends.device))
 
 

@@ -198,6 +198,6 @@ def _whole_environments(
             return leaf.unflatten(0, (-1, num_environments))[:, chosen].flatten(0, 1)
 
         past = networks.Past(
-            tree.map_structure(lambda leaf, chosen=chosen: leaf[chosen], state), start[:, chosen], burn_in
+            tuple(part[chosen] for part in state), start[:, chosen], burn_in
         )
         yield tree.map_structure(of_chosen, samples._replace(past=()))._replace(past=past)

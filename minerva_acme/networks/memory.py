@@ -5,30 +5,22 @@ Shapes: T steps; E environments; F features into the memory; H features out of i
 
 import abc
 import itertools
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
-import tree
 from torch import nn
 
-from minerva_acme import types
-
-Kind = Literal["lstm", "gru"]
+Kind: TypeAlias = Literal["lstm", "gru"]
+State: TypeAlias = tuple[torch.Tensor, ...]
+"""What is remembered of E episodes, tensors [E, ...]."""
 
 
 class Past(NamedTuple):
     """What T steps of E environments cannot show by themselves: what came before, and where episodes begin."""
 
-    state: types.NestedTensor  # leaves [E, ...]  of the memory, before the first step
+    state: State  # [E, ...] each  of the memory, before the first step
     start: torch.Tensor  # [T, E]  1 where an episode begins: the state before that step is not used
     burn_in: int = 0  # first steps that only warm the state up: no features of them, and no gradient
-
-
-class LSTMState(NamedTuple):
-    """What an `LSTM` remembers."""
-
-    hidden: torch.Tensor  # [E, H]
-    cell: torch.Tensor  # [E, H]
 
 
 class Memory(nn.Module, abc.ABC):
@@ -41,50 +33,54 @@ class Memory(nn.Module, abc.ABC):
     """H."""
 
     @abc.abstractmethod
-    def initial_state(self, num_environments: int) -> types.NestedTensor:
-        """What is remembered where an episode begins, leaves [E, ...] float32."""
+    def initial_state(self, num_environments: int) -> State:
+        """What is remembered where an episode begins, float32 [E, ...] each."""
 
     @abc.abstractmethod
-    def unroll(
-        self, features: torch.Tensor, state: types.NestedTensor
-    ) -> tuple[torch.Tensor, types.NestedTensor]:
+    def unroll(self, features: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
         """Takes in steps of one episode of each environment.
 
         Args:
             features: [T, E, F].
-            state: leaves [E, ...], before the first step.
+            state: [E, ...] each, before the first step.
 
         Returns:
-            Features [T, E, H] and the state after the last step, leaves [E, ...].
+            Features [T, E, H] and the state after the last step, [E, ...] each.
         """
 
     def forward(
-        self, features: torch.Tensor, state: types.NestedTensor, start: torch.Tensor
-    ) -> tuple[torch.Tensor, types.NestedTensor]:
+        self, features: torch.Tensor, state: State, start: torch.Tensor
+    ) -> tuple[torch.Tensor, State]:
         """Takes in steps across the ends of episodes, with one `unroll` from one beginning to the next.
 
         Args:
             features: [T, E, F].
-            state: leaves [E, ...], before the first step.
+            state: [E, ...] each, before the first step.
             start: [T, E], 1 where an episode begins: there the state is the initial one before the step is
                 taken in.
 
         Returns:
-            Features [T, E, H] and the state after the last step, leaves [E, ...].
+            Features [T, E, H] and the state after the last step, [E, ...] each.
         """
         begins = start > 0
         initial = self.initial_state(start.shape[1])
         times = [t for t, any_begins in enumerate(begins.any(dim=1).tolist()) if any_begins and t > 0]
         outputs = []
         for t, end in itertools.pairwise([0, *times, len(start)]):
-            state = _where(begins[t], initial, state)
+            state = tuple(
+                torch.where(begins[t].view(-1, *[1] * (kept.ndim - 1)), new, kept)
+                for new, kept in zip(initial, state, strict=True)
+            )
             output, state = self.unroll(features[t:end], state)
             outputs.append(output)
         return torch.cat(outputs), state
 
 
 class LSTM(Memory):
-    """One layer of LSTM units. Source: Hochreiter and Schmidhuber 1997, "Long short-term memory"."""
+    """One layer of LSTM units. Its state is (hidden [E, H], cell [E, H]).
+
+    Source: Hochreiter and Schmidhuber 1997, "Long short-term memory".
+    """
 
     def __init__(self, input_size: int, size: int, *, generator: torch.Generator | None = None) -> None:
         """Makes the layer. Args: input_size: F. size: H. generator: draws the initial weights."""
@@ -92,19 +88,18 @@ class LSTM(Memory):
         self.rnn = _orthogonal(nn.LSTM, input_size, size, generator)
         self.output_size = size
 
-    def initial_state(self, num_environments: int) -> LSTMState:
-        return LSTMState(*self.rnn.weight_hh_l0.new_zeros(2, num_environments, self.output_size))
+    def initial_state(self, num_environments: int) -> State:
+        zeros = self.rnn.weight_hh_l0.new_zeros(num_environments, self.output_size)
+        return zeros, zeros.clone()
 
-    def unroll(
-        self, features: torch.Tensor, state: types.NestedTensor
-    ) -> tuple[torch.Tensor, types.NestedTensor]:
+    def unroll(self, features: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
         hidden, cell = (part[None].contiguous() for part in state)
         output, (hidden, cell) = self.rnn(features, (hidden, cell))
-        return output, LSTMState(hidden[0], cell[0])
+        return output, (hidden[0], cell[0])
 
 
 class GRU(Memory):
-    """One layer of gated recurrent units. Its state is one tensor [E, H].
+    """One layer of gated recurrent units. Its state is (hidden [E, H],).
 
     Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder".
     """
@@ -115,14 +110,13 @@ class GRU(Memory):
         self.rnn = _orthogonal(nn.GRU, input_size, size, generator)
         self.output_size = size
 
-    def initial_state(self, num_environments: int) -> torch.Tensor:
-        return self.rnn.weight_hh_l0.new_zeros(num_environments, self.output_size)
+    def initial_state(self, num_environments: int) -> State:
+        return (self.rnn.weight_hh_l0.new_zeros(num_environments, self.output_size),)
 
-    def unroll(
-        self, features: torch.Tensor, state: types.NestedTensor
-    ) -> tuple[torch.Tensor, types.NestedTensor]:
-        output, state = self.rnn(features, state[None].contiguous())
-        return output, state[0]
+    def unroll(self, features: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        (hidden,) = state
+        output, hidden = self.rnn(features, hidden[None].contiguous())
+        return output, (hidden[0],)
 
 
 _KINDS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
@@ -146,15 +140,6 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
         if value < 1:
             raise ValueError(f"`{name}` must be >= 1, got {value}.")
     return _KINDS[kind](input_size, size, generator=generator)
-
-
-def _where(begins: torch.Tensor, initial: types.NestedTensor, state: types.NestedTensor) -> types.NestedTensor:
-    """The initial state of the environments [E] whose episode begins, the given one of the others."""
-
-    def choose(new: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-        return torch.where(begins.view(-1, *[1] * (kept.ndim - 1)), new, kept)
-
-    return tree.map_structure(choose, initial, state)
 
 
 def _orthogonal(
