@@ -1,9 +1,10 @@
 """What can be set about every on-policy agent."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from minerva_acme import constraints
+from minerva_acme.constraints import Constraint
 from minerva_acme.distributions.limits import Stddev
 
 
@@ -22,7 +23,11 @@ class OnPolicyConfig:
     """Whether policy and value are heads of one torso."""
     memory: Literal["none", "lstm", "gru"] = "none"
     """What policy and value remember of the episode by: recurrent units between encoder and torsos, or none."""
-    memory_size: constraints.Count = 64
+    memory_size: Annotated[
+        int,
+        Constraint(">= 1", lambda value: value >= 1),
+        Constraint(constraints.FITTING, lambda value: constraints.fit_into_memory((value, 4 * value))),
+    ] = 64
     """Recurrent units of the memory."""
     encoder_loss: Literal["both", "policy", "value"] = "both"
     """Which losses train the memory and the encoder of images and nests: those of policy and value, or one

@@ -57,6 +57,13 @@ def make_vmpo(num_environments):
     )
 
 
+def with_memory(builder, kind):
+    """Rollouts of 7 steps, which begin within episodes too."""
+    minibatch = {"minibatch_size": 14} if isinstance(builder.config, ppo.PPOConfig) else {}
+    config = dataclasses.replace(builder.config, memory=kind, memory_size=4, burn_in=1, **minibatch)
+    return type(builder)(config)
+
+
 class Wanderer(specs.SpecMethods, dm_env.Environment):
     """Wanders at random, faster by some actions; ends where it leaves a circle or time is up.
 
@@ -240,6 +247,10 @@ CASES = {
     "v-mpo, 4 environments": (make_vmpo(4), Wanderer),
     "v-mpo, 4 discrete environments": (make_vmpo(4), make_discrete),
     "v-mpo, 2 reachers": (make_vmpo(2), make_reacher),
+    "ppo, 4 environments with memory": (with_memory(make_ppo(4), "lstm"), Wanderer),
+    "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
+    "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
+    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1), "lstm"), make_long),
 }
 
 
