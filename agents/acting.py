@@ -1,7 +1,7 @@
 """How agents act: by a sample of the policy while training, by its mode while evaluating."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,9 +72,7 @@ class _Acting(builders.AgentPolicy):
         Args:
             values: one state dict of arrays by name.
         """
-        (state,) = values
-        for name, parameter in self._parameters.items():
-            parameter.copy_(torch.from_numpy(state[name]))
+        _set_parameters(self._parameters, values)
 
     def save(self) -> core.State:
         return self._policy.save()
@@ -180,8 +178,7 @@ class RecurrentPolicy(builders.AgentPolicy):
     def step(
         self, observations: types.NestedArray, state: types.NestedArray
     ) -> tuple[actors.PolicyOutput, types.NestedArray]:
-        """Args: observations, leaves [E, ...], and the state before them. Returns actions, [E, D] or [E], with
-        the extras of the policy, which have that state, and the state after them."""
+        """Chooses E actions, [E, D] or [E], and takes the observations in; extras hold the state before."""
         tensors = tree.map_structure(torch.from_numpy, (observations, state))
         features, state_after = self._network.remember(*tensors)
         action, extras = self._policy.batch(features.numpy())
@@ -198,9 +195,7 @@ class RecurrentPolicy(builders.AgentPolicy):
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
         """Sets weights and statistics. Args: values: one state dict of arrays by name."""
-        (state,) = values
-        for name, parameter in self._parameters.items():
-            parameter.copy_(torch.from_numpy(state[name]))
+        _set_parameters(self._parameters, values)
         self._policy.set_variables(values)
 
     def save(self) -> core.State:
@@ -208,3 +203,9 @@ class RecurrentPolicy(builders.AgentPolicy):
 
     def restore(self, state: core.State) -> None:
         self._policy.restore(state)
+
+
+def _set_parameters(parameters: Mapping[str, torch.Tensor], values: list[types.NestedArray]) -> None:
+    (state,) = values
+    for name, parameter in parameters.items():
+        parameter.copy_(torch.from_numpy(state[name]))

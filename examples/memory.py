@@ -3,9 +3,9 @@
     python examples/memory.py --agent ppo --memory lstm
     python examples/memory.py --agent ppo --memory none
 
-From the cart's position and the pole's angle alone nobody knows which way they move. Policy and value with an
-LSTM or a GRU between observations and torsos find out from the steps before. Actors begin with an empty memory
-in each episode, and learners go back through whole rollouts.
+From the cart's position and the pole's angle alone nobody knows which way they move. Policy and value with
+an LSTM or a GRU between observations and torsos find out from the steps before. Actors begin with an empty
+memory in each episode, and learners go back through whole rollouts.
 """
 
 from typing import Any, Literal
@@ -38,9 +38,7 @@ def make_builder(agent: str, memory: Literal["none", "lstm", "gru"]) -> builders
     sizes: dict[str, Any] = {"memory": memory, "num_environments": 16, "rollout_steps": 2048}
     if agent == "ppo":
         return ppo.PPOBuilder(ppo.PPOConfig(**sizes, minibatch_size=512))
-    return vmpo.VMPOBuilder(
-        vmpo.VMPOConfig(**sizes, policy_layer_sizes=(64, 64), value_layer_sizes=(64, 64))
-    )
+    return vmpo.VMPOBuilder(vmpo.VMPOConfig(**sizes, policy_layer_sizes=(64, 64), value_layer_sizes=(64, 64)))
 
 
 def main(

@@ -35,9 +35,9 @@ class AgentPolicy(core.Saveable):
             ValueError: the policy remembers the episode, of which observations alone say nothing.
         """
         raise ValueError(
-            f"{type(self).__name__} must have `batch`, or act by `step` with what it remembers of the episode. "
-            "`actors.RecurrentActor` and `actors.RecurrentVectorActor` keep that; `AgentBuilder.make_actor` and "
-            "`make_vector_actor` make them."
+            f"{type(self).__name__} must have `batch`, or act by `step` with what it remembers of the "
+            "episode. `actors.RecurrentActor` and `actors.RecurrentVectorActor` keep that; `make_actor` and "
+            "`make_vector_actor` of its builder make them."
         )
 
     def initial_state(self, num_environments: int) -> types.NestedArray:

@@ -182,7 +182,7 @@ class RolloutPreparer:
         return v_tp1
 
     def _past_of_ends(self, rollout: types.Rollout, ends: torch.Tensor) -> networks.Past | tuple[()]:
-        """What the network remembers after the steps with these numbers, which the next ones say nothing of."""
+        """What the network remembers after the steps with these numbers; what follows does not tell."""
         past = self._past(rollout)
         if not past:
             return ()

@@ -187,4 +187,6 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         memory = self.make_memory(1, torch.Generator())
         if memory is None:
             return ()
-        return tree.map_structure(lambda leaf: specs.Array(leaf.shape[1:], np.float32), memory.initial_state(1))
+        return tree.map_structure(
+            lambda leaf: specs.Array(leaf.shape[1:], np.float32), memory.initial_state(1)
+        )

@@ -22,7 +22,7 @@ class OnPolicyConfig:
     shared_torso: bool = False
     """Whether policy and value are heads of one torso."""
     memory: Literal["none", "lstm", "gru"] = "none"
-    """What policy and value remember of the episode by: recurrent units between encoder and torsos, or none."""
+    """Recurrent units between encoder and torsos, by which policy and value remember the episode; or none."""
     memory_size: Annotated[
         int,
         Constraint(">= 1", lambda value: value >= 1),
@@ -49,9 +49,9 @@ class OnPolicyConfig:
     """Environment steps between two updates, of all environments together. With a memory, gradients go back
     through those of one environment."""
     burn_in: constraints.Natural = 0
-    """First steps of each environment's rollout that only warm the memory up, with the newest weights: no loss
-    is computed there. Source: Kapturowski et al. 2019, "Recurrent experience replay in distributed reinforcement
-    learning"."""
+    """First steps of each environment's rollout that only warm the memory up, with the newest weights: no
+    loss is computed there. Source: Kapturowski et al. 2019, "Recurrent experience replay in distributed
+    reinforcement learning"."""
     discount: constraints.Share
     """Gamma, multiplied with the environment's own discount."""
     advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
@@ -95,14 +95,14 @@ class OnPolicyConfig:
 
         if self.memory == "none" and self.burn_in:
             raise ValueError(
-                f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up; or set "
-                "`memory` to lstm or gru."
+                f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up: set "
+                "it to 0, or `memory` to lstm or gru."
             )
         if self.burn_in >= self.rollout_length:
             raise ValueError(
-                f"`burn_in` must be < the {self.rollout_length} steps that each environment makes of a rollout "
-                f"(`rollout_steps` / `num_environments`), got {self.burn_in}. No step would be left to learn "
-                "from: lower it, or make longer rollouts."
+                f"`burn_in` must be < the {self.rollout_length} steps that each environment makes of a "
+                f"rollout (`rollout_steps` / `num_environments`), got {self.burn_in}. No step would be left "
+                "to learn from: lower it, or make longer rollouts."
             )
 
     @property

@@ -58,8 +58,8 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
             )
         if self.memory != "none" and self.minibatch_size % self.rollout_length:
             raise ValueError(
-                f"`minibatch_size` must be a multiple of the {self.rollout_length} steps that each environment "
-                f"makes of a rollout (`rollout_steps` / `num_environments`) with `memory`, got "
+                f"`minibatch_size` must be a multiple of the {self.rollout_length} steps that each "
+                "environment makes of a rollout (`rollout_steps` / `num_environments`) with `memory`, got "
                 f"{self.minibatch_size}. A minibatch is whole environments there: set it to "
                 f"{self.rollout_length}, or take the preset `memory`."
             )
@@ -77,4 +77,4 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
         "minerva": PPOConfig(num_environments=1, clip_value=True),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite), `memory` (an LSTM) and `minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `memory` (LSTM) and `minerva` (the original's)."""

@@ -197,7 +197,5 @@ def _whole_environments(
         def of_chosen(leaf: torch.Tensor, chosen: torch.Tensor = chosen) -> torch.Tensor:
             return leaf.unflatten(0, (-1, num_environments))[:, chosen].flatten(0, 1)
 
-        past = networks.Past(
-            tuple(part[chosen] for part in state), start[:, chosen], burn_in
-        )
+        past = networks.Past(tuple(part[chosen] for part in state), start[:, chosen], burn_in)
         yield tree.map_structure(of_chosen, samples._replace(past=()))._replace(past=past)

@@ -5,7 +5,7 @@ Shapes: T steps; E environments; F features into the memory; H features out of i
 
 import abc
 import itertools
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ State: TypeAlias = tuple[torch.Tensor, ...]
 
 
 class Past(NamedTuple):
-    """What T steps of E environments cannot show by themselves: what came before, and where episodes begin."""
+    """What T steps of E environments do not show by themselves: what came before, where episodes begin."""
 
     state: State  # [E, ...] each  of the memory, before the first step
     start: torch.Tensor  # [T, E]  1 where an episode begins: the state before that step is not used
@@ -89,7 +89,7 @@ class LSTM(Memory):
         self.output_size = size
 
     def initial_state(self, num_environments: int) -> State:
-        zeros = self.rnn.weight_hh_l0.new_zeros(num_environments, self.output_size)
+        zeros = next(self.parameters()).new_zeros(num_environments, self.output_size)
         return zeros, zeros.clone()
 
     def unroll(self, features: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
@@ -111,7 +111,7 @@ class GRU(Memory):
         self.output_size = size
 
     def initial_state(self, num_environments: int) -> State:
-        return (self.rnn.weight_hh_l0.new_zeros(num_environments, self.output_size),)
+        return (next(self.parameters()).new_zeros(num_environments, self.output_size),)
 
     def unroll(self, features: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
         (hidden,) = state
@@ -119,6 +119,7 @@ class GRU(Memory):
         return output, (hidden[0],)
 
 
+Layer = TypeVar("Layer", nn.LSTM, nn.GRU)
 _KINDS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
 
 
@@ -142,9 +143,7 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
     return _KINDS[kind](input_size, size, generator=generator)
 
 
-def _orthogonal(
-    layer: type[nn.LSTM] | type[nn.GRU], input_size: int, size: int, generator: torch.Generator | None
-) -> nn.LSTM | nn.GRU:
+def _orthogonal(layer: type[Layer], input_size: int, size: int, generator: torch.Generator | None) -> Layer:
     """A recurrent layer with the weights of each gate orthogonal, and biases of zero."""
     # Torch draws weights of its own here, which must not move the global generator.
     with torch.random.fork_rng(devices=[]):

@@ -76,7 +76,11 @@ def test_each_environment_forgets_its_own_episode_alone():
     for index in range(3):
         actor.observe(index, np.zeros(3), step(0))
     # What was recorded before the episode began stays as it was.
-    assert [[float(each["sum"][0]) for each in adder.extras] for adder in adders] == [[1, 11], [2, 0], [3, 33]]
+    assert [[float(each["sum"][0]) for each in adder.extras] for adder in adders] == [
+        [1, 11],
+        [2, 0],
+        [3, 33],
+    ]
 
 
 def test_a_beginning_before_the_first_choice_changes_nothing():

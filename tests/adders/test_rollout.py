@@ -31,15 +31,42 @@ TABLES = {
         length=3,
         episodes=[(0, [1, 2, 3], [1, 1, d])],
         items=[
-            ([0, 1, 2], [100, 101, 102], [1, 2, 3], [1, 1, d], [1, 2, 3], [1, 0, 0], [0, 0, 1], [1, 2.5, 4.25]),
+            (
+                [0, 1, 2],
+                [100, 101, 102],
+                [1, 2, 3],
+                [1, 1, d],
+                [1, 2, 3],
+                [1, 0, 0],
+                [0, 0, 1],
+                [1, 2.5, 4.25],
+            ),
         ],
     ),
     "episodes longer than T": lambda d: dict(
         length=3,
         episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d]), (50, [5, 6], [1, d])],
         items=[
-            ([0, 1, 2], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 2, 3], [1, 0, 0], [0, 0, 1], [1, 2.5, 4.25]),
-            ([3, 50, 51], [103, 150, 151], [4, 5, 6], [d, 1, d], [4, 51, 52], [0, 1, 0], [1, 0, 1], [6.125, 5, 8.5]),
+            (
+                [0, 1, 2],
+                [100, 101, 102],
+                [1, 2, 3],
+                [1, 1, 1],
+                [1, 2, 3],
+                [1, 0, 0],
+                [0, 0, 1],
+                [1, 2.5, 4.25],
+            ),
+            (
+                [3, 50, 51],
+                [103, 150, 151],
+                [4, 5, 6],
+                [d, 1, d],
+                [4, 51, 52],
+                [0, 1, 0],
+                [1, 0, 1],
+                [6.125, 5, 8.5],
+            ),
         ],
     ),
     "several episodes in a rollout": lambda d: dict(
@@ -106,7 +133,9 @@ def make_adder(store: Any, layout: rollouts.RolloutLayout, **changes: Any) -> Ro
     return RolloutAdder(**{**options, **changes})
 
 
-def rollout(observation, action, reward, discount, next_observation, first, last, return_so_far) -> types.Rollout:
+def rollout(
+    observation, action, reward, discount, next_observation, first, last, return_so_far
+) -> types.Rollout:
     return types.Rollout(
         observation=np.float32(observation)[:, None],
         action=np.float32(action)[:, None],

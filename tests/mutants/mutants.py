@@ -512,8 +512,8 @@ NETWORKS = [
         ("tests/networks/test_actor_critic.py",),
         breakage(
             "the value sees what is not normalised",
-            "self.value_head(torso(self.encoder(self.normalize(observation))))",
-            "self.value_head(torso(self.encoder(observation)))",
+            "self.value_head(torso(self._encode(self.normalize(observation), past)))",
+            "self.value_head(torso(self._encode(observation, past)))",
         ),
         breakage(
             "the value takes the policy's features",
@@ -1123,10 +1123,14 @@ ON_POLICY_AGENTS = [
         breakage("PPO makes an epoch more", "range(config.num_epochs)", "range(config.num_epochs + 1)"),
         breakage(
             "PPO never shuffles",
-            "torch.randperm(num_samples, generator=self._generator, device=samples.value.device)",
-            "torch.arange(num_samples)",
+            "torch.randperm(len(samples.value), generator=generator, device=samples.value.device)",
+            "torch.arange(len(samples.value))",
         ),
-        breakage("PPO's minibatches are all samples", "num_samples // config.minibatch_size", "1"),
+        breakage(
+            "PPO's minibatches are all samples",
+            "len(tree.flatten(samples.observation)[0]) // config.minibatch_size",
+            "1",
+        ),
         breakage(
             "PPO's statistics change before its update",
             "batch = self._preparer.prepare(rollout)\n"
@@ -1257,7 +1261,7 @@ ON_POLICY_AGENTS = [
         ("tests/agents/vmpo/test_config.py",),
         breakage(
             "V-MPO takes a share that selects nobody",
-            "int(self.top_k_fraction * self.rollout_steps) < 1",
+            "int(self.top_k_fraction * num_samples) < 1",
             "False",
         ),
     ),

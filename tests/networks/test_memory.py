@@ -29,7 +29,9 @@ def draw(*shape, seed=2):
 
 
 def draw_state(memory, num_environments=E, seed=3):
-    return tuple(draw(*part.shape, seed=seed + i) for i, part in enumerate(memory.initial_state(num_environments)))
+    return tuple(
+        draw(*part.shape, seed=seed + i) for i, part in enumerate(memory.initial_state(num_environments))
+    )
 
 
 class Counter(networks.Memory):
@@ -92,7 +94,10 @@ def test_nothing_leaks_from_one_episode_into_the_next(kind):
     memory = make(kind)
     start = torch.zeros(T, E)
     start[4, 1] = 1.0
-    features, state = draw(T, E, F).requires_grad_(), tuple(part.requires_grad_() for part in draw_state(memory))
+    features, state = (
+        draw(T, E, F).requires_grad_(),
+        tuple(part.requires_grad_() for part in draw_state(memory)),
+    )
     output, _ = memory(features, state, start)
     gradients = torch.autograd.grad(output[4:, 1].sum(), [features, *state])
     assert all((gradient[:4] == 0).all() for gradient in gradients[:1])
@@ -227,5 +232,7 @@ def test_the_loss_that_trains_the_encoder_trains_the_memory(encoder_loss):
 def test_a_network_with_memory_asks_for_its_past():
     network = make_network()
     for method in (network, network.policy, network.value, network.from_normalized):
-        with pytest.raises(ValueError, match="`past` must say what the memory holds and where episodes begin"):
+        with pytest.raises(
+            ValueError, match="`past` must say what the memory holds and where episodes begin"
+        ):
             method(draw(T, E, F))

@@ -304,8 +304,8 @@ class SharesItsState(testing.FakeLearner):
             ActorSuite,
             NeverForgets,
             "what_an_episode_showed_is_forgotten_in_the_next",
-            "`observe_first` must begin an episode in which nothing is remembered of the one before: the action "
-            "differs where that had shown its observations in another order. Expected array(",
+            "`observe_first` must begin an episode in which nothing is remembered of the one before: the "
+            "action differs where that had shown its observations in another order. Expected array(",
         ),
         (
             ActorSuite,

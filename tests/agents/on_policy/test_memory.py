@@ -69,7 +69,9 @@ class Remembered:
 
 @KINDS
 @pytest.mark.parametrize(("environment_id", "num_environments"), [("CartPole-v1", 1), ("continuous", 3)])
-def test_the_learner_goes_through_what_the_actor_remembered(agent, run, environment_id, num_environments, kind):
+def test_the_learner_goes_through_what_the_actor_remembered(
+    agent, run, environment_id, num_environments, kind
+):
     settings = {"memory": kind, "num_environments": num_environments, "rollout_steps": 12 * num_environments}
     builder = agent.recording(Remembered, **with_memory(agent, **settings))
     run(builder, make_environment(environment_id), 12 * num_environments * 5)
@@ -226,7 +228,7 @@ def test_minibatches_of_ppo_are_all_steps_of_whole_environments():
         minibatches = [*ppo_learner._whole_environments(samples, 2, generator)]
         chosen = [[int(number) - 100 for number in each.past.state[0][:, 0]] for each in minibatches]
         orders.add(tuple(map(tuple, chosen)))
-        assert sorted(sum(chosen, [])) == [0, 1, 2, 3]
+        assert sorted(number for part in chosen for number in part) == [0, 1, 2, 3]
         for minibatch, columns in zip(minibatches, chosen, strict=True):
             assert torch.equal(minibatch.observation["place"], steps[:, columns].flatten())
             assert torch.equal(minibatch.past.start, steps[:, columns] * 0.5)
@@ -326,7 +328,8 @@ def test_weights_that_are_set_reach_the_memory_and_what_is_behind_it(agent, cont
     builder, network = make_parts(agent, continuous_spec)
     _, other = make_parts(agent, continuous_spec, seed=1)
     policy, expected = (
-        builder.make_policy(each, continuous_spec, torch.Generator(), evaluation=True) for each in (network, other)
+        builder.make_policy(each, continuous_spec, torch.Generator(), evaluation=True)
+        for each in (network, other)
     )
     policy.set_variables([{name: value.numpy() for name, value in other.state_dict().items()}])
     for _ in range(3):
@@ -361,7 +364,10 @@ class TestContract(testing.ActorConformance):
         ({"memory_size": 0}, "`memory_size` must be >= 1, got 0."),
         ({"memory_size": 10**9}, "`memory_size` must be sizes that can be trained with this machine's"),
         ({"burn_in": -1}, "`burn_in` must be >= 0, got -1."),
-        ({"burn_in": 8}, "`burn_in` must be < the 8 steps that each environment makes of a rollout .* got 8."),
+        (
+            {"burn_in": 8},
+            "`burn_in` must be < the 8 steps that each environment makes of a rollout .* got 8.",
+        ),
         ({"memory": "none", "burn_in": 1}, "`burn_in` must be 0 without `memory`, got 1."),
     ],
 )
