@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-import tree
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
 from minerva_acme.agents import acting, actions, requirements
@@ -52,7 +51,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         return networks.make_actor_critic(
             normalizer=networks.make_normalizer(spec.observations) if config.normalize_observations else None,
             encoder=encoder,
-            memory=self.make_memory(encoder.output_size, generator),
+            memory=self._make_memory(encoder, generator),
             encoder_loss=config.encoder_loss,
             num_actions=spec.actions.num_values if discrete else None,
             action_size=None if discrete else spec.actions.shape[0],
@@ -70,12 +69,16 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         """Makes what comes between observations and torsos, one for policy and value."""
         return networks.make_encoder(spec.observations, generator=generator)
 
-    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory | None:
-        """Makes what remembers the episode between encoder and torsos, one for policy and value; or None."""
+    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
+        """Makes what comes between encoder and torsos where the config's `memory` is not "none"."""
         config = self._config
-        if config.memory == "none":
-            return None
+        assert config.memory != "none"
         return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
+
+    def _make_memory(self, encoder: networks.Encoder, generator: torch.Generator) -> networks.Memory | None:
+        if self._config.memory == "none":
+            return None
+        return self.make_memory(encoder.output_size, generator)
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.
@@ -179,14 +182,14 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         return rollouts.RolloutLayout(
             spec,
             self._config.rollout_length,
-            acting.extras_spec(spec, self._records_parameters, self._memory_spec()),
+            acting.extras_spec(spec, self._records_parameters, self._memory_spec(spec)),
         )
 
-    def _memory_spec(self) -> types.NestedSpec:
-        """Of what is remembered of one environment, whatever the memory is fed with; () without memory."""
-        memory = self.make_memory(1, torch.Generator())
-        if memory is None:
+    def _memory_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        """Of what is remembered of one environment; () without memory."""
+        if self._config.memory == "none":
             return ()
-        return tree.map_structure(
-            lambda leaf: specs.Array(leaf.shape[1:], np.float32), memory.initial_state(1)
-        )
+        generator = torch.Generator()
+        memory = self._make_memory(self.make_encoder(spec, generator), generator)
+        assert memory is not None
+        return tuple(specs.Array(part.shape[1:], np.float32) for part in memory.initial_state(1))

@@ -30,7 +30,7 @@ from minerva_acme.networks.encoders import (
     OneHotEncoder,
     make_encoder,
 )
-from minerva_acme.networks.memory import GRU, LSTM, Memory, Past, make_memory
+from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 from minerva_acme.networks.torso import (
@@ -64,6 +64,7 @@ __all__ = [
     "LSTM",
     "LayerNormMLP",
     "Memory",
+    "MemoryState",
     "MixtureOfGaussiansHead",
     "MixturePrediction",
     "NestEncoder",

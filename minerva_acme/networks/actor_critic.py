@@ -15,7 +15,7 @@ from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.encoders import Encoder, IdentityEncoder
 from minerva_acme.networks.linear import orthogonal_linear
-from minerva_acme.networks.memory import Memory, Past, State
+from minerva_acme.networks.memory import Memory, MemoryState, Past
 from minerva_acme.networks.normalizer import NestNorm, RunningNorm
 from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, log_of_initial_stddev
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
@@ -116,8 +116,8 @@ class ActorCritic(nn.Module):
         return PolicyAndValue(self.policy_head(features), self.value_head(value_features).squeeze(-1))
 
     def remember(
-        self, observation: types.NestedTensor, state: State, start: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, State]:
+        self, observation: types.NestedTensor, state: MemoryState, start: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, MemoryState]:
         """One step of the memory.
 
         Args:

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 Kind: TypeAlias = Literal["lstm", "gru"]
-State: TypeAlias = tuple[torch.Tensor, ...]
+MemoryState: TypeAlias = tuple[torch.Tensor, ...]
 """What is remembered of E episodes, tensors [E, ...]."""
 
 
 class Past(NamedTuple):
     """What T steps of E environments do not show by themselves: what came before, where episodes begin."""
 
-    state: State  # [E, ...] each  of the memory, before the first step
+    state: MemoryState  # [E, ...] each  of the memory, before the first step
     start: torch.Tensor  # [T, E]  1 where an episode begins: the state before that step is not used
     burn_in: int = 0  # first steps that only warm the state up: no features of them, and no gradient
 
@@ -33,11 +33,11 @@ class Memory(nn.Module, abc.ABC):
     """H."""
 
     @abc.abstractmethod
-    def initial_state(self, num_environments: int) -> State:
+    def initial_state(self, num_environments: int) -> MemoryState:
         """What is remembered where an episode begins, float32 [E, ...] each."""
 
     @abc.abstractmethod
-    def unroll(self, features: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+    def unroll(self, features: torch.Tensor, state: MemoryState) -> tuple[torch.Tensor, MemoryState]:
         """Takes in steps of one episode of each environment.
 
         Args:
@@ -49,8 +49,8 @@ class Memory(nn.Module, abc.ABC):
         """
 
     def forward(
-        self, features: torch.Tensor, state: State, start: torch.Tensor
-    ) -> tuple[torch.Tensor, State]:
+        self, features: torch.Tensor, state: MemoryState, start: torch.Tensor
+    ) -> tuple[torch.Tensor, MemoryState]:
         """Takes in steps across the ends of episodes, with one `unroll` from one beginning to the next.
 
         Args:
@@ -88,11 +88,11 @@ class LSTM(Memory):
         self.rnn = _orthogonal(nn.LSTM, input_size, size, generator)
         self.output_size = size
 
-    def initial_state(self, num_environments: int) -> State:
+    def initial_state(self, num_environments: int) -> MemoryState:
         zeros = next(self.parameters()).new_zeros(num_environments, self.output_size)
         return zeros, zeros.clone()
 
-    def unroll(self, features: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+    def unroll(self, features: torch.Tensor, state: MemoryState) -> tuple[torch.Tensor, MemoryState]:
         hidden, cell = (part[None].contiguous() for part in state)
         output, (hidden, cell) = self.rnn(features, (hidden, cell))
         return output, (hidden[0], cell[0])
@@ -110,10 +110,10 @@ class GRU(Memory):
         self.rnn = _orthogonal(nn.GRU, input_size, size, generator)
         self.output_size = size
 
-    def initial_state(self, num_environments: int) -> State:
+    def initial_state(self, num_environments: int) -> MemoryState:
         return (next(self.parameters()).new_zeros(num_environments, self.output_size),)
 
-    def unroll(self, features: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+    def unroll(self, features: torch.Tensor, state: MemoryState) -> tuple[torch.Tensor, MemoryState]:
         (hidden,) = state
         output, hidden = self.rnn(features, hidden[None].contiguous())
         return output, (hidden[0],)
