@@ -23,6 +23,7 @@ HEAVY = [
 # A module about a library may import it.
 ABOUT = {
     "minerva_acme.plotting.figure": "matplotlib",
+    "minerva_acme.plotting.report_figures": "matplotlib",
     "minerva_acme.environments.gymnasium_adapter": "gymnasium",
     "minerva_acme.environments.gymnasium_from_dm_env": "gymnasium",
     "minerva_acme.environments.gymnasium_spaces": "gymnasium",

@@ -12,7 +12,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_lazy", "_version", "constraints", "machine_memory", "thread_settings"],
+            ["_lazy", "_version", "constraints", "machine_memory", "results", "thread_settings"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
             ["losses", "networks", "actors", "environments", "observers"],
@@ -38,7 +38,7 @@ ONLY_IN = {
     "dm_control": ("minerva_acme.environments",),
     "gymnasium": ("minerva_acme.environments",),
     "imageio_ffmpeg": ("minerva_acme.video.movie",),
-    "matplotlib": ("minerva_acme.plotting.figure",),
+    "matplotlib": ("minerva_acme.plotting.figure", "minerva_acme.plotting.report_figures"),
     "PIL": ("minerva_acme.video.movie",),
     "ray": (),
     "reverb": ("minerva_acme.replay.reverb.loader",),

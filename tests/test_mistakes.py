@@ -868,8 +868,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are train, resume, eval, video, plot, export, list, bench, "
-        "doctor. Did you mean 'train'?",
+        "There is no command 'trian'; there are train, resume, eval, video, plot, report, collect, "
+        "export, list, bench, doctor. Did you mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
@@ -962,9 +962,9 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "got True. Log to one of them, or leave it out.",
     ),
     "a flag of another agent": (
-        "train mpo --env Pendulum-v1 --num-envs 4",
+        "train mpo --env Pendulum-v1 --gae-lambda 0.9",
         2,
-        "`minerva train mpo` has no flag --num-envs. Its agent plays one environment.",
+        "`minerva train mpo` has no flag --gae-lambda. Did you mean '--retrace-lambda'?",
     ),
     "an environment misspelt": (
         "train ppo --env CartPol-v1 --num-env-steps 10",

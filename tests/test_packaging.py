@@ -58,12 +58,15 @@ def test_every_package_has_an_init_file(source_files: dict[str, pathlib.Path]) -
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(
-    wheel: pathlib.Path, source_files: dict[str, pathlib.Path]
+    repository: pathlib.Path, wheel: pathlib.Path, source_files: dict[str, pathlib.Path]
 ) -> None:
+    files = (repository / "minerva_acme" / "results").rglob("*")
+    data = [path for path in files if path.suffix in (".csv", ".json")]
+    assert sum(path.stat().st_size for path in data) < 280_000  # an installed package stays small
     expected = {
         "minerva_acme/experiments/tasks.toml",
         "minerva_acme/py.typed",
-        "minerva_acme/plotting/published_curves.csv",
+        *(str(path.relative_to(repository)) for path in data),
     }
     for name, path in source_files.items():
         stem = name.replace(".", "/")

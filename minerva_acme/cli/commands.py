@@ -126,12 +126,58 @@ class Plot:
     """The picture; without a suffix both PNG and SVG are written."""
     metric: str = "evaluator/episode_return"
     """What to draw: <csv file>/<column>."""
+    x: Literal["steps", "updates", "wall"] = "steps"
+    """What to draw it against: environment steps, learner steps or seconds."""
     group: str = "agent"
     """What runs of one curve have in common: agent, or hyperparameters too, separated by commas."""
     published: tuple[str, ...] | None = None
     """Published curves to draw behind, separated by commas; none: none; by default the nearest."""
     aggregate: bool = False
     """Draw all of dm_control's tasks in one panel, over seeds and tasks."""
+
+    def __post_init__(self) -> None:
+        if self.published and self.published != ("none",) and self.x != "steps":
+            raise ValueError(
+                f"`published` must be none where `x` is {self.x}: others' curves are known by environment "
+                "steps alone. Leave one of them out."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """Compare results: interquartile means, performance profiles, probabilities of improvement and curves, as
+    tables and as one page with pictures."""
+
+    function: ClassVar = "report:run"
+    results: tyro.conf.Positional[tuple[str, ...]]
+    """Runs' folders or folders that hold such, files of rows (minerva collect), or experiments of the
+    library, such as mpo_control."""
+    against: tuple[str, ...] | None = None
+    """Published results to compare with, such as mpo sac sac_simba bro_utd2; none: none; by default the
+    nearest."""
+    step: int | None = None
+    """Environment steps at which scores are compared; by default the last that all runs have reached."""
+    range: tuple[str, ...] = ()
+    """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
+    output: pathlib.Path = pathlib.Path("report")
+    """The folder of the page, its pictures and the rows."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collect:
+    """Write the results of runs as rows, with what produced them: a CSV and a JSON file an experiment."""
+
+    function: ClassVar = "collect:run"
+    directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
+    """Runs' folders, or folders that hold such."""
+    out: pathlib.Path = pathlib.Path("results")
+    """The folder of the files; the runs are added to experiments that it holds."""
+    name: str = ""
+    """The experiment's name; agent, preset and what differs from it by default."""
+    episodes: int = 0
+    """Episodes of each run's last policy to play from unseen initial states, for its final score; 0: none."""
+    import_code: bool = False
+    """Allow to import the code that the runs' folders name, to play them; that runs it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,6 +235,6 @@ class Doctor:
 COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
     {
         command.__name__.lower(): command
-        for command in (Train, Resume, Eval, Video, Plot, Export, List, Bench, Doctor)
+        for command in (Train, Resume, Eval, Video, Plot, Report, Collect, Export, List, Bench, Doctor)
     }
 )

@@ -15,7 +15,7 @@ import tyro
 from minerva_acme.cli import choices
 
 OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
-_BY_COMMAS = ("--log", "--format", "--published")
+_BY_COMMAS = ("--log", "--format", "--published", "--against")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
@@ -116,8 +116,6 @@ def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     if flag in hints or flag == "--help":
         return flag
     hint = choices.near(flag, sorted(hints), at_most=3) or f"There are: {command} --help"
-    if flag == "--num-envs":
-        hint = "Its agent plays one environment."
     raise ValueError(f"`{command}` has no flag {flag}. {hint}")
 
 

@@ -10,10 +10,16 @@ from rich.console import Console
 from minerva_acme import plotting
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, extras
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme.experiments import run_folder, run_results
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
 _DM_CONTROL_RETURNS = (0.0, 1000.0)
+# The column of the logs, what it counts, and the axis' label.
+_AXES = {
+    "steps": (plotting.STEPS, "environment steps", "Environment steps"),
+    "updates": ("learner_steps", "learner steps", "Learner steps"),
+    "wall": ("wall_seconds", "seconds", "Wall time (s)"),
+}
 
 
 class _Run(NamedTuple):
@@ -46,36 +52,20 @@ def run(command: commands.Plot) -> int:
     generator = np.random.default_rng(0)  # of the bootstrap
     panels = [_make_panel(part, command, generator, console) for part in parts]
     y_label = _RETURNS.get(metric, metric.partition("/")[2].replace("_", " "))
-    files = figure.save(figure.draw(panels, y_label=y_label), command.out)
-    console.print(
-        f"Wrote {', '.join(map(str, files))}. For the caption: {y_label}; lines: interquartile mean "
-        f"over seeds{' and tasks' if command.aggregate else ''} (below four runs their mean), shaded: 95% "
-        "stratified percentile bootstrap interval, 2000 resamples; thin lines: single runs."
-    )
+    files = figure.save(figure.draw(panels, y_label=y_label, x_label=_AXES[command.x][2]), command.out)
+    caption = plotting.make_caption(panels, y_label)
+    console.print(f"Wrote {', '.join(map(str, files))}. For the caption: {caption}")
     return 0
 
 
 def _read(command: commands.Plot, console: Console) -> Iterator[_Run]:
-    for directory in _find(command.directories):
+    for directory in run_results.find_runs(command.directories):
         description = run_folder.read(directory)
-        curve = plotting.read_curve(directory, command.metric)
-        if len(curve.env_steps):
+        curve = plotting.read_curve(directory, command.metric, _AXES[command.x][0])
+        if len(curve.x):
             yield _Run(directory, description, _label(description, command.group.split(",")), curve)
         else:
             console.print(f"Left out {directory}: it has no number of '{command.metric}' yet.")
-
-
-def _find(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-    if not directories:
-        raise ValueError("At least one run must be given, got none. Give the folders that trainings wrote.")
-    found: dict[pathlib.Path, pathlib.Path] = {}  # by where they really are: none counts twice
-    for directory in directories:
-        below = [directory] if (directory / run_folder.FILE).exists() else []
-        below = below or sorted(path.parent for path in directory.rglob(run_folder.FILE))
-        if not below:
-            run_folder.read(directory)  # says that there is none
-        found |= {path.resolve(): path for path in below}
-    return list(found.values())
 
 
 def _label(description: run_folder.RunDescription, group: Sequence[str]) -> str:
@@ -118,20 +108,21 @@ def _make_panel(
                 f"{', '.join(missing)}. Train them or leave these tasks out."
             )
         for members in tasks:
-            _warn(members, console)
+            _warn(members, _AXES[command.x][1], console)
         groups.append(plotting.make_group(label, [[run.curve for run in task] for task in tasks], generator))
     published: Sequence[tuple[str, plotting.Curve]] = ()
     random = limits = None
     if command.metric in _RETURNS:
-        published = _published(by_environment, command.published)
+        if command.x == "steps":  # what others' steps took is not known
+            published = _published(by_environment, command.published)
         randoms = [value for value in map(_random_return, by_environment.values()) if value is not None]
         random = float(np.mean(randoms)) if len(randoms) == len(environments) else None
         limits = None if others else _DM_CONTROL_RETURNS
-    title = _title(environments[0]) if len(environments) == 1 else f"{len(environments)} tasks"
+    title = plotting.make_title(environments[0]) if len(environments) == 1 else f"{len(environments)} tasks"
     return plotting.Panel(title, groups, published, random, limits)
 
 
-def _warn(group: Sequence[_Run], console: Console) -> None:
+def _warn(group: Sequence[_Run], unit: str, console: Console) -> None:
     """Says what makes a group something else than seeds of one training."""
     name = f"{group[0].label} on {group[0].description.environment}"
     differing = sorted(
@@ -147,11 +138,11 @@ def _warn(group: Sequence[_Run], console: Console) -> None:
     seeds = [run.description.seed for run in group]
     if len(set(seeds)) < len(seeds):
         console.print(f"The runs of {name} have seeds {seeds}: equal ones are not independent.")
-    shortest = min(group, key=lambda run: run.curve.env_steps[-1])
-    longest = max(run.curve.env_steps[-1] for run in group)
-    if shortest.curve.env_steps[-1] < longest:
+    shortest = min(group, key=lambda run: run.curve.x[-1])
+    longest = max(run.curve.x[-1] for run in group)
+    if shortest.curve.x[-1] < longest:
         console.print(
-            f"The curve of {name} ends at {shortest.curve.env_steps[-1]:,.0f} steps with "
+            f"The curve of {name} ends at {shortest.curve.x[-1]:,.0f} {unit} with "
             f"{shortest.directory}; others continue to {longest:,.0f}."
         )
 
@@ -171,9 +162,8 @@ def _published(
         if len(found) == len(by_environment):
             common = plotting.at_common_steps([published.curve for published in found])
             seeds = min(published.num_seeds for published in found)
-            curve = plotting.Curve(common.env_steps, common.values.mean(axis=0))
-            algorithm = name.partition("_")[0].upper()  # without its variant, such as sac_1024's
-            backdrop.append((f"{algorithm}, published: mean of {seeds} seeds", curve))
+            curve = plotting.Curve(common.x, plotting.interquartile_mean(common.values.T))
+            backdrop.append((f"{found[0].title}, published: mean of {seeds} seeds", curve))
     return backdrop
 
 
@@ -183,14 +173,6 @@ def _compared_with(agent: str) -> Sequence[str]:
 
 def _random_return(members: Sequence[_Run]) -> float | None:
     """What random actions reached before training; the checkpoints know."""
-    saved = (run.directory for run in members if checkpointing.latest(run.directory / "checkpoints"))
-    states = (checkpointing.load_state(checkpointing.find(directory)).get("random") for directory in saved)
-    means = [np.mean(returns) for returns, *_ in filter(None, states)]
-    return float(np.mean(means)) if means else None
-
-
-def _title(environment: str) -> str:
-    name = environment.removeprefix("gymnasium/")
-    if not name.startswith("dm_control/"):
-        return name
-    return " ".join(part.replace("_", " ") for part in name.split("/")[1:]).capitalize()
+    found = (run_results.random_return(run.directory) for run in members)
+    returns = [value for value in found if value is not None]
+    return float(np.mean(returns)) if returns else None

@@ -130,7 +130,7 @@ class ProgressDisplay:
         ]
         if self._returns:
             parts.append(f"return {self._returns[-1]:.1f}")
-        parts += [f"{name} {_number(value)}" for name, value in _losses(progress.metrics)]
+        parts += [f"{name} loss {_number(value)}" for name, value in _losses(progress.metrics)]
         parts += [f"KL {name}/bound {_number(value)}" for name, value in _kls(progress.metrics).items()]
         if "replay/size" in progress.metrics:
             parts.append(f"replay {progress.metrics['replay/size']:,.0f}")

@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import logging
+import os
+import time
 from typing import Any
 
 import dm_env
@@ -32,6 +34,7 @@ class Evaluator(core.Saveable):
     def __init__(self, run: parts.Parts) -> None:
         """Evaluates nothing yet. Args: run: says how, and makes the actors."""
         self._run = run
+        self._clock = _Clock()
         self._random_actor = None
         try:
             self._random_actor = actors.RandomActor(run.spec.actions, seed=run.seeds.number("random"))
@@ -83,12 +86,14 @@ class Evaluator(core.Saveable):
             "before": self.before and tuple(self.before),
             "latest": self.latest and (self.latest[0], tuple(self.latest[1])),
             "best": self.best and (self.best[0], tuple(self.best[1])),
+            "walltime": self._clock.read(),
         }
 
     def restore(self, state: core.State) -> None:
         self.random, self.before = _unpack(state["random"]), _unpack(state["before"])
         dated: list[Any] = [old and (old[0], _unpack(old[1])) for old in (state["latest"], state["best"])]
         self.latest, self.best = dated
+        self._clock = _Clock(*state.get("walltime", ()))  # checkpoints of older versions have none
 
     def _play_policy(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
         config = self._run.config
@@ -130,7 +135,10 @@ class Evaluator(core.Saveable):
     def _publish(self, result: evaluation.Evaluation, stop: signals.StopRequest) -> None:
         """Logs an evaluation; films its first episode, which is played once more for that."""
         run = self._run
-        run.logs.evaluator.write({run.config.steps_key: 0, **run.counter.get_counts(), **result.metrics()})
+        wall, cpu = self._clock.read()
+        spent = {"wall_seconds": wall, "cpu_seconds": cpu}
+        counts = {run.config.steps_key: 0, **run.counter.get_counts()}
+        run.logs.evaluator.write({**counts, **result.metrics(), **spent})
         described = f"return {result.mean:.1f} +- {result.std:.1f} over {len(result.returns)} episodes"
         _logger.info("%d steps: %s", run.steps, described)
         if not run.config.evaluation_video or stop:
@@ -146,6 +154,22 @@ class Evaluator(core.Saveable):
             return
         if gif is not None:
             run.logs.write_film(gif, step=run.steps)
+
+
+class _Clock:
+    """Seconds that a run has taken, in this session and those before it."""
+
+    def __init__(self, wall: float = 0.0, cpu: float = 0.0) -> None:
+        """Args: wall, cpu: of the sessions before."""
+        self._began = wall - time.monotonic(), cpu - _cpu_seconds()
+
+    def read(self) -> tuple[float, float]:
+        """Wall time, and CPU time of this process and of its children that ended."""
+        return self._began[0] + time.monotonic(), self._began[1] + _cpu_seconds()
+
+
+def _cpu_seconds() -> float:
+    return sum(os.times()[:4])
 
 
 def _unpack(packed: Any) -> evaluation.Evaluation | None:

@@ -10,7 +10,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, counting, environments, specs
-from minerva_acme.experiments import checkpointing, run_folder, run_lock, run_logs, seeds
+from minerva_acme.experiments import checkpointing, provenance, run_folder, run_lock, run_logs, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
@@ -48,6 +48,7 @@ class Parts:
         resources.enter_context(run_lock.hold(config.directory))
         description = run_folder.describe(config, self.environment)
         description.write(pathlib.Path(config.directory))
+        provenance.note(pathlib.Path(config.directory))
         for reason in description.unknown.values():
             _logger.warning("%s cannot be continued from its folder alone: %s", config.directory, reason)
         self.checkpoint = checkpointing.find_to_resume(config.directory, config.resume_from)

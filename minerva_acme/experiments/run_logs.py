@@ -45,10 +45,14 @@ class RunLogs:
         self._csv: dict[str, loggers.CSVLogger] = {}
         self._events: dict[str, loggers.TensorBoardLogger] = {}
         if config.wandb:
-            run = loggers.WandbRun(config.directory, config=dict(description))
-            self._wandb = resources.enter_context(run)
+            self._wandb = resources.enter_context(
+                loggers.WandbRun(config.directory, config=dict(description))
+            )
+        self._tensorboard: loggers.TensorBoardRun | None = None
         if config.tensorboard:
-            loggers.write_description(self._events_folder, description)
+            folder = pathlib.Path(config.directory) / "tensorboard"
+            self._tensorboard = resources.enter_context(loggers.TensorBoardRun(folder))
+            self._tensorboard.write_description(description)
         self.newest_row = loggers.NewestRow()
         """Holds the learner's newest row."""
         self.actor, self.learner, self.evaluator = (
@@ -64,10 +68,13 @@ class RunLogs:
         Args:
             last: the step of the last row that stays, by the label of the logger.
         """
+        if self._tensorboard is not None:
+            rows = {f"{label}/{self._steps_keys[label]}": step for label, step in last.items()}
+            films = {_FILM: last["evaluator"]} if "evaluator" in last else {}
+            made = [step for label, step in last.items() if self._steps_keys[label] == self._config.steps_key]
+            self._tensorboard.cut(rows | films, step=max(made, default=0))
         for label, step in last.items():
             path, steps_key = self._csv[label].path, self._steps_keys[label]
-            if label in self._events:
-                self._events[label].purge(step + 1)
             if num_rows := self._csv[label].cut(steps_key, step):
                 level = logging.INFO if step > 0 else logging.WARNING  # all of them
                 message = "%s: %d rows with `%s` above %d are taken out; the run makes these steps again"
@@ -83,22 +90,19 @@ class RunLogs:
             steps_key = f"evaluator/{self._steps_keys['evaluator']}"
             self._wandb.write_film(_FILM, gif, steps_key=steps_key, step=step)
 
-    @property
-    def _events_folder(self) -> pathlib.Path:
-        return pathlib.Path(self._config.directory) / "tensorboard"
-
     def _make_logger(self, label: str) -> loggers.Logger:
         steps_key = self._steps_keys[label]
         parts: list[loggers.Logger] = [self.newest_row] if label == "learner" else []
         self._csv[label] = loggers.CSVLogger(self._config.directory, label)
         parts.append(self._csv[label])
-        if self._config.tensorboard:
+        if self._tensorboard is not None:
             self._events[label] = loggers.TensorBoardLogger(
-                self._events_folder,
+                self._config.directory,
                 label,
-                steps_key,
+                self._config.steps_key,
                 group=label,
                 hyperparameters=self._hyperparameters() if label == "evaluator" else None,
+                run=self._tensorboard,
             )
             parts.append(self._events[label])
         if self._wandb is not None:

@@ -1,4 +1,7 @@
-"""Settings by agent and environment, as data (`tasks.toml`), beside the scores that they really reached."""
+"""Settings by agent and environment, as data (`tasks.toml`), beside the scores that they really reached.
+
+The scores are rows of `minerva_acme.results`.
+"""
 
 import dataclasses
 import difflib
@@ -7,10 +10,11 @@ import importlib.resources
 import shlex
 import statistics
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from minerva_acme import results
 from minerva_acme.agents import registry
 
 _FILE = "tasks.toml"
@@ -35,6 +39,11 @@ class Task(NamedTuple):
     runs: tuple[Run, ...]  # at least one
 
     @property
+    def exp_name(self) -> str:
+        """The experiment whose rows the runs are."""
+        return results.make_name(self.agent, self.preset, self.settings)
+
+    @property
     def mean(self) -> float:
         """Mean score over the runs."""
         return statistics.fmean(run.score for run in self.runs)
@@ -47,7 +56,7 @@ class Task(NamedTuple):
     @property
     def flags(self) -> tuple[str, ...]:
         """The settings as words of the command line, such as ("--gae-lambda", "0.9")."""
-        return tuple(word for name, value in self.settings.items() for word in _flag(name, value))
+        return tuple(make_flags(self.settings))
 
     def make_config(self) -> Any:
         """Makes the agent's config."""
@@ -63,7 +72,8 @@ class Task(NamedTuple):
 @functools.cache
 def load() -> tuple[Task, ...]:
     """Returns all entries of the file, by agent and environment."""
-    entries = parse(importlib.resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8"))
+    text = importlib.resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
+    entries = parse(text, [row for experiment in results.load().values() for row in experiment.rows])
     agents = list(registry.AGENTS)
     return tuple(sorted(entries, key=lambda task: (agents.index(task.agent), task.environment.lower())))
 
@@ -92,27 +102,42 @@ def find(agent: str, environment: str) -> Task:
     raise ValueError(" ".join([*parts, f"For any environment there are the presets {presets}."]))
 
 
-def parse(text: str) -> tuple[Task, ...]:
+def parse(text: str, rows: Iterable[results.Row]) -> tuple[Task, ...]:
     """Reads entries.
 
     Args:
         text: TOML, an array of tables `task`; the head of `tasks.toml` says what is in one. The tests check
             the entries of that file.
+        rows: the results, among them those of the entries.
     """
-    return tuple(_make_task(**table) for table in tomllib.loads(text)["task"])
+    values: dict[tuple[str, str, int, str], dict[int, float]] = {}  # of each metric, by seed
+    for row in rows:
+        values.setdefault((row.exp_name, row.env_name, row.env_step, row.metric), {})[row.seed] = row.value
+    return tuple(_make_task(values, **table) for table in tomllib.loads(text)["task"])
 
 
 def _make_task(
-    *, settings: Mapping[str, Any] = MappingProxyType({}), runs: Sequence[Mapping[str, Any]], **fields: Any
+    values: Mapping[tuple[str, str, int, str], Mapping[int, float]],
+    *,
+    agent: str,
+    environment: str,
+    preset: str,
+    num_env_steps: int,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Task:
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    return Task(settings=MappingProxyType(values), runs=tuple(Run(**run) for run in runs), **fields)
+    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    task = Task(agent, environment, preset, MappingProxyType(settings), num_env_steps, runs=())
+    place = task.exp_name, environment, num_env_steps
+    scores, stds = (values.get((*place, metric), {}) for metric in ("final_return", "final_return_std"))
+    return task._replace(runs=tuple(Run(seed, score, stds[seed]) for seed, score in sorted(scores.items())))
 
 
-def _flag(name: str, value: Any) -> Iterator[str]:
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        yield f"--{flag}" if value else f"--no-{flag}"
-        return
-    yield f"--{flag}"
-    yield from map(str, value if isinstance(value, tuple) else (value,))
+def make_flags(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yields settings as words of the command line, such as "--gae-lambda", "0.9"."""
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield f"--{flag}"
+            yield from map(str, value if isinstance(value, tuple | list) else (value,))

@@ -7,7 +7,7 @@ from minerva_acme.loggers.csv import CSVLogger
 from minerva_acme.loggers.default import make_default_logger
 from minerva_acme.loggers.rates import EverySeconds, EverySteps, Rate
 from minerva_acme.loggers.summaries import SeriesSummary, Summary
-from minerva_acme.loggers.tensorboard import TensorBoardLogger, write_description
+from minerva_acme.loggers.tensorboard import TensorBoardLogger, TensorBoardRun
 from minerva_acme.loggers.terminal import TerminalLogger
 from minerva_acme.loggers.wandb import WandbRun
 
@@ -25,9 +25,9 @@ __all__ = [
     "StepFilter",
     "Summary",
     "TensorBoardLogger",
+    "TensorBoardRun",
     "TerminalLogger",
     "TimeFilter",
     "WandbRun",
     "make_default_logger",
-    "write_description",
 ]

@@ -5,15 +5,18 @@ import os
 import pathlib
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from minerva_acme.loggers import base
 
 _file_numbers = itertools.count()
 _GIF_SIZE_AT = 6  # bytes from the start of a gif
 _RGB = 3  # as TensorBoard numbers colour spaces
+_FILES = "events.out.tfevents"
+_HEADER, _FOOTER_SIZE = struct.Struct("<QI"), 4  # of a record: its length, then checksums
 
 
 class TensorBoardLogger(base.Logger):
@@ -37,8 +40,9 @@ class TensorBoardLogger(base.Logger):
         steps_key: str,
         group: str | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
+        run: "TensorBoardRun | None" = None,
     ) -> None:
-        """Makes an event file.
+        """Makes an event file, or shares a run's.
 
         Args:
             directory: what `tensorboard --logdir` is given.
@@ -48,21 +52,25 @@ class TensorBoardLogger(base.Logger):
             hyperparameters: what tells this run from others, written beside the first row; what is neither
                 number nor string is shown as text. TensorBoard shows those that it read first, so that
                 what may change when the run is resumed does not belong here.
+            run: whose file to write to, instead of `<directory>/<label>`. It is purged by its owner; a row
+                without `steps_key` is drawn where the newest row of the run is.
         """
         self._steps_key = steps_key
         self._group = group
         self._hyperparameters = dict(hyperparameters or {})
-        self._file = _EventFile(pathlib.Path(directory) / label)
+        self._run = run
+        self._file = _EventFile(pathlib.Path(directory) / label) if run is None else run.file
         self.path = self._file.path
-        self._has_purged = self._has_session = False
+        self._has_purged = run is not None
+        self._has_session = False
 
     def write(self, values: Mapping[str, Any]) -> None:
         row = base.to_plain(values)
-        if self._steps_key not in row:
+        if self._steps_key not in row and self._run is None:
             raise ValueError(
                 f"A row for TensorBoard must hold `{self._steps_key}`, its `steps_key`, got {sorted(row)}."
             )
-        step = int(row[self._steps_key])
+        step = int(row.get(self._steps_key, self._file.newest_step))
         self._begin(step)
         numbers = {name: value for name, value in row.items() if not isinstance(value, str)}
         self._file.write_values(
@@ -90,10 +98,11 @@ class TensorBoardLogger(base.Logger):
     def purge(self, step: int) -> None:
         """Hides what earlier processes wrote at this step or later, which are made again."""
         self._has_purged = True
-        self._file.write(step=step, session_log={"status": "START"})
+        self._file.purge(step)
 
     def close(self) -> None:
-        self._file.close()
+        if self._run is None:
+            self._file.close()
 
     def _begin(self, step: int) -> None:
         if not self._has_purged:
@@ -107,23 +116,94 @@ class TensorBoardLogger(base.Logger):
         return name if self._group is None or "/" in name else f"{self._group}/{name}"
 
 
-def write_description(directory: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
-    """Writes what a run is, such as its hyperparameters, as a table for TensorBoard's TEXT page.
+class TensorBoardRun:
+    """All events of a training, as one run of TensorBoard; a context manager.
 
-    Args:
-        directory: what `tensorboard --logdir` is given; the table is its run `description`.
-        description: values by name; a mapping within it gives names like `outer.inner`.
+    TensorBoard reads the files of a run one after the other, so that loggers of one run share a file. Its
+    numbers are drawn against one count, since a purge, which hides what a continued training makes again,
+    goes by that.
     """
-    rows = [f"| {name} | {value} |" for name, value in _flat(description)]
-    text = "\n".join(["| name | value |", "|---|---|", *rows])
-    table = {
-        "tag": "description",
-        "metadata": {"plugin_data": {"plugin_name": "text"}},
-        "tensor": {"dtype": "DT_STRING", "string_val": [text.encode()]},
-    }
-    file = _EventFile(pathlib.Path(directory) / "description")
-    file.write_values(0, table)
-    file.close()
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        """Makes an event file. Args: directory: the run, in or below what `tensorboard --logdir` is given."""
+        self.file = _EventFile(pathlib.Path(directory))
+        """Where its loggers write."""
+
+    def cut(self, last: Mapping[str, int], *, step: int) -> None:
+        """Takes out of the files of earlier processes what is made again.
+
+        A TensorBoard that runs hides what it has read of that, later than `step`.
+
+        Args:
+            last: the highest value that stays, by tag. A row with a tag above it goes as a whole; of a film
+                its step counts.
+            step: the last one that was made.
+        """
+        for path in sorted(self.file.path.parent.glob(f"{_FILES}*")):
+            if path != self.file.path:
+                _cut(path, last)
+        self.file.purge(step + 1)
+
+    def write_description(self, description: Mapping[str, Any]) -> None:
+        """Writes what the run is, such as its hyperparameters, as a table for TensorBoard's TEXT page.
+
+        Args:
+            description: values by name; a mapping within it gives names like `outer.inner`.
+        """
+        rows = [f"| {name} | {value} |" for name, value in _flat(description)]
+        text = "\n".join(["| name | value |", "|---|---|", *rows])
+        table = {
+            "tag": "description",
+            "metadata": {"plugin_data": {"plugin_name": "text"}},
+            "tensor": {"dtype": "DT_STRING", "string_val": [text.encode()]},
+        }
+        self.file.write_values(0, table)
+
+    def close(self) -> None:
+        """Ends the file; its loggers refuse rows from now on."""
+        self.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _cut(path: pathlib.Path, last: Mapping[str, int]) -> None:
+    """Writes a file without the events that have a tag above its last value."""
+    from google.protobuf import message
+    from tensorboard.compat.proto import event_pb2
+
+    def is_kept(record: bytes) -> bool:
+        try:
+            event: Any = event_pb2.Event.FromString(record[_HEADER.size : -_FOOTER_SIZE])
+        except message.DecodeError:  # damaged: TensorBoard stops there and says so
+            return True
+        return not any(
+            value.tag in last
+            and (event.step if value.HasField("image") else value.simple_value) > last[value.tag]
+            for value in event.summary.value
+        )
+
+    records = list(_records(path.read_bytes()))
+    kept = [record for record in records if is_kept(record)]
+    if len(kept) < len(records):
+        new = path.with_name(f".{path.name}.new")
+        new.write_bytes(b"".join(kept))
+        new.replace(path)
+
+
+def _records(content: bytes) -> Iterator[bytes]:
+    """Yields the whole records: the length and its checksum, the data and its checksum."""
+    start = 0
+    while start + _HEADER.size <= len(content):
+        (size, _) = _HEADER.unpack_from(content, start)
+        end = start + _HEADER.size + size + _FOOTER_SIZE
+        if end > len(content):  # of a killed process
+            return
+        yield content[start:end]
+        start = end
 
 
 def _session(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,21 +245,29 @@ class _EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads the files of a run in the order of their names: the time has to come first.
         place = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
-        self.path = folder / f"events.out.tfevents.{time.time():.6f}.{place}"
+        self.path = folder / f"{_FILES}.{time.time():.6f}.{place}"
         self._file = open(self.path, "xb")  # noqa: SIM115 -- held until `close`
         self._records = record_writer.RecordWriter(self._file)
+        self._lock = threading.Lock()  # a record is written in parts, by whichever thread logs
+        self.newest_step = 0
         self.write(file_version="brain.Event:2")
 
     def write_values(self, step: int, *values: Mapping[str, Any]) -> None:
         """Writes values of a summary, each with the fields of its protocol buffer."""
         self.write(step=step, summary={"value": values})
 
+    def purge(self, step: int) -> None:
+        """Hides what was written at this step or later, in this file too."""
+        self.write(step=step, session_log={"status": "START"})
+
     def write(self, **fields: Any) -> None:
-        if self._file.closed:
-            raise ValueError(f"The logger of {self.path} is closed.")
         event = self._events.Event(wall_time=time.time(), **fields)
-        self._records.write(event.SerializeToString())
-        self._file.flush()
+        with self._lock:
+            if self._file.closed:
+                raise ValueError(f"The logger of {self.path} is closed.")
+            self._records.write(event.SerializeToString())
+            self._file.flush()
+            self.newest_step = max(self.newest_step, event.step)
 
     def close(self) -> None:
         self._file.close()

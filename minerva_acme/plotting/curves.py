@@ -3,24 +3,24 @@
 import contextlib
 import csv
 import difflib
-import functools
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from minerva_acme import results
+
 STEPS = "actor_steps"
 """The column that counts environment steps, in every file."""
 
 _MAX_POINTS = 200
-_PUBLISHED_FILE = pathlib.Path(__file__).with_name("published_curves.csv")
 
 
 class Curve(NamedTuple):
     """One metric over one run, or over several runs at the same steps."""
 
-    env_steps: np.ndarray  # [K], growing
+    x: np.ndarray  # [K], growing: environment steps, or what else was asked for
     values: np.ndarray  # [K], or [S, K] of S runs
 
 
@@ -28,11 +28,12 @@ class PublishedCurve(NamedTuple):
     """Results that others have published: means over their seeds."""
 
     algorithm: str
+    title: str  # as people write it
     num_seeds: int  # at least so many at every point
     curve: Curve
 
 
-def read_curve(directory: pathlib.Path, metric: str) -> Curve:
+def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
     """Reads a metric of a run.
 
     A run that was killed and resumed plays some steps twice: only the rows of the second time count. Rows
@@ -41,12 +42,13 @@ def read_curve(directory: pathlib.Path, metric: str) -> Curve:
     Args:
         directory: the run's folder.
         metric: `<file>/<column>`, such as evaluator/episode_return or learner/loss/total.
+        x: another column of the same file to have on the horizontal axis, one that grows.
 
     Returns:
         The curve; it has no points if the run has not logged any yet.
 
     Raises:
-        ValueError: no such metric was logged; the message suggests similar names.
+        ValueError: no such metric or `x` was logged; the message suggests similar names.
     """
     file, _, column = metric.partition("/")
     path = directory / f"{file}.csv"
@@ -54,20 +56,25 @@ def read_curve(directory: pathlib.Path, metric: str) -> Curve:
     text = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0] if path.exists() else ""
     with _explain(path):
         rows = list(csv.DictReader(text.splitlines()))
-    metrics = _metrics(directory)
+    metrics = list_metrics(directory)
     if metric not in metrics and (rows or not path.exists()):
         raise ValueError(_missing(directory, metric, metrics))
-    points: list[tuple[float, float]] = []
+    if x != STEPS and rows and f"{file}/{x}" not in metrics:
+        raise ValueError(
+            f"{path} has no column '{x}' to draw against, for it is not logged there, or was not by the "
+            "version that made the run. Draw against environment steps."
+        )
+    points: list[tuple[float, float, float]] = []
     for row in rows:
-        step, value = _number(row.get(STEPS)), _number(row.get(column))
+        step, place, value = (_number(row.get(name)) for name in (STEPS, x, column))
         if points and step < points[-1][0]:  # resumed from a checkpoint
             points = [point for point in points if point[0] < step]
-        if np.isfinite(step) and np.isfinite(value):
-            points.append((step, value))
-    all_steps, values = np.reshape(points, (-1, 2)).T
+        if np.isfinite([step, place, value]).all():
+            points.append((step, place, value))
+    _, all_places, values = np.reshape(points, (-1, 3)).T
     # Episodes of several environments may end at the same step.
-    steps, index, counts = np.unique(all_steps, return_inverse=True, return_counts=True)
-    return Curve(steps, np.bincount(index, values, minlength=len(steps)) / counts)
+    places, index, counts = np.unique(all_places, return_inverse=True, return_counts=True)
+    return Curve(places, np.bincount(index, values, minlength=len(places)) / counts)
 
 
 def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> Curve:
@@ -88,33 +95,33 @@ def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> C
     Raises:
         ValueError: an argument is out of its range, or the curves have no steps in common.
     """
-    if not curves or any(len(curve.env_steps) == 0 for curve in curves):
-        raise ValueError(f"`curves` must be curves with points, got {[len(c.env_steps) for c in curves]}.")
+    if not curves or any(len(curve.x) == 0 for curve in curves):
+        raise ValueError(f"`curves` must be curves with points, got {[len(c.x) for c in curves]}.")
     if max_points < 2:
         raise ValueError(f"`max_points` must be >= 2, got {max_points}.")
     curves = [thin(curve, max_points) for curve in curves]
-    first = max(curve.env_steps[0] for curve in curves)
-    last = min(curve.env_steps[-1] for curve in curves)
+    first = max(curve.x[0] for curve in curves)
+    last = min(curve.x[-1] for curve in curves)
     if first > last:
-        spans = ", ".join(f"{curve.env_steps[0]:.0f}-{curve.env_steps[-1]:.0f}" for curve in curves)
+        spans = ", ".join(f"{curve.x[0]:.0f}-{curve.x[-1]:.0f}" for curve in curves)
         raise ValueError(f"`curves` must have steps in common, got {spans}. Train the short ones on.")
-    finest = max(curves, key=lambda curve: len(curve.env_steps)).env_steps
+    finest = max(curves, key=lambda curve: len(curve.x)).x
     steps = np.unique(np.clip(finest, first, last))
-    return Curve(steps, np.stack([np.interp(steps, curve.env_steps, curve.values) for curve in curves]))
+    return Curve(steps, np.stack([np.interp(steps, curve.x, curve.values) for curve in curves]))
 
 
 def thin(curve: Curve, max_points: int = _MAX_POINTS) -> Curve:
     """Averages neighbouring points, steps and values alike, until there are at most `max_points`."""
-    if len(curve.env_steps) <= max_points:
+    if len(curve.x) <= max_points:
         return curve
-    ends = np.linspace(0, len(curve.env_steps), max_points + 1).astype(int)
+    ends = np.linspace(0, len(curve.x), max_points + 1).astype(int)
     return Curve(*(np.add.reduceat(array, ends[:-1]) / np.diff(ends) for array in curve))
 
 
 def published_curves(environment_id: str, algorithms: Sequence[str] | None = None) -> list[PublishedCurve]:
     """Returns published curves of a dm_control task: mean return over seeds at environment steps.
 
-    The head of published_curves.csv names the sources; steps are control steps, without action repeat.
+    They are those of `results.load_published`; steps are control steps, without action repeat.
 
     Args:
         environment_id: `dm_control/<domain>/<task>`; other environments have no published curves.
@@ -123,26 +130,16 @@ def published_curves(environment_id: str, algorithms: Sequence[str] | None = Non
     Raises:
         ValueError: there is no curve of such an algorithm.
     """
-    rows = _published_rows()
-    known = np.unique(rows["algorithm"]).tolist()
-    for algorithm in algorithms or ():
-        if algorithm not in known:
-            raise ValueError(f"`published` must be among {', '.join(known)}, got '{algorithm}'.")
-    suite, _, task = environment_id.partition("/")
-    rows = rows[(rows["task"] == task.replace("/", "_")) & (suite == "dm_control")]
+    published = results.load_published()
     found = []
-    for algorithm in known if algorithms is None else algorithms:
-        points = np.sort(rows[rows["algorithm"] == algorithm], order="environment_steps")
-        if len(points):
-            curve = Curve(points["environment_steps"].astype(float), points["mean"])
-            found.append(PublishedCurve(algorithm, int(points["num_seeds"].min()), curve))
+    for algorithm in published if algorithms is None else algorithms:
+        if algorithm not in published:
+            raise ValueError(f"`published` must be among {', '.join(published)}, got '{algorithm}'.")
+        if points := published[algorithm].points.get(environment_id):
+            steps, num_seeds, means, _ = np.array(points, float).T
+            curve = Curve(steps, means)
+            found.append(PublishedCurve(algorithm, published[algorithm].title, int(num_seeds.min()), curve))
     return found
-
-
-@functools.cache
-def _published_rows() -> np.ndarray:
-    lines = [line for line in _PUBLISHED_FILE.read_text("utf-8").splitlines() if not line.startswith("#")]
-    return np.genfromtxt(lines, delimiter=",", names=True, dtype=None, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -160,7 +157,8 @@ def _number(text: str | None) -> float:
         return np.nan
 
 
-def _metrics(directory: pathlib.Path) -> list[str]:
+def list_metrics(directory: pathlib.Path) -> list[str]:
+    """Returns the metrics that a run has logged, each `<file>/<column>`."""
     metrics = []
     for path in sorted(directory.glob("*.csv")):
         with open(path, encoding="utf-8", errors="replace", newline="") as lines, _explain(path):

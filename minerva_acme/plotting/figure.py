@@ -7,27 +7,30 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from minerva_acme.plotting import curves
-from minerva_acme.plotting.panels import Panel, describe_seeds
+from minerva_acme.plotting.panels import MAX_RUNS_DRAWN, Panel, describe_band, describe_seeds
 
 # Okabe and Ito (2008), which the colour-blind can tell apart; yellow, pale on paper, is left out.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # Dots alone mean random actions.
 _PUBLISHED_DASHES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)))
 _Dashes = tuple[int, tuple[float, ...]]
 _GREY = "0.5"
-_MAX_RUNS_DRAWN = 5
 _MAX_MARKED_POINTS = 15
 _MIN_PUBLISHED_POINTS = 3
 _LEGEND_MARGIN_INCHES = 0.05
-_INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3), 3: (6.75, 1.75)}  # of a row of panels, without the legend
+_INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3), 3: (6.75, 1.75), 4: (9.0, 1.75)}  # of a row, without the legend
+_COLUMNS = {4: 2}  # by the number of panels; of others three, and four from here on
+_MIN_FOR_FOUR_COLUMNS = 13
 _DOTS_PER_INCH = 300
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -54,30 +57,44 @@ _STYLE: Any = {
 }
 
 
-def draw(panels: Sequence[Panel], *, y_label: str) -> Figure:
+def draw(
+    panels: Sequence[Panel],
+    *,
+    y_label: str,
+    x_label: str = "Environment steps",
+    labels: Sequence[str] = (),
+) -> Figure:
     """Draws panels in a grid, with one legend below.
 
     A label has the same colour in every panel. The horizontal axis ends with the last run, even if
     published curves are longer. It is extended, at most to twice its length, if it would otherwise show
-    fewer than three points of a published curve.
+    fewer than three points of a published curve. The legend has what is seen in one of the panels, and says
+    what the bands are; `make_caption` says the rest.
+
+    Args:
+        panels: at least one.
+        y_label: names the vertical axes.
+        x_label: names the horizontal axes.
+        labels: whose colours come first, in this order, as in other pictures beside this one.
 
     Raises:
         ValueError: there are no panels.
     """
     if not panels:
         raise ValueError("`panels` must hold at least one panel, got none. Give runs with evaluations.")
-    labels = dict.fromkeys(group.label for panel in panels for group in panel.groups)
-    colours = dict(zip(labels, itertools.cycle(_COLOURS), strict=False))
-    published = dict.fromkeys(label for panel in panels for label, _ in panel.published)
+    shown = dict.fromkeys(group.label for panel in panels for group in panel.groups)
+    colours = dict(zip(dict.fromkeys([*labels, *shown]), itertools.cycle(COLOURS), strict=False))
+    published = dict.fromkeys(label for panel in panels for label, _ in _seen(panel))
     dashes = dict(zip(published, itertools.cycle(_PUBLISHED_DASHES), strict=False))
-    columns = 2 if len(panels) == 4 else min(max(_INCHES), len(panels))
+    most = 4 if len(panels) >= _MIN_FOR_FOUR_COLUMNS else 3
+    columns = _COLUMNS.get(len(panels), min(most, len(panels)))
     rows = -(-len(panels) // columns)
     width, height = _INCHES[columns]
     handles = _legend_handles(panels, colours, dashes)
     legend_columns = min(columns, 2)
     legend_rows = -(-len(handles) // legend_columns)
     size = width, rows * height + 0.17 * legend_rows + 0.15
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for ax, panel in zip(grid.flat, panels, strict=False):
@@ -87,7 +104,7 @@ def draw(panels: Sequence[Panel], *, y_label: str) -> Figure:
         for ax in grid[:, 0]:
             ax.set_ylabel(y_label)
         for ax in grid.flat[max(0, len(panels) - columns) : len(panels)]:  # with nothing below
-            ax.set_xlabel("Environment steps")
+            ax.set_xlabel(x_label)
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns)
         # A long entry widens the figure, or it would be cut off.
         needed = legend.get_window_extent().width / figure.dpi + 2 * _LEGEND_MARGIN_INCHES
@@ -112,25 +129,26 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [path.with_name(path.name.removesuffix(path.suffix) + suffix) for suffix in suffixes]
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         for file in files:
             # The same picture gives the same file.
-            metadata = {"Date": None} if file.suffix == ".svg" else None
+            date = {".svg": "Date", ".pdf": "CreationDate"}.get(file.suffix)
+            metadata = {date: None} if date else None
             figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
     return files
 
 
 def _draw_panel(ax: Axes, panel: Panel, colours: dict[str, str], dashes: dict[str, _Dashes]) -> None:
-    for label, curve in panel.published:
+    for label, curve in _seen(panel):
         ax.plot(*curve, color=_GREY, linestyle=dashes[label], linewidth=1.0, zorder=1)
     if panel.random is not None:
         ax.axhline(panel.random, color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
     for group in panel.groups:
         colour = colours[group.label]
-        if 1 < len(group.runs) <= _MAX_RUNS_DRAWN:
+        if 1 < len(group.runs) <= MAX_RUNS_DRAWN:
             for run in group.runs:
                 ax.plot(*curves.thin(run), color=colour, linewidth=0.5, alpha=0.45, zorder=2)
-        steps = group.mean.env_steps
+        steps = group.mean.x
         if group.interval is not None:
             ax.fill_between(steps, *group.interval, color=colour, alpha=0.2, linewidth=0, zorder=2)
         marker = "o" if len(steps) <= _MAX_MARKED_POINTS else None
@@ -139,24 +157,26 @@ def _draw_panel(ax: Axes, panel: Panel, colours: dict[str, str], dashes: dict[st
     first, last = _horizontal_limits(panel)
     if last > first:
         ax.set_xlim(first, last)
-    ax.set_ylim(*(panel.limits or _vertical_limits(panel)))
+    ax.set_ylim(*_vertical_limits(panel))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 500, 50k, 2.5M
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
 
 
 def _horizontal_limits(panel: Panel) -> tuple[float, float]:
-    runs = [run.env_steps for group in panel.groups for run in group.runs]
+    runs = [run.x for group in panel.groups for run in group.runs]
     first, last = float(min(steps[0] for steps in runs)), float(max(steps[-1] for steps in runs))
     for _, curve in panel.published:
-        wanted = float(curve.env_steps[:_MIN_PUBLISHED_POINTS][-1])
+        wanted = float(curve.x[:_MIN_PUBLISHED_POINTS][-1])
         if wanted <= 2.0 * last:
             last = max(last, wanted)
-    return 0.0 if first < 0.1 * last else first, last
+    return 0.0 if first <= 0.1 * last or len(set(np.concatenate(runs))) == 1 else first, last
 
 
 def _vertical_limits(panel: Panel) -> tuple[float, float]:
-    """The range of the runs: published scores may be far outside it."""
+    """The range of the runs, if none is given: published scores may be far outside it."""
+    if panel.limits is not None:
+        return panel.limits
     shown = [curves.thin(run).values for group in panel.groups for run in group.runs]
     shown += [np.concatenate(group.interval) for group in panel.groups if group.interval is not None]
     values = np.concatenate(shown if panel.random is None else [*shown, [panel.random]])
@@ -166,17 +186,42 @@ def _vertical_limits(panel: Panel) -> tuple[float, float]:
     return 0.0 if low >= 0.0 else low - margin, high + margin
 
 
+def _seen(panel: Panel) -> list[tuple[str, curves.Curve]]:
+    """Returns the published curves that cross what the axes show."""
+    first, last = _horizontal_limits(panel)
+    low, high = _vertical_limits(panel)
+    found = []
+    for label, curve in panel.published:
+        start, end = max(first, curve.x[0]), min(last, curve.x[-1])
+        if start > end:
+            continue
+        inside = curve.values[(curve.x > start) & (curve.x < end)]
+        heights = [*np.interp([start, end], *curve), *inside]
+        if min(heights) <= high and max(heights) >= low:  # between two points it is a line
+            found.append((label, curve))
+    return found
+
+
 def _legend_handles(
     panels: Sequence[Panel], colours: dict[str, str], dashes: dict[str, _Dashes]
-) -> list[Line2D]:
-    handles = []
+) -> list[Artist]:
+    handles: list[Artist] = []
     for label, colour in colours.items():
         groups = [group for panel in panels for group in panel.groups if group.label == label]
+        if not groups:
+            continue
         text = f"{label}: {describe_seeds(groups)}"
         handles.append(Line2D([], [], color=colour, linewidth=1.5, label=text))
     lines: list[tuple[str, Any, float]] = [(label, style, 1.0) for label, style in dashes.items()]
-    if any(panel.random is not None for panel in panels):
+    if any(panel.random is not None and _holds(_vertical_limits(panel), panel.random) for panel in panels):
         lines.append(("Random actions", ":", 0.8))
     for label, style, linewidth in lines:
         handles.append(Line2D([], [], color=_GREY, linestyle=style, linewidth=linewidth, label=label))
+    band = describe_band([group for panel in panels for group in panel.groups])
+    if band is not None:
+        handles.append(Patch(color=_GREY, alpha=0.3, linewidth=0, label=f"Band: {band}"))
     return handles
+
+
+def _holds(limits: tuple[float, float], value: float) -> bool:
+    return limits[0] <= value <= limits[1]

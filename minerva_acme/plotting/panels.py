@@ -7,6 +7,11 @@ import numpy as np
 
 from minerva_acme.plotting import curves, statistics
 
+MAX_RUNS_DRAWN = 5
+"""Of a group with more runs only their mean is drawn."""
+
+_FEW_SEEDS = (2, 3)  # whose bootstrap interval is their range
+
 
 class Group(NamedTuple):
     """Runs that differ only in their seed, and perhaps in their task."""
@@ -45,25 +50,54 @@ def make_group(
     common = curves.at_common_steps(runs)
     seeds_by_task = [len(task) for task in curves_by_task]
     scores_by_task = np.split(common.values, np.cumsum(seeds_by_task)[:-1])
-    mean = curves.Curve(common.env_steps, statistics.interquartile_mean(common.values.T))
+    mean = curves.Curve(common.x, statistics.interquartile_mean(common.values.T))
     interval = statistics.bootstrap_interval(scores_by_task, generator=generator)
     return Group(label, runs, seeds_by_task, mean, interval)
 
 
+def make_title(environment: str) -> str:
+    """Returns an environment's name as people write it: Walker walk, CartPole-v1."""
+    name = environment.removeprefix("gymnasium/")
+    if not name.startswith("dm_control/"):
+        return name
+    return " ".join(part.replace("_", " ") for part in name.split("/")[1:]).capitalize()
+
+
 def describe_seeds(groups: Sequence[Group]) -> str:
-    """Says how many seeds one label's curves come from, and how much a band of so few is worth."""
-    counts = sorted({count for group in groups for count in group.seeds_by_task})
-    fewest, most = counts[0], counts[-1]
-    text = f"{most} seed" if most == 1 else f"{fewest if fewest == most else f'{fewest}-{most}'} seeds"
+    """Says how many seeds one label's curves come from."""
+    counts = {count for group in groups for count in group.seeds_by_task}
+    fewest, most = min(counts), max(counts)
+    text = f"{most} seed{'s' * (most > 1)}" if fewest == most else f"{fewest}-{most} seeds"
     num_tasks = max(len(group.seeds_by_task) for group in groups)
-    if num_tasks > 1:
-        text += f" of {num_tasks} tasks"
-    if most == 1:
-        return f"{text}, no interval"
-    if num_tasks > 1:
-        return text
-    if fewest == 1:
-        text += " (no interval for 1)"
-    coverages = [statistics.nominal_coverage(count) for count in counts]
-    few = " to ".join(f"{coverage:.0%}" for coverage in coverages if coverage is not None)
-    return f"{text}, band is their range (covers {few})" if few else text
+    return f"{text} of {num_tasks} tasks" if num_tasks > 1 else text
+
+
+def describe_band(groups: Sequence[Group]) -> str | None:
+    """Says what the bands around the groups' lines are; None where there are none.
+
+    The bootstrap interval of one task's two or three seeds is their range, and is called so, with how much it
+    is worth.
+    """
+    banded = [group for group in groups if group.interval is not None]
+    few = [group for group in banded if len(group.runs) in _FEW_SEEDS and len(group.seeds_by_task) == 1]
+    if not banded:
+        return None
+    if not few:
+        return "95% bootstrap interval"
+    coverages = sorted({statistics.nominal_coverage(len(group.runs)) or 0.0 for group in few})
+    text = f"range of the seeds (holds the median with {' to '.join(f'{c:.0%}' for c in coverages)})"
+    return text if len(few) == len(banded) else f"95% bootstrap interval; of 2 or 3 seeds {text}"
+
+
+def make_caption(panels: Sequence[Panel], y_label: str) -> str:
+    """Says what the legend does not: what the lines are, and how the bands were computed."""
+    groups = [group for panel in panels for group in panel.groups]
+    tasks = " and tasks" if any(len(group.seeds_by_task) > 1 for group in groups) else ""
+    sentences = [f"{y_label}; lines: interquartile mean over seeds{tasks}, below four runs their mean."]
+    if any(1 < len(group.runs) <= MAX_RUNS_DRAWN for group in groups):
+        sentences.append("Thin lines: single runs.")
+    if "bootstrap" in (describe_band(groups) or ""):
+        sentences.append(f"Bootstrap: stratified, percentile, {statistics.NUM_RESAMPLES} resamples.")
+    if tasks and any(panel.published for panel in panels):
+        sentences.append("Published lines: interquartile mean over tasks of the means over seeds.")
+    return " ".join(sentences)

@@ -1,15 +1,19 @@
-"""The interquartile mean over a few seeds, and how uncertain it is.
+"""What a few seeds of several tasks say of an agent, and how uncertain that is.
 
-    S seeds of a task, T tasks, N scores of all tasks together, K steps of the curves.
+    S seeds of a task, T tasks, N scores of all tasks together, K steps of the curves, R resamples.
 
 Source: Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021),
-sections 4.1 (stratified bootstrap) and 4.3 (interquartile mean).
+sections 4.1 (stratified bootstrap), 4.2 (performance profiles) and 4.3 (interquartile mean, probability of
+improvement).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+NUM_RESAMPLES = 2000
+"""Of a bootstrap, where nothing else is said."""
 
 _TRIMMED = 0.25  # of the scores, at either end
 
@@ -49,18 +53,20 @@ def bootstrap_interval(
     scores_by_task: Sequence[np.ndarray],
     *,
     generator: np.random.Generator,
+    statistic: Callable[[np.ndarray], np.ndarray] = interquartile_mean,
     confidence: float = 0.95,
-    num_resamples: int = 2000,
+    num_resamples: int = NUM_RESAMPLES,
 ) -> Interval | None:
-    """Returns the stratified percentile bootstrap interval of the interquartile mean.
+    """Returns the stratified percentile bootstrap interval of a statistic of all scores.
 
     A resample draws S seeds of each task with replacement, the same ones at every step, since a seed is a
-    whole curve. The interval holds the middle `confidence` of the resamples' interquartile means over
-    seeds and tasks. With few seeds it is too narrow: see `nominal_coverage`.
+    whole curve. The interval holds the middle `confidence` of the resamples' statistics over seeds and
+    tasks. With few seeds it is too narrow: see `nominal_coverage`.
 
     Args:
         scores_by_task: T arrays [S, K]; S may differ from task to task.
         generator: draws the resamples.
+        statistic: from scores [..., N] to [...].
         confidence: in (0, 1).
         num_resamples: >= 1.
 
@@ -70,27 +76,115 @@ def bootstrap_interval(
     Raises:
         ValueError: an argument is out of its range, or the arrays' shapes do not fit.
     """
-    scores_by_task = [np.asarray(scores, np.float64) for scores in scores_by_task]
-    shapes = [list(scores.shape) for scores in scores_by_task]
-    if not shapes or any(len(shape) != 2 or shape[0] == 0 or shape[1] != shapes[0][1] for shape in shapes):
-        raise ValueError(
-            f"`scores_by_task` must be arrays [seeds, steps] with the same steps, got shapes {shapes}."
-        )
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"`confidence` must be in (0, 1), got {confidence}. 0.95 is usual.")
-    if num_resamples < 1:
-        raise ValueError(f"`num_resamples` must be >= 1, got {num_resamples}. 2000 is usual.")
+    scores_by_task = _as_arrays("scores_by_task", scores_by_task)
+    tail = _tail(confidence, num_resamples)
     if all(len(scores) == 1 for scores in scores_by_task):
         return None
     scores = np.concatenate(scores_by_task)  # [N, K]
     sizes = [len(task) for task in scores_by_task]
-    drawn = [generator.integers(size, size=(num_resamples, size)) for size in sizes]
     first_rows = np.cumsum([0, *sizes[:-1]])
-    rows = np.concatenate([first + task for first, task in zip(first_rows, drawn, strict=True)], axis=-1)
-    tail = (1.0 - confidence) / 2.0
+    drawn = [
+        first + generator.integers(size, size=(num_resamples, size))
+        for first, size in zip(first_rows, sizes, strict=True)
+    ]
+    rows = np.concatenate(drawn, axis=-1)  # [R, N]
     # One step at a time: all at once would need gigabytes.
-    means = [interquartile_mean(column[rows]) for column in scores.T]  # K times [num_resamples]
-    return Interval(*np.quantile(np.reshape(means, (-1, num_resamples)), [tail, 1.0 - tail], axis=-1))
+    values = [statistic(column[rows]) for column in scores.T]  # K times [R]
+    return Interval(*np.quantile(np.reshape(values, (-1, num_resamples)), [tail, 1.0 - tail], axis=-1))
+
+
+class Profile(NamedTuple):
+    """The share of runs above each of K scores."""
+
+    thresholds: np.ndarray  # [K]
+    shares: np.ndarray  # [K], in [0, 1], falling
+    interval: Interval | None  # None where every task has one seed
+
+
+def performance_profile(
+    scores_by_task: Sequence[np.ndarray], thresholds: np.ndarray, *, generator: np.random.Generator
+) -> Profile:
+    """Returns the run-score distribution: how many runs are above a score, whatever the score.
+
+        F(tau) = 1 / T  sum_t  1 / S_t  sum_s  [score_ts > tau]
+
+    (section 4.2), with its pointwise 95 % bootstrap interval. A curve above another one everywhere is better
+    in every sense. Every task counts alike, even where the numbers of seeds differ.
+
+    Args:
+        scores_by_task: T arrays [S] of scores on one scale.
+        thresholds: [K].
+        generator: of the bootstrap.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    by_task = _as_arrays("scores_by_task", [np.asarray(scores)[..., None] for scores in scores_by_task])
+    thresholds = np.asarray(thresholds, np.float64)
+    num_scores = sum(map(len, by_task))
+    # So weighted, the mean over all scores is the mean over tasks of the means over their seeds.
+    above = [(task > thresholds) * (num_scores / (len(by_task) * len(task))) for task in by_task]
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        found: np.ndarray = values.mean(axis=-1)
+        return found
+
+    interval = bootstrap_interval(above, generator=generator, statistic=mean)
+    return Profile(thresholds, mean(np.concatenate(above).T), interval)
+
+
+class Improvement(NamedTuple):
+    """How probable it is that a run of one agent is better than one of another, on a random task."""
+
+    probability: float
+    interval: tuple[float, float] | None  # None where every task has one seed of each
+
+
+def probability_of_improvement(
+    scores_by_task: Sequence[np.ndarray],
+    others_by_task: Sequence[np.ndarray],
+    *,
+    generator: np.random.Generator,
+    confidence: float = 0.95,
+    num_resamples: int = NUM_RESAMPLES,
+) -> Improvement:
+    """Returns the probability that X is better than Y, averaged over tasks.
+
+        P(X > Y) = 1 / T  sum_t  1 / (S_t S'_t)  sum_s  sum_s'  ([x_ts > y_ts'] + [x_ts = y_ts'] / 2)
+
+    (section 4.3): of each task the Mann-Whitney U statistic over the number of pairs. Its bootstrap resamples
+    the seeds of each agent in each task on their own. It says nothing about the size of a difference.
+
+    Args:
+        scores_by_task: of X, T arrays [S].
+        others_by_task: of Y, T arrays [S'] of the same tasks.
+        generator: of the bootstrap.
+        confidence: in (0, 1).
+        num_resamples: >= 1.
+
+    Raises:
+        ValueError: an argument is out of its range, or the tasks' numbers differ.
+    """
+    ours, others = (
+        [task[:, 0] for task in _as_arrays(name, [np.asarray(scores)[..., None] for scores in by_task])]
+        for name, by_task in (("scores_by_task", scores_by_task), ("others_by_task", others_by_task))
+    )
+    tail = _tail(confidence, num_resamples)
+    if len(ours) != len(others):
+        raise ValueError(
+            f"`others_by_task` must have the tasks of `scores_by_task`, got {len(others)} and {len(ours)}."
+        )
+    # [S, S'] of each task.
+    wins = [np.heaviside(x[:, None] - y, 0.5) for x, y in zip(ours, others, strict=True)]
+    probability = float(np.mean([task.mean() for task in wins]))
+    if all(task.size == 1 for task in wins):
+        return Improvement(probability, None)
+    resamples = np.zeros(num_resamples)
+    for task in wins:
+        rows, columns = (generator.integers(size, size=(num_resamples, size)) for size in task.shape)
+        resamples += task[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2)) / len(wins)
+    low, high = np.quantile(resamples, [tail, 1.0 - tail])
+    return Improvement(probability, (float(low), float(high)))
 
 
 def nominal_coverage(num_seeds: int) -> float | None:
@@ -103,3 +197,24 @@ def nominal_coverage(num_seeds: int) -> float | None:
         0.5 for two seeds, 0.75 for three; None for other numbers, which have no such formula.
     """
     return 1.0 - 2.0 / 2.0**num_seeds if num_seeds in (2, 3) else None
+
+
+def _as_arrays(name: str, by_task: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns arrays [S, K], all of the same K.
+
+    Raises:
+        ValueError: they are not; the message has the argument's name.
+    """
+    arrays = [np.asarray(scores, np.float64) for scores in by_task]
+    shapes = [list(scores.shape) for scores in arrays]
+    if not shapes or any(len(shape) != 2 or shape[0] == 0 or shape[1] != shapes[0][1] for shape in shapes):
+        raise ValueError(f"`{name}` must be arrays [seeds, steps] with the same steps, got shapes {shapes}.")
+    return arrays
+
+
+def _tail(confidence: float, num_resamples: int) -> float:
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"`confidence` must be in (0, 1), got {confidence}. 0.95 is usual.")
+    if num_resamples < 1:
+        raise ValueError(f"`num_resamples` must be >= 1, got {num_resamples}. {NUM_RESAMPLES} is usual.")
+    return (1.0 - confidence) / 2.0

@@ -102,8 +102,8 @@ def test_a_pipe_gets_plain_lines():
     assert show(80, is_terminal=False).splitlines() == [
         "   11,395 steps: evaluation return    455.2 +- 12.1",
         "   12,345/30,000 steps, 59 steps/s, 2,837 learner steps, 0:04:57 left, return 512.3, "
-        "policy -0.0123, q 1,946, temperature 0.762, alpha_mean 0.0196, KL mean/bound 0.981, "
-        "KL stddev/bound 0.4, KL q/bound 1.01, replay 12,345",
+        "policy loss -0.0123, q loss 1,946, temperature loss 0.762, alpha_mean loss 0.0196, "
+        "KL mean/bound 0.981, KL stddev/bound 0.4, KL q/bound 1.01, replay 12,345",
     ]
 
 

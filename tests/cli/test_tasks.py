@@ -3,6 +3,7 @@ import shlex
 
 import pytest
 
+from minerva_acme import results
 from minerva_acme.agents import registry
 from minerva_acme.cli import main, parsing, training
 from minerva_acme.experiments import tasks
@@ -18,11 +19,6 @@ environment = "dm_control/manipulator/insert_ball"
 preset = "minerva"
 num_env_steps = 1_500_000
 settings = { policy_layer_sizes = [256, 256, 256], critic_layer_sizes = [512, 512, 256], discount = 0.995 }
-runs = [
-    { seed = 0, score = -12345.67, std = 1 }, { seed = 1, score = 0.04, std = 1 },
-    { seed = 2, score = 9.96, std = 1 }, { seed = 3, score = 8.5, std = 1 },
-    { seed = 4, score = 7.5, std = 1 }, { seed = 5, score = 12, std = 1 },
-]
 
 [[task]]
 agent = "ppo"
@@ -30,14 +26,29 @@ environment = "Pendulum-v1"
 preset = "default"
 num_env_steps = 2_048
 settings = { rollout_steps = 64, num_epochs = 1 }
-runs = [{ seed = 0, score = -1100.0, std = 1.0 }]
 """
+SCORES = {
+    "dm_control/manipulator/insert_ball": (-12345.67, 0.04, 9.96, 8.5, 7.5, 12),
+    "Pendulum-v1": (-1100.0,),
+}
+
+
+def parse(text=LONG):
+    """Returns the entries with the scores of their seeds."""
+    entries = tasks.parse(text, [])
+    rows = [
+        results.Row(task.exp_name, task.environment, seed, metric, task.num_env_steps, value)
+        for task in entries
+        for seed, score in enumerate(SCORES[task.environment])
+        for metric, value in (("final_return", score), ("final_return_std", 1.0))
+    ]
+    return tasks.parse(text, rows)
 
 
 @pytest.fixture
 def long_entries(monkeypatch):
     """Entries with all that makes a row long, instead of the file's."""
-    monkeypatch.setattr(tasks, "load", lambda: tasks.parse(LONG))
+    monkeypatch.setattr(tasks, "load", parse)
 
 
 @every_task
@@ -62,7 +73,7 @@ def test_the_command_of_an_entry_with_settings_of_every_kind_parses_to_them(monk
         "discount = 0.995",
         'action_penalty = true, critic_target = "n_step", per_dimension_constraint = false',
     )
-    task = tasks.parse(text)[0]
+    task = parse(text)[0]
     command = parsing.parse(shlex.split(task.command(0))[1:])
     assert command.hyperparameters == task.make_config()
     assert command.hyperparameters.action_penalty and command.hyperparameters.critic_layer_sizes == (

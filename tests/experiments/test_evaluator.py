@@ -1,3 +1,4 @@
+import time
 import types
 
 import numpy as np
@@ -110,7 +111,9 @@ def test_an_evaluation_that_was_stopped_leaves_no_trace(run, stop):
     run.lengths = [2, 2]
     evaluations.evaluate_before_training(stop)
     assert not evaluations.evaluate(stop)
-    assert evaluations.save() == {"random": None, "before": None, "latest": None, "best": None}
+    state = evaluations.save()
+    del state["walltime"]
+    assert state == {"random": None, "before": None, "latest": None, "best": None}
     assert run.logs.evaluator.rows == []
 
 
@@ -148,10 +151,26 @@ def test_the_last_evaluation_that_was_logged_is_told_by_its_step(run, stop):
     assert evaluations.logged_until == 10
 
 
+def test_an_evaluation_tells_the_time_of_all_sessions_of_the_run(run, stop):
+    first = evaluator.Evaluator(run)
+    begun = time.process_time()
+    while time.process_time() < begun + 0.03:
+        sum(range(1000))
+    evaluate_at(run, first, 10, 2)
+    (row,) = run.logs.evaluator.rows
+    assert row["wall_seconds"] >= 0.03 and 0.01 <= row["cpu_seconds"] < 5.0
+    resumed = evaluator.Evaluator(run)
+    resumed.restore({**first.save(), "walltime": (100.0, 30.0)})
+    evaluate_at(run, resumed, 20, 2)
+    again = run.logs.evaluator.rows[-1]
+    assert 100.0 <= again["wall_seconds"] < 105.0 and 30.0 <= again["cpu_seconds"] < 35.0
+    resumed.restore({name: value for name, value in first.save().items() if name != "walltime"})
+    assert resumed.save()["walltime"][0] < 5.0  # of a version that did not note it
+
+
 def test_restored_evaluations_are_those_that_were_saved(run, stop):
     evaluations, restored = evaluator.Evaluator(run), evaluator.Evaluator(run)
     restored.restore(evaluations.save())
-    assert restored.save() == evaluations.save()
     run.lengths = [2, 3]
     evaluations.evaluate_before_training(stop)
     evaluate_at(run, evaluations, 10, 4)

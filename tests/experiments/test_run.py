@@ -132,6 +132,7 @@ def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
         "checkpoints",
         "evaluator.csv",
         "learner.csv",
+        "provenance.json",
         "run.json",
     }
     again = experiments.run_experiment(make_config(tmp_path, 100))
@@ -144,14 +145,14 @@ def same(row):
 
 
 def shown_in_tensorboard(folder, **names):
-    """The steps at which TensorBoard shows a number of each label."""
+    """The steps at which TensorBoard shows a number of each label in a training's one run."""
     code = f"""
 import json, sys, types
 sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
 from tensorboard.backend.event_processing import event_accumulator
 shown = {{}}
 for label, name in {names!r}.items():
-    accumulator = event_accumulator.EventAccumulator({str(folder / "tensorboard")!r} + "/" + label).Reload()
+    accumulator = event_accumulator.EventAccumulator({str(folder / "tensorboard")!r}).Reload()
     shown[label] = [event.step for event in accumulator.Scalars(name)]
 print(json.dumps(shown))
 """
@@ -204,12 +205,9 @@ def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, c
         learner="loss/q",
     )
     assert shown == {
-        label: [
-            int(row[f"{'learner' if label == 'learner' else 'actor'}_steps"])
-            for row in rows(killed.directory, label)
-        ]
-        for label in shown
+        label: [int(row["actor_steps"]) for row in rows(killed.directory, label)] for label in shown
     }
+    assert all(path.is_file() for path in (tmp_path / "killed" / "tensorboard").iterdir())
     assert "actor.csv: 2 rows with `actor_steps` above 600 are taken out" in caplog.text
 
 

@@ -3,7 +3,7 @@ import math
 import gymnasium
 import pytest
 
-from minerva_acme import environments
+from minerva_acme import environments, results
 from minerva_acme.agents import ppo, registry
 from minerva_acme.experiments import tasks
 
@@ -14,12 +14,21 @@ environment = "CartPole-v1"
 preset = "control"
 num_env_steps = 1_000
 settings = { gae_lambda = 0.9, policy_layer_sizes = [32, 16], anneal_learning_rate = false }
-runs = [
-    { seed = 3, score = 10, std = 1.5 },
-    { seed = 4, score = 40.0, std = 0.0 },
-    { seed = 7, score = 20, std = 2 },
-]
 """
+NAME = "ppo_control+anneal_learning_rate=false+gae_lambda=0.9+policy_layer_sizes=32-16"
+
+
+def rows_of(env_name="CartPole-v1", env_step=1_000, exp_name=NAME, **scores):
+    """Rows of runs' scores and their standard deviations, by `seed3` and so on."""
+    return [
+        results.Row(exp_name, env_name, int(seed.removeprefix("seed")), metric, env_step, value)
+        for seed, values in scores.items()
+        for metric, value in zip(("final_return", "final_return_std"), values, strict=True)
+    ]
+
+
+ROWS = rows_of(seed7=(20.0, 2.0), seed3=(10.0, 1.5), seed4=(40.0, 0.0))
+
 every_task = pytest.mark.parametrize(
     "task", tasks.load(), ids=lambda task: f"{task.agent}-{task.environment}"
 )
@@ -49,9 +58,9 @@ def test_no_two_entries_of_the_file_are_of_one_agent_and_environment():
 
 
 def test_a_key_that_is_missing_or_unknown_is_an_error():
-    for wrong in (ENTRY.replace("preset", "presets"), ENTRY.replace("seed = 3,", "")):
-        with pytest.raises(TypeError, match="preset|seed"):
-            tasks.parse(wrong)
+    for wrong in (ENTRY.replace("preset", "presets"), ENTRY.replace("num_env_steps = 1_000", "")):
+        with pytest.raises(TypeError, match="preset|num_env_steps"):
+            tasks.parse(wrong, ROWS)
 
 
 @every_task
@@ -89,7 +98,7 @@ def test_there_is_an_entry_for_every_task_of_both_suites():
 
 
 def test_an_entry_is_read_with_what_it_says():
-    (task,) = tasks.parse(ENTRY)
+    (task,) = tasks.parse(ENTRY, ROWS)
     assert task.make_config() == ppo.PPOConfig(
         num_environments=4,
         rollout_steps=4096,
@@ -98,7 +107,8 @@ def test_an_entry_is_read_with_what_it_says():
         policy_layer_sizes=(32, 16),
         anneal_learning_rate=False,
     )
-    assert task.runs[0] == tasks.Run(seed=3, score=10.0, std=1.5)
+    assert task.exp_name == NAME
+    assert task.runs == (tasks.Run(3, 10.0, 1.5), tasks.Run(4, 40.0, 0.0), tasks.Run(7, 20.0, 2.0))
     assert task.mean == pytest.approx(70 / 3)
     assert task.median == 20.0
     assert task.command(5) == (
@@ -107,8 +117,17 @@ def test_an_entry_is_read_with_what_it_says():
     )
 
 
+def test_an_entry_has_no_runs_of_other_settings_environments_or_lengths():
+    one = (5.0, 0.5)
+    others = rows_of("CartPole-v0", seed0=one) + rows_of(env_step=999, seed1=one)
+    others += rows_of(exp_name="ppo_control", seed2=one)
+    others.append(results.Row(NAME, "CartPole-v1", 8, "avg_return", 1_000, 3.0))
+    (task,) = tasks.parse(ENTRY, [*others, *ROWS])
+    assert [run.seed for run in task.runs] == [3, 4, 7]
+
+
 def test_an_entry_cannot_be_changed_behind_its_readers():
-    (task,) = tasks.parse(ENTRY)
+    (task,) = tasks.parse(ENTRY, ROWS)
     with pytest.raises(TypeError, match="does not support item assignment"):
         task.settings["gae_lambda"] = 0.5
 
@@ -117,7 +136,7 @@ def test_an_entry_cannot_be_changed_behind_its_readers():
 def known(monkeypatch):
     """These entries instead of the file's."""
     text = ENTRY + ENTRY.replace("CartPole-v1", "dm_control/walker/walk")
-    monkeypatch.setattr(tasks, "load", lambda: tasks.parse(text))
+    monkeypatch.setattr(tasks, "load", lambda: tasks.parse(text, ROWS))
 
 
 @pytest.mark.parametrize(

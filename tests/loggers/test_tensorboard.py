@@ -150,10 +150,9 @@ def test_a_name_without_a_group_gets_the_one_asked_for(tmp_path):
 
 
 def test_a_description_is_a_table_of_the_text_page(tmp_path):
-    loggers.write_description(
-        tmp_path, {"agent": "mpo", "hyperparameters": {"discount": 0.99, "sizes": [8, 8]}}
-    )
-    (value,) = [value for event in events(tmp_path / "description") for value in event.summary.value]
+    with loggers.TensorBoardRun(tmp_path) as run:
+        run.write_description({"agent": "mpo", "hyperparameters": {"discount": 0.99, "sizes": [8, 8]}})
+    (value,) = [value for event in events(tmp_path) for value in event.summary.value]
     assert value.metadata.plugin_data.plugin_name == "text"
     assert value.tensor.string_val[0].decode().splitlines() == [
         "| name | value |",
@@ -221,3 +220,89 @@ def test_what_is_no_film_is_refused(tmp_path):
     logger.close()
     with pytest.raises(ValueError, match="is closed"):
         logger.write_film("evaluation/video", GIF, step=0)
+
+
+def log(folder, rows, cut=None, step=0):
+    """Writes rows, each a label with values or the step of a film, as a session of one run."""
+    with loggers.TensorBoardRun(folder) as run:
+        made = {
+            label: loggers.TensorBoardLogger(folder, label, "steps", group=label, run=run)
+            for label in ("actor", "learner", "evaluator")
+        }
+        run.cut(cut or {}, step=step)
+        for label, values in rows:
+            if isinstance(values, int):
+                made[label].write_film("evaluation/video", GIF, step=values)
+            else:
+                made[label].write(values)
+        for logger in made.values():
+            logger.close()
+
+
+def test_the_loggers_of_a_training_are_one_run_in_one_file(tmp_path):
+    log(tmp_path, [("actor", {"steps": 3, "return": 1.0}), ("learner", {"steps": 4, "loss/q": 2.0})])
+    assert len(list(tmp_path.iterdir())) == 1
+    shown = as_tensorboard(
+        tmp_path, "{tag: accumulator.Scalars(tag)[0].step for tag in accumulator.Tags()['scalars']}"
+    )
+    assert shown == {"actor/return": 3, "actor/steps": 3, "learner/steps": 4, "loss/q": 4}
+
+
+def test_a_row_of_a_shared_run_without_its_steps_is_drawn_where_the_run_is(tmp_path):
+    log(tmp_path, [("actor", {"steps": 7}), ("learner", {"updates": 1})])
+    assert scalars(tmp_path) == [("actor/steps", 7, 7.0), ("learner/updates", 7, 1.0)]
+
+
+def test_what_a_training_makes_again_is_shown_once_also_at_the_step_of_the_checkpoint(tmp_path):
+    first = [
+        ("learner", {"steps": 10, "updates": 1, "loss/q": 0.1}),
+        ("evaluator", 10),
+        ("evaluator", {"steps": 10, "return": 1.0}),
+        # The checkpoint is here, in the middle of step 10.
+        ("learner", {"steps": 10, "updates": 2, "loss/q": 0.2}),
+        ("actor", {"steps": 12, "return": 3.0}),
+        ("evaluator", 20),
+    ]
+    log(tmp_path, first)
+    again = [
+        ("learner", {"steps": 10, "updates": 2, "loss/q": 0.25}),
+        ("actor", {"steps": 12, "return": 3.5}),
+        ("evaluator", 20),
+    ]
+    cut = {"learner/updates": 1, "actor/steps": 10, "evaluator/steps": 10, "evaluation/video": 10}
+    log(tmp_path, again, cut, step=10)
+    values = """[
+        [(event.step, round(event.value, 3)) for event in accumulator.Scalars(tag)]
+        for tag in ("loss/q", "actor/return", "evaluator/return")
+    ] + [[event.step for event in accumulator.Images("evaluation/video")]]"""
+    shown = as_tensorboard(tmp_path, values)
+    assert shown == [[[10, 0.1], [10, 0.25]], [[12, 3.5]], [[10, 1.0]], [10, 20]]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_that_a_kill_left_in_the_middle_of_a_record_is_cut_to_its_whole_ones(tmp_path):
+    log(tmp_path, [("actor", {"steps": step}) for step in (1, 2)])
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes() + b"\x09" * 20)
+    log(tmp_path, [], {"actor/steps": 1}, step=1)
+    assert [value for _, _, value in scalars(tmp_path)] == [1.0]
+
+
+def test_damage_in_a_file_is_left_to_tensorboard_to_tell(tmp_path):
+    log(tmp_path, [("actor", {"steps": step}) for step in (1, 2)])
+    (file,) = tmp_path.iterdir()
+    content = bytearray(file.read_bytes())
+    content[12:20] = b"\xff" * 8  # the data of the first record
+    file.write_bytes(content)
+    size = file.stat().st_size
+    log(tmp_path, [], {"actor/steps": 1}, step=1)
+    after = file.read_bytes()
+    assert after.startswith(bytes(content[:30])) and len(after) < size
+
+
+def test_a_file_with_nothing_to_take_out_stays_as_it_is(tmp_path):
+    log(tmp_path, [("actor", {"steps": step}) for step in (1, 2)])
+    (file,) = tmp_path.iterdir()
+    before = file.stat()
+    log(tmp_path, [], {"actor/steps": 2}, step=2)
+    assert file.stat().st_ino == before.st_ino and file.stat().st_mtime_ns == before.st_mtime_ns

@@ -2328,8 +2328,18 @@ EXPERIMENTS = [
         "minerva_acme/experiments/run_logs.py",
         ("tests/experiments/test_run_logs.py", *RUN),
         breakage("rows after the checkpoint stay", "self._csv[label].cut(steps_key, step)", "0"),
-        breakage("TensorBoard shows steps twice", "self._events[label].purge(step + 1)", "pass"),
+        breakage(
+            "TensorBoard shows steps twice",
+            "self._tensorboard.cut(rows | films, step=max(made, default=0))",
+            "pass",
+        ),
+    ),
+    *of(
+        "minerva_acme/loggers/tensorboard.py",
+        ("tests/loggers/test_tensorboard.py",),
+        breakage("TensorBoard's files keep what is made again", "_cut(path, last)\n        self", "self"),
         breakage("TensorBoard loses the checkpoint's step", "purge(step + 1)", "purge(step)"),
+        breakage("a kill's half record is kept", "if end > len(content):", "if False:"),
     ),
     *of(
         "minerva_acme/experiments/run_lock.py",
@@ -2429,6 +2439,57 @@ EXPERIMENTS = [
     ),
 ]
 
+REPORTS = [
+    *of(
+        "minerva_acme/plotting/statistics.py",
+        ("tests/plotting/test_statistics.py",),
+        breakage("a run at a score is above it", "(task > thresholds)", "(task >= thresholds)"),
+        breakage(
+            "tasks with more seeds count more",
+            "(num_scores / (len(by_task) * len(task)))",
+            "(num_scores / num_scores)",
+        ),
+        breakage("a tie is a win", "np.heaviside(x[:, None] - y, 0.5)", "np.heaviside(x[:, None] - y, 1.0)"),
+        breakage(
+            "only one agent's seeds are resampled",
+            "task[rows[:, :, None], columns[:, None, :]]",
+            "task[rows[:, :, None], np.arange(task.shape[1])]",
+        ),
+        breakage(
+            "seeds are drawn across tasks", "first + generator.integers(size,", "generator.integers(size,"
+        ),
+    ),
+    *of(
+        "minerva_acme/plotting/report.py",
+        ("tests/plotting/test_report.py",),
+        breakage(
+            "a final score replaces the evaluation",
+            '("final_return", "avg_return"):',
+            '("avg_return", "final_return"):',
+        ),
+        breakage("scores are taken where no run is", "if not run.x[0] <= at <= run.x[-1]", "if False"),
+        breakage(
+            "published results are compared where there are none", "if not _lacking(method, comparison)", ""
+        ),
+    ),
+    *of(
+        "minerva_acme/plotting/figure.py",
+        ("tests/plotting/test_figure.py",),
+        breakage(
+            "the legend has what is not seen", "if min(heights) <= high and max(heights) >= low:", "if True:"
+        ),
+    ),
+    *of(
+        "minerva_acme/results/experiment.py",
+        ("tests/results/test_experiment.py",),
+        breakage(
+            "a training that is made again is there twice",
+            "replaced = set(new.trainings)",
+            "replaced = set()",
+        ),
+    ),
+]
+
 MUTANTS = [
     *LOSSES,
     *NETWORKS,
@@ -2439,4 +2500,5 @@ MUTANTS = [
     *LOOPS,
     *WRAPPERS,
     *EXPERIMENTS,
+    *REPORTS,
 ]

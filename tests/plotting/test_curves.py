@@ -19,7 +19,7 @@ def write(directory, rows, label="evaluator"):
 
 
 def as_lists(read):
-    return read.env_steps.tolist(), read.values.tolist()
+    return read.x.tolist(), read.values.tolist()
 
 
 def test_a_metric_is_read_by_its_file_and_column(tmp_path):
@@ -72,31 +72,31 @@ def test_a_folder_without_any_numbers_says_so(tmp_path):
 
 def test_curves_with_the_same_steps_stay_as_they_are():
     common = plotting.at_common_steps([curve([0, 7, 20], [1, 2, 3]), curve([0, 7, 20], [4, 5, 6])])
-    np.testing.assert_array_equal(common.env_steps, [0, 7, 20])
+    np.testing.assert_array_equal(common.x, [0, 7, 20])
     np.testing.assert_array_equal(common.values, [[1, 2, 3], [4, 5, 6]])
 
 
 def test_common_steps_go_nowhere_that_one_of_the_curves_has_not_been():
     common = plotting.at_common_steps([curve([0, 10, 20, 30]), curve([5, 25]), curve([0, 40])])
-    np.testing.assert_array_equal(common.env_steps, [5, 10, 20, 25])
+    np.testing.assert_array_equal(common.x, [5, 10, 20, 25])
     np.testing.assert_allclose(common.values, [[10, 20, 40, 50]] * 3)  # all are 2 x steps
 
 
 def test_a_long_log_is_averaged_and_not_picked_from():
     alternating = curve(np.arange(1000), np.tile([0.0, 10.0], 500))
     common = plotting.at_common_steps([alternating], max_points=50)
-    assert common.env_steps.shape == (50,)
+    assert common.x.shape == (50,)
     np.testing.assert_allclose(common.values, 5.0)
-    np.testing.assert_allclose(np.diff(common.env_steps), 20.0)
+    np.testing.assert_allclose(np.diff(common.x), 20.0)
 
 
 @pytest.mark.parametrize("num_points", [1, 49, 50, 51, 99, 1234])
 def test_thinning_keeps_the_mean_of_a_curve_and_its_order(num_points):
     steps = np.arange(num_points)
     thinned = plotting.thin(curve(steps), max_points=50)
-    assert len(thinned.env_steps) == min(num_points, 50)
-    assert np.all(np.diff(thinned.env_steps) > 0)
-    np.testing.assert_allclose(thinned.values, 2.0 * thinned.env_steps)
+    assert len(thinned.x) == min(num_points, 50)
+    assert np.all(np.diff(thinned.x) > 0)
+    np.testing.assert_allclose(thinned.values, 2.0 * thinned.x)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,8 @@ def test_curves_that_cannot_be_brought_together_are_told(curves, max_points, mes
 
 def test_published_curves_are_those_of_the_task():
     found = {curve.algorithm: curve for curve in plotting.published_curves("dm_control/walker/walk")}
-    assert set(found) == {"mpo", "dmpo", "d4pg", "ddpg", "ppo_acme_fixhp", "sac_1024"}
+    of_anchors = {"mpo", "dmpo", "d4pg", "ddpg", "ppo_acme_fixhp", "sac_1024"}
+    assert set(found) == of_anchors | {"sac", "sac_simba", "simba_v2", "bro_utd2", "bro_utd10"}
     steps, means = found["mpo"].curve
     assert found["mpo"].num_seeds == 10
     assert np.all(np.diff(steps) > 0) and 400_000 in steps
@@ -137,7 +138,7 @@ def test_nothing_was_published_of_gymnasiums_environments():
 
 
 def test_an_algorithm_that_nobody_published_is_told():
-    with pytest.raises(ValueError, match="`published` must be among d4pg, ddpg, dmpo, mpo, .* got 'mp'"):
+    with pytest.raises(ValueError, match="`published` must be among mpo, dmpo, .* bro_utd2, .* got 'mp'"):
         plotting.published_curves("dm_control/walker/walk", ["mp"])
 
 

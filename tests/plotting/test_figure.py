@@ -37,23 +37,71 @@ def test_a_group_is_the_interquartile_mean_and_the_interval_over_its_seeds():
     assert made.seeds_by_task == [4]
 
 
+BOOTSTRAP = "95% bootstrap interval"
+RANGE = "range of the seeds (holds the median with {})"
+
+
 @pytest.mark.parametrize(
-    ("groups", "words"),
+    ("groups", "seeds", "band"),
     [
-        ([group(num_seeds=1)], "1 seed, no interval"),
-        ([group(num_seeds=2)], "2 seeds, band is their range (covers 50%)"),
-        ([group(num_seeds=3)], "3 seeds, band is their range (covers 75%)"),
-        ([group(num_seeds=2), group(num_seeds=3)], "2-3 seeds, band is their range (covers 50% to 75%)"),
-        ([group(num_seeds=1), group(num_seeds=5)], "1-5 seeds (no interval for 1)"),
-        ([group(num_seeds=10)], "10 seeds"),
-        ([group(num_seeds=1, tasks=4)], "1 seed of 4 tasks, no interval"),
-        ([group(num_seeds=3, tasks=4)], "3 seeds of 4 tasks"),
+        ([group(num_seeds=1)], "1 seed", None),
+        ([group(num_seeds=2)], "2 seeds", RANGE.format("50%")),
+        ([group(num_seeds=3)], "3 seeds", RANGE.format("75%")),
+        ([group(num_seeds=2), group(num_seeds=3)], "2-3 seeds", RANGE.format("50% to 75%")),
+        ([group(num_seeds=1), group(num_seeds=5)], "1-5 seeds", BOOTSTRAP),
+        (
+            [group(num_seeds=3), group(num_seeds=5)],
+            "3-5 seeds",
+            f"{BOOTSTRAP}; of 2 or 3 seeds {RANGE.format('75%')}",
+        ),
+        ([group(num_seeds=1, tasks=4)], "1 seed of 4 tasks", None),
+        ([group(num_seeds=3, tasks=4)], "3 seeds of 4 tasks", BOOTSTRAP),
     ],
 )
-def test_the_legend_says_how_many_seeds_and_what_few_are_worth(groups, words):
-    assert plotting.describe_seeds(groups) == words
+def test_the_legend_says_once_how_many_seeds_there_are_and_what_the_band_is(groups, seeds, band):
     panels = [plotting.Panel("CartPole-v1", [group]) for group in groups]
-    assert legend_of(figure.draw(panels, y_label="Return")) == [f"PPO: {words}"]
+    expected = [f"PPO: {seeds}"] + ([f"Band: {band}"] if band else [])
+    assert legend_of(figure.draw(panels, y_label="Return")) == expected
+    caption = plotting.make_caption(panels, "Return")
+    assert "range" not in caption and "interval" not in caption
+    assert ("Bootstrap: stratified, percentile, 2000 resamples." in caption) == (BOOTSTRAP in (band or ""))
+
+
+def test_the_caption_says_what_is_drawn_and_nothing_else():
+    one, many = group(num_seeds=1), group(num_seeds=8)
+    assert plotting.make_caption([plotting.Panel("A", [one])], "Return") == (
+        "Return; lines: interquartile mean over seeds, below four runs their mean."
+    )
+    assert "single runs" not in plotting.make_caption([plotting.Panel("A", [many])], "Return")
+    assert "single runs" in plotting.make_caption([plotting.Panel("A", [group(num_seeds=2)])], "Return")
+    several = [plotting.Panel("A", [group(tasks=2)], [published(1, 2)])]
+    assert "over seeds and tasks" in plotting.make_caption(several, "Return")
+    assert "Published lines: interquartile mean over tasks" in plotting.make_caption(several, "Return")
+
+
+@pytest.mark.parametrize(
+    ("points", "is_seen"),
+    [
+        ([(0, 100), (50_000, 200), (100_000, 300)], True),
+        ([(20_000, 900), (60_000, 950)], False),  # above the axes, which end at 500
+        ([(20_000, 900), (60_000, -900)], True),  # no point is inside, but the line between them is
+        ([(500_000, 100), (600_000, 100)], False),  # behind their end
+        ([(90_000, 400), (500_000, 400)], True),
+        ([(0, 1500), (10_000, 600), (100_000, 499)], True),
+        ([(50_000, 300)], True),
+    ],
+)
+def test_what_was_published_is_in_the_legend_only_where_it_is_seen(points, is_seen):
+    curve = plotting.Curve(*np.array(points, float).T)
+    limited = plotting.Panel("A", [group()], [("MPO, published", curve)], limits=(0.0, 500.0))
+    drawn = figure.draw([limited, plotting.Panel("B", [group()])], y_label="Return")
+    assert ("MPO, published" in legend_of(drawn)) == is_seen
+    assert len(drawn.axes[0].lines) == len(drawn.axes[1].lines) + is_seen
+
+
+def test_random_actions_outside_of_the_axes_are_not_in_the_legend():
+    panel = plotting.Panel("A", [group()], random=-40.0, limits=(0.0, 500.0))
+    assert "Random actions" not in legend_of(figure.draw([panel], y_label="Return"))
 
 
 def test_one_seed_has_a_line_and_no_band():
@@ -78,7 +126,7 @@ def test_a_label_has_one_colour_in_all_panels_and_no_two_labels_share_one():
 def test_the_colours_differ_in_lightness_for_those_who_see_no_hue():
     luminance = [
         float(np.dot(matplotlib.colors.to_rgb(colour), [0.2126, 0.7152, 0.0722]))
-        for colour in figure._COLOURS[:2]
+        for colour in figure.COLOURS[:2]
     ]
     assert abs(luminance[0] - luminance[1]) > 0.03
 
@@ -100,10 +148,10 @@ def test_random_actions_are_a_dotted_line_with_its_words():
     drawn = figure.draw([plotting.Panel("Walker walk", [group()], random=40.0)], y_label="Return")
     (line,) = [line for line in drawn.axes[0].lines if line.get_linestyle() == ":"]
     assert list(line.get_ydata()) == [40.0, 40.0]
-    assert legend_of(drawn)[-1] == "Random actions"
+    assert "Random actions" in legend_of(drawn)
 
 
-@pytest.mark.parametrize("num_panels", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("num_panels", [1, 2, 3, 4, 5, 7, 14])
 def test_every_environment_has_a_panel_and_every_column_its_axis_labels(num_panels):
     panels = [plotting.Panel(f"Environment {index}", [group()]) for index in range(num_panels)]
     drawn = figure.draw(panels, y_label="Return")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import loggers
+from minerva_acme import plotting as plotting_api
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, plotting
 from minerva_acme.experiments import checkpointing, run_folder
@@ -24,7 +25,9 @@ def make_run(tmp_path):
         returns = [10.0, 300.0 + seed, 500.0 + seed] if returns is None else returns
         with loggers.CSVLogger(directory, "evaluator") as logger:
             for index, value in enumerate(returns):
-                logger.write({"actor_steps": 50_000 * index, "episode_return": value, "episode_length": 5})
+                counts = {"actor_steps": 50_000 * index, "learner_steps": 100 * index}
+                spent = {"wall_seconds": 7.5 * index + seed}
+                logger.write({**counts, "episode_return": value, "episode_length": 5, **spent})
         return directory
 
     return make
@@ -51,7 +54,7 @@ def test_runs_are_grouped_by_agent_and_environment(make_run, panels, tmp_path, c
     assert shown == {"CartPole-v1": {"MPO": [1]}, "Walker walk": {"MPO": [3], "PPO": [1]}}
     walker = panels[1]
     np.testing.assert_array_equal(walker.groups[0].mean.values, [10.0, 301.0, 501.0])
-    assert [label.split(",")[0] for label, _ in walker.published] == ["MPO", "DMPO", "PPO"]
+    assert [label.split(", published")[0] for label, _ in walker.published] == ["MPO", "DMPO", "PPO of Acme"]
     assert walker.limits == (0.0, 1000.0) and panels[0].limits is None
     assert {"curve.png", "curve.svg"} <= {path.name for path in tmp_path.iterdir()}
     assert "interquartile mean over seeds" in capsys.readouterr().err
@@ -80,7 +83,7 @@ def test_what_makes_seeds_less_than_independent_and_curves_short_is_said(make_ru
     plot(directories, out=tmp_path / "curve.png")
     err = capsys.readouterr().err
     assert "have seeds [0, 0]: equal ones are not independent" in err
-    assert "ends at 50,000 steps with" in err and "others continue to 100,000" in err
+    assert "ends at 50,000 environment steps with" in err and "others continue to 100,000" in err
 
 
 def test_a_run_without_numbers_is_left_out_with_a_word(make_run, panels, tmp_path, capsys):
@@ -107,10 +110,28 @@ def test_plotting_leaves_a_checkpoint_alone_that_is_being_written(make_run, tmp_
 
 def test_the_backdrop_can_be_chosen_or_left_out(make_run, panels, tmp_path):
     directory = make_run("a")
-    for published, labels in ((["none"], []), (["sac_1024", "mpo"], ["SAC", "MPO"])):
+    for published, labels in ((["none"], []), (["sac_1024", "mpo"], ["SAC with 1024 units", "MPO"])):
         panels.clear()
         plot([directory], out=tmp_path / "curve.png", published=published)
-        assert [label.split(",")[0] for label, _ in panels[0].published] == labels
+        assert [label.split(", published")[0] for label, _ in panels[0].published] == labels
+
+
+@pytest.mark.parametrize(("x", "places"), [("updates", [0, 100, 200]), ("wall", [1.0, 8.5, 16.0])])
+def test_runs_can_be_drawn_against_updates_or_time_and_nothing_published_with_them(
+    make_run, panels, tmp_path, x, places
+):
+    plot([make_run("a", seed=1)], out=tmp_path / "curve.svg", x=x)
+    np.testing.assert_array_equal(panels[0].groups[0].mean.x, places)
+    assert not panels[0].published
+    with pytest.raises(ValueError, match=f"`published` must be none where `x` is {x}"):
+        plot([tmp_path / "a"], x=x, published=("mpo",))
+
+
+def test_a_run_of_an_older_version_has_no_time_to_be_drawn_against(make_run, tmp_path):
+    directory = make_run("a")
+    (directory / "evaluator.csv").write_text("actor_steps,episode_return\n0,1\n10,2\n")
+    with pytest.raises(ValueError, match="evaluator.csv has no column 'wall_seconds' to draw against"):
+        plot([directory], x="wall")
 
 
 def test_another_metric_has_neither_backdrop_nor_limits(make_run, panels, tmp_path):
@@ -133,6 +154,13 @@ def test_tasks_can_be_drawn_as_one(make_run, panels, tmp_path):
     np.testing.assert_array_equal(group.mean.values, [150.0, 150.5])
     assert group.interval is not None and group.interval.low[1] > 101.0  # each task in every resample
     assert len(panel.published) == 2
+    both = [
+        plotting_api.published_curves(f"dm_control/{task}", ["mpo"])[0].curve
+        for task in ("walker/walk", "cheetah/run")
+    ]
+    at_100k = np.mean([curve.values[list(curve.x).index(100_000)] for curve in both])
+    mpo = panel.published[0][1]
+    assert mpo.values[list(mpo.x).index(100_000)] == pytest.approx(at_100k)  # of two, the middle is both
 
 
 @pytest.mark.parametrize(

@@ -121,3 +121,111 @@ def test_no_coverage_is_told_where_the_interval_is_not_the_range():
 def test_a_wrong_argument_of_the_bootstrap_is_told(scores, settings, message):
     with pytest.raises(ValueError, match=message):
         interval(*scores, **settings)
+
+
+def profile(*scores_by_task, thresholds):
+    return plotting.performance_profile(scores_by_task, thresholds, generator=np.random.default_rng(0))
+
+
+def test_the_profile_by_hand():
+    # Above 0.25 are 3 of 4 runs, above 0.5 only 0.9, for the 0.5 is not above itself; above 0.9 none.
+    found = profile([0.1, 0.3], [0.5, 0.9], thresholds=[0.0, 0.25, 0.5, 0.9])
+    np.testing.assert_allclose(found.shares, [1.0, 0.75, 0.25, 0.0])
+    assert found.interval is not None
+    # Of the first task no, one or both runs of a resample are above 0.25; of the second always both.
+    np.testing.assert_allclose([found.interval.low[1], found.interval.high[1]], [0.5, 1.0])
+    np.testing.assert_allclose([found.interval.low[0], found.interval.high[3]], [1.0, 0.0])
+
+
+def test_every_task_counts_alike_in_a_profile():
+    # (1/3 + 1) / 2, though two of four runs are above 0.5.
+    found = profile([0.1, 0.2, 0.6], [0.9], thresholds=[0.5])
+    np.testing.assert_allclose(found.shares, [2 / 3])
+
+
+def test_the_profile_of_equally_many_seeds_is_the_share_of_all_runs():
+    scores = np.random.default_rng(3).uniform(size=(6, 5))
+    thresholds = np.linspace(0, 1, 21)
+    found = profile(*scores, thresholds=thresholds)
+    np.testing.assert_allclose(found.shares, [(scores > tau).mean() for tau in thresholds])
+    assert np.all(found.interval.low <= found.shares) and np.all(found.shares <= found.interval.high)
+
+
+def test_a_profile_of_single_seeds_has_no_interval():
+    assert profile([0.1], [0.3], thresholds=[0.2]).interval is None
+
+
+def improvement(ours, others, seed=0, **settings):
+    generator = np.random.default_rng(seed)
+    return plotting.probability_of_improvement(ours, others, generator=generator, **settings)
+
+
+def test_the_probability_of_improvement_by_hand():
+    # Of the pairs of 1, 3 with 2, 3: 1 wins none, 3 wins against 2 and ties with 3, so 1.5 of 4.
+    assert improvement([[1.0, 3.0]], [[2.0, 3.0]]).probability == 1.5 / 4
+    # With a task that is always won: (0.375 + 1) / 2.
+    found = improvement([[1.0, 3.0], [9.0]], [[2.0, 3.0], [1.0, 2.0, 3.0]])
+    assert found.probability == (0.375 + 1.0) / 2
+    assert improvement([[2.0], [2.0]], [[2.0], [1.0]]) == (0.75, None)
+
+
+def test_the_probability_of_improvement_is_the_mean_of_scipys_u_statistics():
+    generator = np.random.default_rng(5)
+    ours = [generator.integers(0, 6, size=size).astype(float) for size in (3, 5, 8)]
+    others = [generator.integers(0, 6, size=size).astype(float) for size in (4, 2, 8)]
+    expected = np.mean(
+        [stats.mannwhitneyu(x, y).statistic / (len(x) * len(y)) for x, y in zip(ours, others, strict=True)]
+    )
+    found = improvement(ours, others)
+    assert found.probability == pytest.approx(expected, rel=1e-12)
+    opposite = improvement(others, ours)
+    assert found.probability + opposite.probability == pytest.approx(1.0)
+
+
+def test_the_interval_of_an_improvement_resamples_both_agents_within_each_task():
+    # A task that is certain adds its half to every resample. In the other one the others always draw 2, and
+    # the own seeds 1 and 3 become (1, 1) in a quarter of the resamples, (3, 3) in a quarter.
+    found = improvement([[1.0, 3.0], [9.0, 9.0]], [[2.0, 2.0], [0.0, 0.0]])
+    assert (found.probability, found.interval) == (0.75, (0.5, 1.0))
+    # Equal seeds of one's own: what varies is which of the others is drawn.
+    found = improvement([[2.0, 2.0]], [[1.0, 3.0]], confidence=0.6)
+    assert (found.probability, found.interval) == (0.5, (0.0, 1.0))
+
+
+def test_the_interval_of_an_improvement_holds_the_truth_about_as_often_as_it_says():
+    generator = np.random.default_rng(0)
+    hits = 0
+    for _ in range(200):
+        ours, others = generator.normal(size=(2, 6, 8))
+        found = plotting.probability_of_improvement(ours, others, generator=generator, num_resamples=300)
+        hits += found.interval[0] <= 0.5 <= found.interval[1]
+    assert 0.88 <= hits / 200 <= 1.0
+
+
+def test_the_same_generator_gives_the_same_comparisons():
+    generator = np.random.default_rng(0)
+    ours, others = generator.normal(size=(2, 4, 5))
+    assert improvement(ours, others, seed=1) == improvement(ours, others, seed=1)
+    assert improvement(ours, others, seed=1) != improvement(ours, others, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("ours", "others", "message"),
+    [
+        ([], [], "`scores_by_task` must be arrays"),
+        ([[1.0]], [[]], "`others_by_task` must be arrays"),
+        ([[1.0]], [[1.0], [2.0]], "`others_by_task` must have the tasks of `scores_by_task`, got 2 and 1"),
+    ],
+)
+def test_agents_that_cannot_be_compared_are_told(ours, others, message):
+    with pytest.raises(ValueError, match=message):
+        improvement(ours, others)
+
+
+def test_another_statistic_has_its_own_interval():
+    scores = np.random.default_rng(1).normal(10.0, 2.0, size=(300, 1))
+    low, high = interval(scores, statistic=lambda values: values.mean(axis=-1))
+    resampled = stats.bootstrap(
+        (scores[:, 0],), np.mean, method="percentile", n_resamples=4000, random_state=2
+    ).confidence_interval
+    np.testing.assert_allclose([low[0], high[0]], resampled, atol=0.03)

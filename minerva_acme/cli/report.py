@@ -1,0 +1,160 @@
+"""`minerva report`."""
+
+import pathlib
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Column
+from rich.table import Table as RichTable
+
+from minerva_acme import plotting, results
+from minerva_acme.agents import registry
+from minerva_acme.cli import commands, extras
+from minerva_acme.experiments import run_folder, run_results
+
+_NOT_PRINTED = ("What produced them", "Published results")  # wide, and the page has them
+_NAME_WIDTH = 24  # of a first column, before it is broken
+
+
+def run(command: commands.Report) -> int:
+    """Compares experiments, prints tables and writes a page; returns the exit status.
+
+    Raises:
+        ValueError: there are no such results, or they cannot be compared as asked.
+    """
+    with extras.needed("report", "plot"):
+        from minerva_acme.plotting import figure, report_figures, report_page
+    console = Console(highlight=False, soft_wrap=True)
+    experiments = read_experiments(command.results)
+    against = _against(experiments) if command.against is None else command.against
+    report = plotting.make_report(
+        experiments,
+        against=[name for name in against if name != "none"],
+        ranges=dict(map(_range, command.range)),
+        step=command.step,
+    )
+    for note in report.notes:
+        console.print(note, markup=False)
+    for table in report.tables:
+        if table.title not in _NOT_PRINTED:
+            _print(table, console)
+
+    out = command.output
+    out.mkdir(parents=True, exist_ok=True)
+    names = [one.exp_name for one in experiments]
+    drawn = []  # file, title, caption, figure
+    if report.aggregate is not None:
+        curves = figure.draw([report.aggregate], y_label="Normalised score", labels=names)
+        caption = plotting.make_caption([report.aggregate], "Normalised score")
+        drawn.append(("sample_efficiency", "Sample efficiency", caption, curves))
+    if report.by_environment:
+        curves = figure.draw(report.by_environment, y_label="Return", labels=names)
+        caption = plotting.make_caption(report.by_environment, "Return")
+        drawn.append(("environments", "Environments", caption, curves))
+    bars = report_figures.draw_bars(
+        report.scores, x_label="Interquartile mean of normalised scores", limits=(0.0, 1.0), middle=None
+    )
+    band = "Bands: 95% bootstrap intervals, of experiments with several runs in an environment."
+    drawn.append(("scores", "Interquartile mean", band, bars))
+    profile = report_figures.draw_profiles(report.profiles)
+    drawn.append(("performance_profile", "Performance profile", band, profile))
+    if report.improvements:
+        bars = report_figures.draw_bars(
+            report.improvements, x_label="Probability of improvement", limits=(0.0, 1.0), middle=0.5
+        )
+        drawn.append(
+            ("improvement", "Probability of improvement", f"{band} Dotted: neither is better.", bars)
+        )
+    pictures = []
+    for file, title, caption, picture in drawn:
+        svg, pdf = (figure.save(picture, out / f"{file}{suffix}")[0] for suffix in (".svg", ".pdf"))
+        files = {"SVG": svg.name, "PDF": pdf.name}
+        pictures.append(report_page.Picture(title, caption, svg.read_text(encoding="utf-8"), files))
+    rows = results.format_rows(row for one in experiments for row in one.rows)
+    (out / "rows.csv").write_text(rows, encoding="utf-8")
+    page = report_page.make_page(", ".join(names), report.notes, pictures, report.tables)
+    (out / "index.html").write_text(page, encoding="utf-8")
+    console.print(f"Wrote {out}/index.html, with its pictures as SVG and PDF and its rows.csv beside it.")
+    return 0
+
+
+def read_experiments(sources: Sequence[str]) -> list[results.Experiment]:
+    """Reads experiments from folders of runs, files of rows, folders of these, or of the library by name.
+
+    Raises:
+        ValueError: there are none, or two sources have the same training.
+    """
+    if not sources:
+        raise ValueError(
+            "At least one result must be given, got none. Give runs' folders, files of rows, or experiments "
+            f"of the library: {', '.join(results.load())}."
+        )
+    found: dict[str, results.Experiment] = {}
+    for source in sources:
+        for one in _read(source):
+            old = found.get(one.exp_name)
+            if old is not None and (twice := sorted({*old.trainings} & {*one.trainings})):
+                env_name, seed = twice[0]
+                raise ValueError(
+                    f"{one.exp_name} on {env_name} with seed {seed} is given twice, the second time by "
+                    f"'{source}'. Leave one of them out."
+                )
+            found[one.exp_name] = one if old is None else results.merge(old, one)
+    return list(found.values())
+
+
+def _read(source: str) -> list[results.Experiment]:
+    path = pathlib.Path(source)
+    if path.is_dir():
+        files = [file for file in sorted(path.glob("*.csv")) if _has_rows(file)]
+        experiments = [one for file in files for one in results.read(file)]
+        has_runs = next(path.rglob(run_folder.FILE), None) is not None
+        # Where there is neither, this says so.
+        runs = run_results.find_runs([path]) if has_runs or not files else []
+        return [*experiments, *run_results.collect(runs)]
+    if path.exists():
+        return results.read(path)
+    if source in results.load():
+        return [results.load()[source]]
+    raise ValueError(
+        f"There is no file, folder or experiment '{source}'; the library has {', '.join(results.load())}."
+    )
+
+
+def _has_rows(path: pathlib.Path) -> bool:
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        return sorted(next(lines, "").strip().split(",")) == sorted(results.Row._fields)
+
+
+def _against(experiments: Sequence[results.Experiment]) -> list[str]:
+    """The published results that the experiments' agents are usually compared with."""
+    agents = (one.exp_name.partition("_")[0] for one in experiments)
+    known = (registry.AGENTS[agent].compared_with for agent in agents if agent in registry.AGENTS)
+    return list(dict.fromkeys(name for names in known for name in names))
+
+
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    env_name, equals, limits = text.rpartition("=")
+    low, colon, high = limits.partition(":")
+    try:
+        if not (equals and colon):
+            raise ValueError
+        return env_name.removeprefix("gymnasium/"), (float(low), float(high))
+    except ValueError:
+        raise ValueError(
+            f"`range` must be ENVIRONMENT=LOWEST:HIGHEST, such as CartPole-v1=0:500, got '{text}'."
+        ) from None
+
+
+def _print(table: plotting.Table, console: Console) -> None:
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for index, (name, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
+        width = min(_NAME_WIDTH, max(map(len, cells))) if index == 0 else None
+        column = Column(name, justify="right" if index else "left", min_width=width, overflow="fold")
+        shown.columns.append(column)
+    for row in table.rows:
+        shown.add_row(*row)
+    console.print(f"\n[bold]{table.title}[/]")
+    console.print(shown, soft_wrap=False, markup=False)
+    console.print(table.note, soft_wrap=False, markup=False, style="dim")

@@ -1,0 +1,179 @@
+"""From runs' folders to results: rows, and what produced them."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from minerva_acme import plotting, results
+from minerva_acme.agents import registry
+from minerva_acme.experiments import checkpointing, evaluation, options, provenance, run_folder, tasks
+
+UNSEEN_SEED = 10_000
+"""Added to a run's seed, it is that of the initial states which score its last policy."""
+
+_COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
+# The options that change what comes out of a run, or what its evaluations are worth.
+_OPTIONS = (
+    "replay",
+    "environment_processes",
+    "evaluation_period",
+    "evaluation_episodes",
+    "evaluation_environments",
+)
+
+
+def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
+    """Returns the folders of runs among these folders and below them, each once.
+
+    Raises:
+        ValueError: there is none in one of them, or no folder was given.
+    """
+    if not directories:
+        raise ValueError("At least one run must be given, got none. Give the folders that trainings wrote.")
+    found: dict[pathlib.Path, pathlib.Path] = {}  # by where they really are: none counts twice
+    for directory in directories:
+        below = [directory] if (directory / run_folder.FILE).exists() else []
+        below = below or sorted(path.parent for path in directory.rglob(run_folder.FILE))
+        if not below:
+            run_folder.read(directory)  # says that there is none
+        found |= {path.resolve(): path for path in below}
+    return list(found.values())
+
+
+def collect(
+    directories: Iterable[pathlib.Path], *, name: str = "", num_episodes: int = 0, import_code: bool = False
+) -> list[results.Experiment]:
+    """Makes experiments of runs: rows of every evaluation, and of what training had cost by the last one.
+
+    Args:
+        directories: the runs' folders, such as `find_runs` returns.
+        name: of the experiment; by default agent, preset and what differs from it name each run's.
+        num_episodes: of the last policy, from unseen initial states, for `final_return`; 0: none.
+        import_code: whether code that is not this library's may be imported to play them.
+
+    Raises:
+        ValueError: a run has no evaluations, or two runs are of the same experiment, environment and seed.
+    """
+    found: dict[str, results.Experiment] = {}
+    places: dict[tuple[str, str, int], pathlib.Path] = {}
+    for directory in directories:
+        made = _make_experiment(directory, name, num_episodes, import_code)
+        place = (made.exp_name, *made.trainings[0])
+        if place in places:
+            raise ValueError(
+                f"{places[place]} and {directory} are both {made.exp_name} on {place[1]} with seed "
+                f"{place[2]}. Leave one of them out, or name one apart: --name"
+            )
+        places[place] = directory
+        old = found.get(made.exp_name)
+        found[made.exp_name] = made if old is None else results.merge(old, made)
+    return list(found.values())
+
+
+def exp_name(description: run_folder.RunDescription) -> str:
+    """Names the experiment that a run belongs to: its agent's nearest preset, and what differs from it."""
+    preset, changes = _nearest_preset(description)
+    if preset is None:
+        return re.sub(r"\W+", "_", description.title)
+    return results.make_name(description.agent, preset, changes)
+
+
+def random_return(directory: pathlib.Path) -> float | None:
+    """Mean return of random actions before a run's training, as its newest checkpoint knows it; else None."""
+    if not checkpointing.latest(directory / "checkpoints"):
+        return None
+    found = checkpointing.load_state(checkpointing.find(directory)).get("random")
+    return float(np.mean(found[0])) if found else None
+
+
+def _make_experiment(
+    directory: pathlib.Path, name: str, num_episodes: int, import_code: bool
+) -> results.Experiment:
+    description = run_folder.read(directory)
+    returns = plotting.read_curve(directory, "evaluator/episode_return")
+    last = int(returns.x[-1]) if len(returns.x) else 0
+    if last == 0:
+        raise ValueError(
+            f"{directory} has no evaluation after its first environment step yet. Wait for it, or train on."
+        )
+    env_name = description.environment.removeprefix("gymnasium/")
+    name = name or exp_name(description)
+    values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
+    logged = plotting.list_metrics(directory)
+    for metric in _COUNTS:
+        if f"evaluator/{metric}" in logged:
+            values[metric, last] = plotting.read_curve(directory, f"evaluator/{metric}").values[-1]
+    random = random_return(directory)
+    if random is not None:
+        values["random_return", 0] = random
+    if num_episodes:
+        step, result = _play_unseen(directory, description, num_episodes, import_code)
+        values["final_return", step], values["final_return_std", step] = result.mean, result.std
+    training = env_name, description.seed
+    sessions: list[Mapping[str, Any]] = [*provenance.read(directory)]
+    contexts = [results.Context(frozenset({training}), **session) for session in sessions]
+    updates = values.get(("learner_steps", last))
+    return results.Experiment(
+        exp_name=name,
+        rows=tuple(
+            results.Row(name, *training, metric, step, float(value))
+            for (metric, step), value in values.items()
+        ),
+        commands={env_name: _command(description)},
+        contexts=tuple(contexts) or (results.Context(frozenset({training}), None, None, {}, None),),
+        updates_per_step=None if updates is None else float(f"{updates / last:.3g}"),
+        action_repeat=1 if not description.environment_factory else None,
+    )
+
+
+def _play_unseen(
+    directory: pathlib.Path, description: run_folder.RunDescription, num_episodes: int, import_code: bool
+) -> tuple[int, evaluation.Evaluation]:
+    checkpoint = checkpointing.find(directory, "latest")
+    builder = description.make_builder(import_code=import_code)
+    make_environment = description.make_environment_factory(import_code=import_code)
+    with contextlib.closing(make_environment(UNSEEN_SEED + description.seed)) as environment:
+        result = evaluation.evaluate_checkpoint(checkpoint, builder, environment, num_episodes)
+    return checkpointing.env_steps(checkpoint), result
+
+
+def _nearest_preset(description: run_folder.RunDescription) -> tuple[str | None, dict[str, Any]]:
+    """Returns the preset with fewest differences, and these; of an agent without a name, none and all."""
+    if description.agent not in registry.AGENTS:
+        return None, description.hyperparameters
+    entry = registry.AGENTS[description.agent]
+    # A run of an older version lacks the newer hyperparameters.
+    values = {**_plain(dataclasses.asdict(entry.presets["default"])), **description.hyperparameters}
+    by_preset = {
+        name: {key: value for key, value in values.items() if _plain(vars(preset)).get(key) != value}
+        for name, preset in entry.presets.items()
+    }
+    return min(by_preset.items(), key=lambda found: len(found[1]))
+
+
+def _command(description: run_folder.RunDescription) -> str:
+    if reason := next(iter(description.unknown.values()), ""):
+        return f"Only from Python: {reason}"
+    preset, changes = _nearest_preset(description)
+    words = ["minerva", "train", description.agent, "--env", description.environment]
+    words += [] if preset is None else ["--preset", preset]
+    made_with = {name: description.options[name] for name in _OPTIONS if name in description.options}
+    defaults = {field.name: field.default for field in dataclasses.fields(options.RunOptions)}
+    changes = changes | {name: value for name, value in made_with.items() if value != defaults[name]}
+    words += tasks.make_flags(changes)
+    if "num_env_steps" in description.options:
+        words += ["--num-env-steps", str(description.options["num_env_steps"])]
+    return f"{shlex.join(words)} --seed {{seed}}"
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as JSON gives them back."""
+    found: dict[str, Any] = json.loads(json.dumps(values))
+    return found

@@ -1,0 +1,507 @@
+"""What a report says of experiments, before anything is written or drawn.
+
+    T environments that all experiments share, S seeds of one of them.
+
+Scores are returns on a common scale, 0 to 1 of the range that a suite's returns have.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from minerva_acme import results
+from minerva_acme.plotting import curves, panels, statistics
+
+Ranges = Mapping[str, tuple[float, float]]
+"""The lowest and highest return by environment."""
+
+_SUITES = {"dm_control/": (0.0, 1000.0)}
+_NUM_THRESHOLDS = 101  # of a drawn profile
+_SHOWN_THRESHOLDS = np.linspace(0.1, 0.9, 9)  # of a printed one
+_MOST_LISTED = 3  # environments by name
+_NOTHING = "-"
+
+
+class Table(NamedTuple):
+    """A table with a title and what must be known to read it."""
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Bar(NamedTuple):
+    """An estimate with its interval."""
+
+    label: str
+    value: float
+    interval: tuple[float, float] | None
+
+
+class Report(NamedTuple):
+    """Everything that a report shows."""
+
+    notes: Sequence[str]  # what was left out, and what else a reader must know
+    tables: Sequence[Table]
+    aggregate: panels.Panel | None  # None where there is one environment
+    by_environment: Sequence[panels.Panel]
+    scores: Sequence[Bar]
+    profiles: Mapping[str, statistics.Profile]
+    improvements: Sequence[Bar]
+
+
+class _Method(NamedTuple):
+    """An experiment, or something published."""
+
+    name: str
+    runs: Mapping[str, Mapping[int, curves.Curve]]  # by environment and seed
+
+
+class _Comparison(NamedTuple):
+    """Where experiments are compared."""
+
+    steps: Mapping[str, int]  # by environment
+    notes: Sequence[str]
+
+
+def make_report(
+    experiments: Sequence[results.Experiment],
+    *,
+    against: Sequence[str] = (),
+    ranges: Ranges | None = None,
+    step: int | None = None,
+    seed: int = 0,
+) -> Report:
+    """Compares experiments with each other, and with what was published.
+
+    Args:
+        experiments: at least one.
+        against: names of published results.
+        ranges: of returns, for environments of suites without a known one.
+        step: environment steps where scores are compared; None: for each environment the last step that every
+            run in it has reached.
+        seed: of all bootstraps.
+
+    Raises:
+        ValueError: an experiment has no returns, a range is not known or not one, there is no such published
+            result, or nothing can be compared.
+    """
+    if not experiments:
+        raise ValueError("`experiments` must hold at least one, got none.")
+    generator = np.random.default_rng(seed)
+    methods = [_Method(one.exp_name, read_runs(one)) for one in experiments]
+    published = [_published(name) for name in against]
+    shared = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
+    if not shared:
+        raise ValueError(
+            f"The experiments must have an environment in common, got none of "
+            f"{', '.join(method.name for method in methods)}. Report them apart."
+        )
+    comparison = _compare(methods, shared, step)
+    shared = list(comparison.steps)
+    limits = {env: _range(env, ranges or {}) for env in shared}
+    compared = [method for method in published if not _lacking(method, comparison)]
+    by_name = {method.name: _scores(method, comparison.steps, limits) for method in [*methods, *compared]}
+    profiles = {
+        method.name: statistics.performance_profile(
+            by_name[method.name], np.linspace(0.0, 1.0, _NUM_THRESHOLDS), generator=generator
+        )
+        for method in methods
+    }
+    improvements = [
+        _improvement(one.name, other.name, by_name, generator)
+        for one, other in itertools.combinations(methods, 2)
+    ]
+    bars = [_iqm(method.name, by_name[method.name], generator) for method in methods]
+    tables = [
+        _score_table(bars, by_name, methods, compared, comparison),
+        _profile_table(profiles),
+        *([_improvement_table(improvements)] if improvements else []),
+        _environment_table(methods, published, comparison),
+        _experiment_table(experiments),
+        *([_source_table(published)] if published else []),
+    ]
+    return Report(
+        notes=list(_notes(experiments, methods, published, comparison)),
+        tables=tables,
+        aggregate=_aggregate(methods, compared, limits, generator) if len(shared) > 1 else None,
+        by_environment=list(_panels(experiments, methods, published, generator)),
+        scores=bars,
+        profiles=profiles,
+        improvements=improvements,
+    )
+
+
+def _notes(
+    experiments: Sequence[results.Experiment],
+    methods: Sequence[_Method],
+    published: Sequence[_Method],
+    comparison: _Comparison,
+) -> Iterator[str]:
+    """Yields what a reader must know beside the numbers."""
+    yield from comparison.notes
+    for method in methods:
+        for env, runs in method.runs.items():
+            if _common_steps([*runs.values()]) < 0:
+                yield f"The runs of {method.name} on {env} have no step in common: not drawn."
+    everywhere = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
+    if lone := sorted({env for method in methods for env in method.runs} - {*everywhere}):
+        yield f"Only some of the experiments have runs on {', '.join(lone)}: in no comparison."
+    envs = list(comparison.steps)
+    if alone := sum(any(len(method.runs[env]) == 1 for method in methods) for env in envs):
+        yield (
+            f"Intervals are too narrow: in {alone} of {len(envs)} environments one of the experiments has a "
+            "single seed, which says nothing about the spread."
+        )
+    lacking = {method.name: _lacking(method, comparison) for method in published}
+    if left_out := [f"{_title(name)} ({_list(missing)})" for name, missing in lacking.items() if missing]:
+        yield f"Nothing was published at these steps, so in no comparison: {'; '.join(left_out)}."
+    ours = {one.action_repeat for one in experiments}
+    for method in published:
+        repeat = results.load_published()[method.name].action_repeat
+        if repeat is not None and ours != {repeat}:
+            yield (
+                f"{_title(method.name)} repeats each action {repeat} times, these experiments "
+                f"{' or '.join(map(str, ours)).replace('None', 'an unknown number of')}; steps count repeats."
+            )
+
+
+def read_runs(experiment: results.Experiment) -> dict[str, dict[int, curves.Curve]]:
+    """Returns the return of every run at its evaluations, by environment and seed.
+
+    Where a run was not evaluated at its last step in training, its final score is the last point.
+
+    Raises:
+        ValueError: there are no returns.
+    """
+    points: dict[str, dict[int, dict[int, float]]] = {}
+    for metric in ("final_return", "avg_return"):  # the second has precedence
+        for row in experiment.rows:
+            if row.metric == metric:
+                points.setdefault(row.env_name, {}).setdefault(row.seed, {})[row.env_step] = row.value
+    if not points:
+        raise ValueError(
+            f"{experiment.exp_name} must have rows of `avg_return` or `final_return`, got "
+            f"{', '.join(sorted({row.metric for row in experiment.rows})) or 'no row'}."
+        )
+    return {
+        env: {
+            seed: curves.Curve(*np.array(sorted(found.items()), float).T)
+            for seed, found in sorted(by_seed.items())
+        }
+        for env, by_seed in sorted(points.items())
+    }
+
+
+def _published(name: str) -> _Method:
+    known = results.load_published()
+    if name not in known:
+        raise ValueError(f"`against` must be among {', '.join(known)} or none, got '{name}'.")
+    runs = {}
+    for env in known[name].points:
+        (found,) = curves.published_curves(env, [name])
+        runs[env] = {0: found.curve}  # a mean over seeds in the place of a run
+    return _Method(name, runs)
+
+
+def _range(env: str, ranges: Ranges) -> tuple[float, float]:
+    known = next((limits for prefix, limits in _SUITES.items() if env.startswith(prefix)), None)
+    found = ranges.get(env, known)
+    if found is None:
+        raise ValueError(
+            f"The range of returns of {env} must be known, so that scores of several environments are on one "
+            f"scale. Give it: --range {env}=LOWEST:HIGHEST"
+        )
+    if not found[0] < found[1]:
+        raise ValueError(f"The range of returns of {env} must go up, got {found[0]:g} to {found[1]:g}.")
+    return found
+
+
+def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None) -> _Comparison:
+    """Chooses the steps, and leaves out environments where a run has no number there."""
+    steps, notes = {}, []
+    for env in shared:
+        runs = [(method.name, seed, run) for method in methods for seed, run in method.runs[env].items()]
+        at = int(min(run.x[-1] for *_, run in runs)) if step is None else step
+        lacking = [(name, seed) for name, seed, run in runs if not run.x[0] <= at <= run.x[-1]]
+        if lacking:
+            shown = ", ".join(f"{name} seed {seed}" for name, seed in lacking)
+            notes.append(f"{env} is in no comparison: no number at {at:,} steps of {shown}.")
+            continue
+        steps[env] = at
+        early = [f"{name} seed {seed}" for name, seed, run in runs if run.x[-1] == at]
+        if step is None and (longest := int(max(run.x[-1] for *_, run in runs))) > at:
+            notes.append(
+                f"{env} is compared at {at:,} steps, where {early[0]} ends; others reach {longest:,}."
+            )
+    if not steps:
+        raise ValueError(
+            "There must be an environment in which all runs have a number at the same step, got none. "
+            + " ".join(notes)
+        )
+    return _Comparison(steps, notes)
+
+
+def _reaches(published: _Method, env: str, comparison: _Comparison) -> bool:
+    curves_there = published.runs.get(env, {}).values()
+    return any(curve.x[0] <= comparison.steps[env] <= curve.x[-1] for curve in curves_there)
+
+
+def _lacking(published: _Method, comparison: _Comparison) -> list[str]:
+    return [env for env in comparison.steps if not _reaches(published, env, comparison)]
+
+
+def _scores(method: _Method, steps: Mapping[str, int], limits: Ranges) -> list[np.ndarray]:
+    """Returns T arrays [S] of normalised scores."""
+    return [
+        _normalise(np.array([np.interp(at, *run) for run in method.runs[env].values()]), limits[env])
+        for env, at in steps.items()
+    ]
+
+
+def _normalise(returns: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+    low, high = limits
+    return (returns - low) / (high - low)
+
+
+def _iqm(name: str, by_task: Sequence[np.ndarray], generator: np.random.Generator) -> Bar:
+    value = float(statistics.interquartile_mean(np.concatenate(by_task)))
+    interval = statistics.bootstrap_interval([task[:, None] for task in by_task], generator=generator)
+    return Bar(name, value, None if interval is None else (float(interval.low[0]), float(interval.high[0])))
+
+
+def _improvement(
+    one: str, other: str, by_name: Mapping[str, Sequence[np.ndarray]], generator: np.random.Generator
+) -> Bar:
+    found = statistics.probability_of_improvement(by_name[one], by_name[other], generator=generator)
+    return Bar(f"{one} > {other}", *found)
+
+
+def _aggregate(
+    methods: Sequence[_Method], published: Sequence[_Method], limits: Ranges, generator: np.random.Generator
+) -> panels.Panel | None:
+    """All environments together, as far as all runs have come in each of them."""
+
+    def scaled(method: _Method) -> list[list[curves.Curve]]:
+        return [
+            [curves.Curve(run.x, _normalise(run.values, limits[env])) for run in method.runs[env].values()]
+            for env in limits
+        ]
+
+    groups, behind = [], []
+    for method in methods:
+        runs = scaled(method)
+        if _common_steps([run for task in runs for run in task]) > 0:
+            groups.append(panels.make_group(method.name, runs, generator))
+    for method in published:
+        of_all = [run for task in scaled(method) for run in task]
+        if _common_steps(of_all) > 0:
+            common = curves.at_common_steps(of_all)
+            mean = statistics.interquartile_mean(common.values.T)
+            behind.append((f"{_title(method.name)}, published", curves.Curve(common.x, mean)))
+    return panels.Panel(f"{len(limits)} environments", groups, behind) if groups else None
+
+
+def _panels(
+    experiments: Sequence[results.Experiment],
+    methods: Sequence[_Method],
+    published: Sequence[_Method],
+    generator: np.random.Generator,
+) -> Iterator[panels.Panel]:
+    for env in sorted({env for method in methods for env in method.runs}):
+        groups = [
+            panels.make_group(method.name, [list(method.runs[env].values())], generator)
+            for method in methods
+            if env in method.runs and _common_steps([*method.runs[env].values()]) >= 0
+        ]
+        if not groups:
+            continue
+        behind = [
+            (f"{_title(method.name)}, published", method.runs[env][0])
+            for method in published
+            if env in method.runs
+        ]
+        randoms = [
+            row.value
+            for one in experiments
+            for row in one.rows
+            if (row.env_name, row.metric) == (env, "random_return")
+        ]
+        limits = next((limits for prefix, limits in _SUITES.items() if env.startswith(prefix)), None)
+        yield panels.Panel(
+            panels.make_title(env), groups, behind, float(np.mean(randoms)) if randoms else None, limits
+        )
+
+
+def _common_steps(runs: Sequence[curves.Curve]) -> float:
+    """How many steps all runs have in common; 0: one point, below: none."""
+    return float(min(run.x[-1] for run in runs) - max(run.x[0] for run in runs))
+
+
+def _score_table(
+    bars: Sequence[Bar],
+    by_name: Mapping[str, Sequence[np.ndarray]],
+    methods: Sequence[_Method],
+    published: Sequence[_Method],
+    comparison: _Comparison,
+) -> Table:
+    rows = []
+    for method, bar in zip([*methods, *published], [*bars, *[None] * len(published)], strict=True):
+        tasks = by_name[method.name]
+        of_means = statistics.interquartile_mean(np.array([task.mean() for task in tasks]))
+        rows.append(
+            [
+                method.name if bar else _title(method.name),
+                str(sum(map(len, tasks))) if bar else _NOTHING,
+                f"{bar.value:.3f}" if bar else _NOTHING,
+                _interval(bar.interval) if bar else _NOTHING,
+                f"{np.mean([task.mean() for task in tasks]):.3f}",
+                f"{of_means:.3f}",
+            ]
+        )
+    number = len(comparison.steps)
+    return Table(
+        f"Scores on {number} environment{'s' * (number > 1)}{_at(comparison)}",
+        "Returns normalised to 0 to 1. IQM: interquartile mean over runs and environments, with its 95% "
+        f"stratified percentile bootstrap interval ({statistics.NUM_RESAMPLES} resamples); of two or three "
+        "seeds of one environment that is their range. Of published results only means over seeds are known: "
+        "compare them by the last two columns.",
+        ["", "runs", "IQM", "95% interval", "mean", "IQM of means"],
+        rows,
+    )
+
+
+def _profile_table(profiles: Mapping[str, statistics.Profile]) -> Table:
+    rows = [
+        [name, *(f"{share:.2f}" for share in np.interp(_SHOWN_THRESHOLDS, *profile[:2]))]
+        for name, profile in profiles.items()
+    ]
+    return Table(
+        "Performance profile",
+        "The share of runs with a normalised score above each threshold; every environment counts alike.",
+        ["", *(f">{threshold:.1f}" for threshold in _SHOWN_THRESHOLDS)],
+        rows,
+    )
+
+
+def _improvement_table(improvements: Sequence[Bar]) -> Table:
+    rows = [[bar.label, f"{bar.value:.2f}", _interval(bar.interval, 2)] for bar in improvements]
+    return Table(
+        "Probability of improvement",
+        "How probable it is that a run of the first is better than one of the second, averaged over the "
+        "environments; a tie counts half. With 95% bootstrap interval.",
+        ["", "probability", "95% interval"],
+        rows,
+    )
+
+
+def _environment_table(
+    methods: Sequence[_Method], published: Sequence[_Method], comparison: _Comparison
+) -> Table:
+    rows, at_one = [], len(set(comparison.steps.values())) == 1
+    for env, at in comparison.steps.items():
+        cells = []
+        for method in methods:
+            found = [float(np.interp(at, *run)) for run in method.runs[env].values()]
+            mean = float(statistics.interquartile_mean(np.array(found)))
+            seeds = f" [{_short(min(found))}, {_short(max(found))}]" if len(found) > 1 else ""
+            cells.append(f"{_short(mean)}{seeds}")
+        for method in published:
+            reaches = _reaches(method, env, comparison)
+            cells.append(_short(float(np.interp(at, *method.runs[env][0]))) if reaches else _NOTHING)
+        rows.append([panels.make_title(env), *([] if at_one else [f"{at:,}"]), *cells])
+    return Table(
+        f"Returns by environment{_at(comparison) if at_one else ''}",
+        "Interquartile mean over the seeds (below four their mean), with lowest and highest; of published "
+        "results the mean over seeds.",
+        [
+            "environment",
+            *([] if at_one else ["steps"]),
+            *(m.name for m in methods),
+            *(_title(m.name) for m in published),
+        ],
+        rows,
+    )
+
+
+def _experiment_table(experiments: Sequence[results.Experiment]) -> Table:
+    rows = []
+    for one in experiments:
+        contexts = one.contexts or (results.Context(frozenset(), None, None, {}, None),)
+        versions = dict.fromkeys(" ".join(filter(None, c[1:3])) or "unknown" for c in contexts)
+        packages = dict.fromkeys(
+            ", ".join(f"{name} {version}" for name, version in c.packages.items()) or "unknown"
+            for c in contexts
+        )
+        rows.append(
+            [
+                one.exp_name,
+                str(len(one.trainings)),
+                _NOTHING if one.updates_per_step is None else f"{one.updates_per_step:g}",
+                str(one.action_repeat or _NOTHING),
+                _median(one, "wall_seconds"),
+                _median(one, "cpu_seconds"),
+                "; ".join(dict.fromkeys(c.machine or "unknown" for c in contexts)),
+                "; ".join(versions),
+                "; ".join(packages),
+                "; ".join(one.commands.values()) or "unknown",
+                one.notes,
+            ]
+        )
+    return Table(
+        "What produced them",
+        "Updates: learner steps for an environment step. Times: of a run, in seconds, the median.",
+        [
+            *("", "runs", "updates", "action repeat", "wall time", "CPU time"),
+            *("machine", "version", "packages", "commands", "notes"),
+        ],
+        rows,
+    )
+
+
+def _source_table(published: Sequence[_Method]) -> Table:
+    known = [results.load_published()[method.name] for method in published]
+    return Table(
+        "Published results",
+        "Means over seeds, from public raw data. Steps are the simulator's control steps.",
+        ["", "source", "commit", "licence", "action repeat", "notes"],
+        [
+            [one.title, one.source, one.commit, one.licence, str(one.action_repeat or _NOTHING), one.notes]
+            for one in known
+        ],
+    )
+
+
+def _median(experiment: results.Experiment, metric: str) -> str:
+    last: dict[tuple[str, int], tuple[int, float]] = {}
+    for row in experiment.rows:
+        if row.metric == metric:
+            place = row.env_name, row.seed
+            last[place] = max(last.get(place, (-1, 0.0)), (row.env_step, row.value))
+    return f"{np.median([value for _, value in last.values()]):,.0f}" if last else _NOTHING
+
+
+def _at(comparison: _Comparison) -> str:
+    lowest, highest = min(comparison.steps.values()), max(comparison.steps.values())
+    return f" at {highest:,} steps" if lowest == highest else f" at {lowest:,} to {highest:,} steps"
+
+
+def _list(environments: Sequence[str]) -> str:
+    if len(environments) > _MOST_LISTED:
+        return f"{len(environments)} environments"
+    return ", ".join(environments)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def _interval(interval: tuple[float, float] | None, digits: int = 3) -> str:
+    return _NOTHING if interval is None else f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
+
+
+def _title(name: str) -> str:
+    return results.load_published()[name].title

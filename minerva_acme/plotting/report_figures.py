@@ -1,0 +1,69 @@
+"""The pictures of a report that are no learning curves."""
+
+import itertools
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from minerva_acme.plotting import statistics
+from minerva_acme.plotting.figure import COLOURS, STYLE
+from minerva_acme.plotting.report import Bar
+
+_WIDTH, _HEIGHT = 5.5, 3.0  # inches
+_BAR_HEIGHT, _MARGIN = 0.28, 0.6  # inches
+_LINE_HEIGHT = 0.12  # of a name's further lines, inches
+_LONG_NAME = 32  # characters
+
+
+def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> Figure:
+    """Draws the share of runs above each score."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        ax = figure.subplots()
+        for (name, profile), colour in zip(profiles.items(), itertools.cycle(COLOURS), strict=False):
+            ax.plot(profile.thresholds, profile.shares, color=colour, label=name, drawstyle="steps-post")
+            if profile.interval is not None:
+                ax.fill_between(
+                    profile.thresholds, *profile.interval, color=colour, alpha=0.2, linewidth=0, step="post"
+                )
+        ax.set_xlim(0.0, 1.0)
+        ax.set_ylim(0.0, 1.02)
+        ax.set_xlabel("Normalised score")
+        ax.set_ylabel("Share of runs above it")
+        # Long names have a line each.
+        figure.legend(loc="outside lower center", ncols=2 if max(map(len, profiles)) < _LONG_NAME else 1)
+    return figure
+
+
+def draw_bars(
+    bars: Sequence[Bar], *, x_label: str, limits: tuple[float, float], middle: float | None
+) -> Figure:
+    """Draws estimates with their intervals below each other.
+
+    Args:
+        bars: at least one.
+        x_label: names the horizontal axis.
+        limits: of the horizontal axis; it is widened to what is shown.
+        middle: where a dotted line is, such as the probability of a tie.
+    """
+    names = ["\n".join(textwrap.wrap(bar.label, _LONG_NAME)) for bar in bars]
+    height = _MARGIN + sum(_BAR_HEIGHT + _LINE_HEIGHT * name.count("\n") for name in names)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        ax = figure.subplots()
+        if middle is not None:
+            ax.axvline(middle, color="0.5", linestyle=":", linewidth=0.8)
+        shown = list(limits)
+        for index, bar in enumerate(bars):
+            colour = COLOURS[0] if middle is not None else COLOURS[index % len(COLOURS)]
+            low, high = bar.interval or (bar.value, bar.value)
+            ax.plot([low, high], [index, index], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
+            ax.plot([bar.value], [index], color=colour, marker="|", markersize=9, markeredgewidth=1.5)
+            shown += [low, high]
+        ax.set_xlim(min(shown), max(shown))
+        ax.set_yticks(range(len(bars)), names)
+        ax.set_ylim(len(bars) - 0.4, -0.6)
+        ax.set_xlabel(x_label)
+    return figure

@@ -1,0 +1,84 @@
+"""A report as one page of HTML that holds everything it shows."""
+
+import base64
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+from minerva_acme.plotting.report import Table
+
+_PAGE = string.Template(
+    """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+p, figcaption { max-width: 48rem; } p.note, figcaption { color: #555; font-size: .9rem; }
+figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top;
+  white-space: nowrap; }
+th { border-bottom: 2px solid #999; } td:first-child, th:first-child { text-align: left; }
+td.long { white-space: normal; text-align: left; min-width: 18rem; max-width: 28rem;
+  overflow-wrap: anywhere; }
+</style>
+</head>
+<body>
+<h1>$title</h1>
+$body
+</body>
+</html>
+"""
+)
+_LONG = 40  # characters of a cell that is broken into lines
+
+
+class Picture(NamedTuple):
+    """A picture with its heading."""
+
+    title: str
+    caption: str
+    svg: str
+    files: Mapping[str, str]  # where it lies beside the page, by the name of the format
+
+
+def make_page(title: str, notes: Sequence[str], pictures: Iterable[Picture], tables: Iterable[Table]) -> str:
+    """Returns the page. It needs no other file and no network; text in it is shown as it is."""
+    parts = [f"<p>{escape(note)}</p>" for note in notes]
+    parts += map(_picture, pictures)
+    parts += map(_table, tables)
+    return _PAGE.substitute(title=escape(title), body="\n".join(parts))
+
+
+def _picture(picture: Picture) -> str:
+    # As a file of its own: the names within one picture do not meet those of another.
+    data = base64.b64encode(picture.svg.encode()).decode()
+    links = ", ".join(
+        f'<a href="{escape(file, quote=True)}">{escape(name)}</a>' for name, file in picture.files.items()
+    )
+    return (
+        f"<h2>{escape(picture.title)}</h2>\n<figure>"
+        f'<img alt="{escape(picture.title, quote=True)}" src="data:image/svg+xml;base64,{data}">\n'
+        f"<figcaption>{escape(picture.caption)} ({links})</figcaption></figure>"
+    )
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
+    return (
+        f'<h2>{escape(table.title)}</h2>\n<p class="note">{escape(table.note)}</p>\n'
+        f'<div class="wide"><table>\n<tr>{head}</tr>\n{rows}\n</table></div>'
+    )
+
+
+def _cell(text: str) -> str:
+    kind = ' class="long"' if len(text) > _LONG else ""
+    return f"<td{kind}>{escape(text)}</td>"

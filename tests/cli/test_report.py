@@ -1,0 +1,85 @@
+import re
+
+import pytest
+
+from minerva_acme import results
+
+WALKER, CHEETAH = "dm_control/walker/walk", "dm_control/cheetah/run"
+
+
+def rows(name, offset=0.0, seeds=(0, 1, 2)):
+    return [
+        results.Row(name, env, seed, "avg_return", step, step / 1000 + 10 * seed + offset)
+        for env in (WALKER, CHEETAH)
+        for seed in seeds
+        for step in (0, 100_000, 200_000)
+    ]
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(results.format_rows(rows("ours") + rows("theirs", 50.0)))
+    return path
+
+
+def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_rows(table, tmp_path, call):
+    out = tmp_path / "report"
+    status, shown, _ = call("report", table, "--against", "mpo,sac", "bro_utd2", "--output", out)
+    assert status == 0
+    pictures = ("environments", "improvement", "performance_profile", "sample_efficiency", "scores")
+    files = [f"{name}.{kind}" for name in pictures for kind in ("pdf", "svg")]
+    assert sorted(path.name for path in out.iterdir()) == sorted([*files, "index.html", "rows.csv"])
+    assert "Scores on 2 environments at 200,000 steps" in shown
+    assert re.search(r"ours > theirs\s+0\.\d\d\s+0\.\d\d to 0\.\d\d", shown)
+    page = (out / "index.html").read_text()
+    assert page.count("data:image/svg+xml") == 5 and "BRO with 2 updates" in page
+    assert "https://github.com/danijar/dreamerv3" in page
+    again = tmp_path / "again"
+    assert call("report", out / "rows.csv", "--against", "mpo", "sac", "bro_utd2", "--output", again)[0] == 0
+    assert (again / "index.html").read_bytes() == (out / "index.html").read_bytes()
+    # A folder of rows and a report of one experiment, which improves on nothing.
+    status, shown, _ = call("report", out, "--against", "none", "--output", tmp_path / "third")
+    assert status == 0 and "MPO" not in shown
+
+
+def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path, call):
+    out = tmp_path / "report"
+    arguments = ("--range", "Pendulum-v1=-2000:0", "--output", out)
+    status, shown, _ = call("report", trained, *arguments)
+    assert status == 0
+    assert "Intervals are too narrow: in 1 of 1 environments" in shown
+    assert "scores.svg" in {path.name for path in out.iterdir()}
+    assert "sample_efficiency.svg" not in {path.name for path in out.iterdir()}  # of one environment
+    status, _, err = call("report", trained, "ppo_control", *arguments)
+    assert status == 2 and "must have an environment in common" in err
+
+
+def test_an_experiment_of_the_library_is_compared_with_what_its_agent_is_compared_with(tmp_path, call):
+    status, shown, _ = call("report", "mpo_control", "--output", tmp_path / "report")
+    assert status == 0 and "DMPO" in shown and "0.911" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "At least one result must be given, got none. .* mpo_control"),
+        (["nothing"], "There is no file, folder or experiment 'nothing'; the library has .*mpo_control"),
+        (["<table>", "<table>"], "ours on .*run with seed 0 is given twice, the second time by"),
+        (["<empty>"], "There is no run in .*empty: run.json is missing"),
+        (["<table>", "--against", "acme"], "`against` must be among .* got 'acme'"),
+        (
+            ["<table>", "--range", "Pendulum"],
+            "`range` must be ENVIRONMENT=LOWEST:HIGHEST, such as .*'Pendulum'",
+        ),
+        (["<table>", "--range", "a=1:b"], "`range` must be ENVIRONMENT=LOWEST:HIGHEST"),
+        (["<table>", "--step", "5k"], "`--step` must be a whole number, got '5k'"),
+    ],
+)
+def test_a_mistake_is_told_and_nothing_is_written(table, tmp_path, call, arguments, message):
+    (tmp_path / "empty").mkdir()
+    places = {"<table>": str(table), "<empty>": str(tmp_path / "empty")}
+    arguments = [places.get(word, word) for word in arguments]
+    status, _, err = call("report", *arguments, "--output", tmp_path / "out")
+    assert status == 2 and re.search(message, err)
+    assert not (tmp_path / "out").exists()

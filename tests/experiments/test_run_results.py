@@ -1,0 +1,133 @@
+import dataclasses
+import shlex
+
+import pytest
+
+from minerva_acme import loggers, results
+from minerva_acme.agents import registry
+from minerva_acme.cli import parsing
+from minerva_acme.experiments import checkpointing, provenance, run_folder, run_results
+
+SESSION = {"version": "0.1.0", "commit": "abc", "packages": {"torch": "2.13.0"}, "machine": "a laptop"}
+
+
+@pytest.fixture
+def make_run(tmp_path, monkeypatch):
+    """Returns a function that makes the folder of a run, evaluated at 0, 100 and 200 steps."""
+    monkeypatch.setattr(provenance, "describe", lambda: SESSION)
+
+    def make(
+        name, agent="mpo", preset="control", env="gymnasium/Pendulum-v1", seed=0, options=None, **changes
+    ):
+        directory = tmp_path / name
+        config = dataclasses.replace(registry.AGENTS[agent].presets[preset], **changes)
+        run_folder.RunDescription(
+            agent=agent,
+            environment=env,
+            seed=seed,
+            hyperparameters=dataclasses.asdict(config),
+            options={"num_env_steps": 200, "replay": "auto", **(options or {})},
+        ).write(directory)
+        provenance.note(directory)
+        with loggers.CSVLogger(directory, "evaluator") as logger:
+            for steps in (0, 100, 200):
+                logger.write(
+                    {
+                        "actor_steps": steps,
+                        "episode_return": steps / 7 + seed,
+                        "learner_steps": steps / 4,
+                        "wall_seconds": steps / 10,
+                    }
+                )
+        return directory
+
+    return make
+
+
+def test_a_run_becomes_rows_of_its_evaluations_and_of_what_it_had_cost_at_the_end(make_run):
+    directory = make_run("a", seed=3)
+    saver = checkpointing.Checkpointer(directory / "checkpoints")
+    saver.save(5, {"random": ([-30.0, -50.0], [5, 5])})
+    (experiment,) = run_results.collect([directory])
+    place = "mpo_control", "Pendulum-v1", 3
+    assert sorted(experiment.rows) == sorted(
+        [
+            results.Row(*place, "avg_return", 0, 3.0),
+            results.Row(*place, "avg_return", 100, 100 / 7 + 3),
+            results.Row(*place, "avg_return", 200, 200 / 7 + 3),
+            results.Row(*place, "learner_steps", 200, 50.0),
+            results.Row(*place, "wall_seconds", 200, 20.0),
+            results.Row(*place, "random_return", 0, -40.0),
+        ]
+    )
+    assert (experiment.updates_per_step, experiment.action_repeat) == (0.25, 1)
+    assert experiment.contexts == (results.Context(frozenset({place[1:]}), **SESSION),)
+
+
+def test_runs_of_one_experiment_are_together_and_others_apart(make_run):
+    directories = [
+        make_run("a"),
+        make_run("b", seed=1),
+        make_run("c", env="CartPole-v1"),
+        make_run("d", critic_target="one_step"),
+        make_run("e", agent="ppo", preset="default"),
+    ]
+    found = {one.exp_name: one.trainings for one in run_results.collect(directories)}
+    assert found == {
+        "mpo_control": [("Pendulum-v1", 0), ("Pendulum-v1", 1), ("CartPole-v1", 0)],
+        "mpo_control+critic_target=one_step": [("Pendulum-v1", 0)],
+        "ppo_default": [("Pendulum-v1", 0)],
+    }
+
+
+def test_the_command_of_a_run_trains_another_seed_likewise(make_run):
+    changes = {"critic_target": "n_step", "policy_layer_sizes": (32, 16), "action_penalty": True}
+    directory = make_run("a", options={"replay": "memory", "evaluation_period": 70}, **changes)
+    (experiment,) = run_results.collect([directory])
+    words = shlex.split(experiment.commands["Pendulum-v1"].replace("{seed}", "5"))
+    command = parsing.parse(words[1:])
+    config = dataclasses.replace(registry.AGENTS["mpo"].presets["control"], **changes)
+    assert command.hyperparameters == config and command.preset == "control"
+    assert command.run.seed == 5 and command.run.num_env_steps == 200
+    assert (command.run.replay, command.run.evaluation_period) == ("memory", 70)
+
+
+def test_a_run_of_an_older_version_has_what_is_known(make_run):
+    directory = make_run("a")
+    (directory / provenance.FILE).unlink()
+    description = run_folder.read(directory)
+    del description.hyperparameters["critic_target"]
+    (experiment,) = run_results.collect([directory], name="old")
+    assert experiment.contexts[0].version is None
+    assert run_results.exp_name(description) == "mpo_control"
+
+
+def test_a_run_can_be_named(make_run):
+    (experiment,) = run_results.collect(
+        [make_run("a"), make_run("b", agent="ppo", preset="default", seed=1)], name="x"
+    )
+    assert {row.exp_name for row in experiment.rows} == {"x"}
+
+
+def test_two_runs_of_one_seed_are_refused(make_run):
+    with pytest.raises(ValueError, match="a and .*b are both mpo_control on Pendulum-v1 with seed 0.*--name"):
+        run_results.collect([make_run("a"), make_run("b")])
+
+
+def test_a_run_without_an_evaluation_of_training_is_refused(make_run):
+    directory = make_run("a")
+    (directory / "evaluator.csv").write_text("actor_steps,episode_return\n0,1\n")
+    with pytest.raises(ValueError, match="a has no evaluation after its first environment step yet"):
+        run_results.collect([directory])
+
+
+def test_agents_of_others_are_named_by_their_builder(make_run):
+    description = run_folder.RunDescription(
+        agent="my_package.sac:SACBuilder",
+        environment="a",
+        seed=0,
+        hyperparameters={"rate": 0.1},
+        config="m:C",
+    )
+    assert run_results.exp_name(description) == "SACBuilder"
+    assert "--rate 0.1" in run_results._command(description)

@@ -1,0 +1,226 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from minerva_acme import plotting, results
+from minerva_acme.plotting import report
+
+WALKER, CHEETAH = "dm_control/walker/walk", "dm_control/cheetah/run"
+
+
+def experiment(name, curves, **more):
+    """An experiment of curves {step: return} by environment and seed."""
+    rows = [
+        results.Row(name, env, seed, "avg_return", step, float(value))
+        for env, by_seed in curves.items()
+        for seed, curve in by_seed.items()
+        for step, value in curve.items()
+    ]
+    return results.Experiment(exp_name=name, rows=tuple(rows), action_repeat=1, **more)
+
+
+def ends(*values, at=100_000):
+    return {seed: {0: 0.0, at: value} for seed, value in enumerate(values)}
+
+
+# Normalised 0.1, 0.2, 0.3, 0.4 and 0.5, 0.6.
+OURS = experiment("ours", {WALKER: ends(100, 200, 300, 400), CHEETAH: ends(500, 600)})
+THEIRS = experiment("theirs", {WALKER: ends(200, 200), CHEETAH: ends(550, 550)})
+
+
+def table(made, title):
+    (found,) = (one for one in made.tables if one.title.startswith(title))
+    return {row[0]: dict(zip(found.columns[1:], row[1:], strict=True)) for row in found.rows}
+
+
+def test_the_scores_are_the_interquartile_mean_over_runs_and_environments():
+    scores = table(plotting.make_report([OURS, THEIRS]), "Scores on 2 environments at 100,000 steps")
+    # Of six the lowest and the highest are left out: (0.2 + 0.3 + 0.4 + 0.5) / 4.
+    assert scores["ours"]["IQM"] == "0.350"
+    # The means of the environments are 0.25 and 0.55; of two both are the middle.
+    assert scores["ours"]["mean"] == scores["ours"]["IQM of means"] == "0.400"
+    assert scores["ours"]["runs"] == "6" and scores["theirs"]["runs"] == "4"
+    # (0.2, 0.2, 0.55, 0.55) without the lowest and the highest; its seeds do not differ.
+    assert scores["theirs"]["IQM"] == "0.375" and scores["theirs"]["95% interval"] == "0.375 to 0.375"
+    low, high = map(float, scores["ours"]["95% interval"].split(" to "))
+    assert 0.2 < low < 0.35 < high < 0.5
+
+
+def test_the_probability_of_improvement_is_of_each_pair_of_experiments():
+    made = plotting.make_report([OURS, THEIRS])
+    # On the first environment of 4 x 2 pairs 4 are won and 2 tie: 0.625. On the second half are won.
+    assert table(made, "Probability")["ours > theirs"]["probability"] == f"{(0.625 + 0.5) / 2:.2f}"
+    assert [bar.label for bar in made.improvements] == ["ours > theirs"]
+    assert plotting.make_report([OURS]).improvements == []
+
+
+def test_the_profile_is_the_share_of_runs_above_a_score():
+    made = plotting.make_report([OURS])
+    # Of the first environment's 0.1 to 0.4 a quarter is above 0.3, of the second's both.
+    assert table(made, "Performance profile")["ours"][">0.3"] == f"{(1 / 4 + 1) / 2:.2f}"
+    assert made.profiles["ours"].shares[0] == 1.0 and made.profiles["ours"].shares[-1] == 0.0
+
+
+def test_the_table_of_environments_has_the_lowest_and_the_highest_seed():
+    returns = table(plotting.make_report([OURS], against=["mpo"]), "Returns by environment at 100,000 steps")
+    assert returns["Walker walk"]["ours"] == "250 [100, 400]"
+    (mpo,) = plotting.published_curves(WALKER, ["mpo"])
+    assert returns["Walker walk"]["MPO"] == f"{mpo.curve.values[list(mpo.curve.x).index(100_000)]:.0f}"
+
+
+def test_published_results_have_the_means_that_they_are_known_by():
+    scores = table(plotting.make_report([OURS], against=["mpo"]), "Scores")
+    found = [plotting.published_curves(env, ["mpo"])[0].curve for env in (WALKER, CHEETAH)]
+    at_100k = np.array([np.interp(100_000, *curve) for curve in found]) / 1000
+    assert scores["MPO"]["IQM of means"] == f"{stats.trim_mean(at_100k, 0.25):.3f}"
+    assert scores["MPO"]["IQM"] == scores["MPO"]["95% interval"] == "-"
+
+
+def test_what_was_not_published_at_these_steps_is_in_no_comparison_and_that_is_said():
+    early = experiment("early", {WALKER: ends(1, 2, at=10_000)})
+    made = plotting.make_report([early], against=["mpo"])
+    assert "MPO" not in table(made, "Scores")
+    (note,) = made.notes
+    assert note == f"Nothing was published at these steps, so in no comparison: MPO ({WALKER})."
+
+
+def test_other_action_repeats_are_said():
+    made = plotting.make_report([OURS], against=["sac", "mpo"])
+    (note,) = made.notes
+    assert note.startswith("SAC of SimBa's paper repeats each action 2 times, these experiments 1")
+
+
+def test_scores_are_compared_at_the_last_step_that_all_runs_have_reached():
+    short = experiment("short", {WALKER: {0: {0: 0.0, 40_000: 80.0}, 1: {0: 0.0, 100_000: 300.0}}})
+    made = plotting.make_report([short, OURS])
+    # At 40,000 steps: by interpolation 0.4 of the last return.
+    assert table(made, "Returns")["Walker walk"]["short"] == "100 [80.0, 120]"
+    assert table(made, "Returns")["Walker walk"]["ours"] == "100 [40.0, 160]"
+    assert (
+        f"{WALKER} is compared at 40,000 steps, where short seed 0 ends; others reach 100,000." in made.notes
+    )
+    assert f"Only some of the experiments have runs on {CHEETAH}: in no comparison." in made.notes
+    at_20k = plotting.make_report([short, OURS], step=20_000)
+    assert table(at_20k, "Returns by environment at 20,000")["Walker walk"]["short"] == "50.0 [40.0, 60.0]"
+
+
+def test_an_environment_where_a_run_has_no_number_at_the_step_is_left_out():
+    made = plotting.make_report(
+        [experiment("x", {WALKER: ends(100, 200, at=50_000), CHEETAH: ends(500, 700)})], step=80_000
+    )
+    assert list(table(made, "Returns")) == ["Cheetah run"]
+    assert f"{WALKER} is in no comparison: no number at 80,000 steps of x seed 0, x seed 1." in made.notes
+    assert [panel.title for panel in made.by_environment] == ["Cheetah run", "Walker walk"]
+
+
+def test_single_seeds_have_no_interval_and_make_others_too_narrow_which_is_said():
+    alone = experiment("alone", {WALKER: ends(100), CHEETAH: ends(500)})
+    made = plotting.make_report([alone, OURS])
+    assert table(made, "Scores")["alone"]["95% interval"] == "-"
+    assert made.notes[0].startswith("Intervals are too narrow: in 2 of 2 environments one of the experiments")
+
+
+def test_a_final_score_is_the_last_point_unless_there_was_an_evaluation():
+    rows = [
+        results.Row("x", WALKER, 0, "final_return", 100, 9.0),
+        results.Row("x", WALKER, 0, "avg_return", 50, 5.0),
+        results.Row("x", WALKER, 1, "final_return", 100, 9.0),
+        results.Row("x", WALKER, 1, "avg_return", 100, 7.0),
+        results.Row("x", WALKER, 1, "learner_steps", 100, 25.0),
+    ]
+    runs = report.read_runs(results.Experiment(exp_name="x", rows=tuple(rows)))[WALKER]
+    assert {seed: (list(run.x), list(run.values)) for seed, run in runs.items()} == {
+        0: ([50, 100], [5.0, 9.0]),
+        1: ([100], [7.0]),
+    }
+
+
+def test_environments_of_other_suites_need_a_range():
+    cartpole = experiment("x", {"CartPole-v1": ends(100, 300)})
+    with pytest.raises(
+        ValueError, match="range of returns of CartPole-v1 must be known, .* --range CartPole"
+    ):
+        plotting.make_report([cartpole])
+    made = plotting.make_report([cartpole], ranges={"CartPole-v1": (0.0, 500.0)})
+    assert table(made, "Scores")["x"]["mean"] == "0.400"
+    assert made.aggregate is None  # of one environment
+    with pytest.raises(ValueError, match="must go up, got 5 to 5"):
+        plotting.make_report([cartpole], ranges={"CartPole-v1": (5.0, 5.0)})
+
+
+def test_the_curves_of_all_environments_are_on_one_scale_with_published_ones_behind():
+    made = plotting.make_report([OURS], against=["mpo"])
+    (group,) = made.aggregate.groups
+    assert group.seeds_by_task == [2, 4] and group.mean.values[-1] == pytest.approx(0.35)
+    ((label, curve),) = made.aggregate.published
+    assert label == "MPO, published" and curve.values.max() <= 1.0
+    assert [panel.published[0][0] for panel in made.by_environment] == ["MPO, published"] * 2
+
+
+def test_runs_without_a_common_step_are_told_and_the_others_shown():
+    apart = experiment("apart", {WALKER: {0: {35: 1.0}, 1: {50: 2.0}}, CHEETAH: ends(1, 2)})
+    made = plotting.make_report([apart])
+    assert [panel.title for panel in made.by_environment] == ["Cheetah run"]
+    assert f"The runs of apart on {WALKER} have no step in common: not drawn." in made.notes
+
+
+def test_random_actions_are_in_the_panel_of_their_environment():
+    random = (results.Row("ours", WALKER, seed, "random_return", 0, 30.0 + seed) for seed in (0, 1))
+    made = plotting.make_report(
+        [results.Experiment(exp_name="ours", rows=(*OURS.rows, *random), action_repeat=1)]
+    )
+    assert {panel.title: panel.random for panel in made.by_environment} == {
+        "Cheetah run": None,
+        "Walker walk": 30.5,
+    }
+
+
+def test_the_page_says_what_produced_the_runs():
+    context = results.Context(frozenset({(WALKER, 0)}), "0.1.0", "abc1234", {"torch": "2.13.0"}, "a laptop")
+    spent = tuple(
+        results.Row("x", WALKER, seed, "cpu_seconds", step, value)
+        for seed, step, value in ((0, 50, 9.0), (0, 100, 60.0), (1, 100, 80.0))
+    )
+    made = experiment("x", {WALKER: ends(1, 2)}, contexts=(context,), commands={WALKER: "minerva train"})
+    made = results.Experiment(**{**vars(made), "rows": (*made.rows, *spent), "updates_per_step": 0.25})
+    shown = table(plotting.make_report([made]), "What produced them")["x"]
+    assert shown["CPU time"] == "70" and shown["wall time"] == "-"
+    assert (shown["machine"], shown["version"]) == ("a laptop", "0.1.0 abc1234")
+    assert (shown["packages"], shown["commands"]) == ("torch 2.13.0", "minerva train")
+    assert (shown["updates"], shown["action repeat"]) == ("0.25", "1")
+    sources = table(plotting.make_report([made], against=["mpo"]), "Published results")
+    assert sources["MPO"]["commit"] == "423291a" and "github.com" in sources["MPO"]["source"]
+
+
+def test_a_report_made_twice_is_the_same():
+    generator = np.random.default_rng(0)
+    both = [
+        experiment(name, {env: ends(*generator.uniform(0, 1000, 7)) for env in (WALKER, CHEETAH)})
+        for name in "ab"
+    ]
+    one, two, other = (plotting.make_report(both, seed=seed) for seed in (0, 0, 1))
+    assert one.tables == two.tables and one.scores == two.scores and one.improvements == two.improvements
+    assert other.improvements != one.improvements and other.scores != one.scores
+
+
+@pytest.mark.parametrize(
+    ("experiments", "settings", "message"),
+    [
+        ([], {}, "`experiments` must hold at least one, got none"),
+        ([OURS], {"against": ["acme"]}, "`against` must be among mpo, .* or none, got 'acme'"),
+        ([OURS], {"step": 200_000}, "must be an environment in which all runs .* no number at 200,000 steps"),
+        (
+            [OURS, experiment("x", {"dm_control/dog/run": ends(1)})],
+            {},
+            "must have an environment in common, got none of ours, x. Report them apart",
+        ),
+        (
+            [results.Experiment(exp_name="x", rows=(results.Row("x", WALKER, 0, "loss", 1, 1.0),))],
+            {},
+            "x must have rows of `avg_return` or `final_return`, got loss",
+        ),
+    ],
+)
+def test_what_cannot_be_reported_is_told(experiments, settings, message):
+    with pytest.raises(ValueError, match=message):
+        plotting.make_report(experiments, **settings)

@@ -1,0 +1,126 @@
+"""The rows that are installed with the library: whole, and the ones that the pages show."""
+
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from minerva_acme import environments, results
+from minerva_acme.agents import registry
+from minerva_acme.cli import parsing
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+OWN = results.load()
+SWINGUP = "dm_control/cartpole/swingup"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_row_is_of_an_environment_that_there_is_and_of_a_known_metric(name):
+    experiment = OWN[name]
+    assert {row.metric for row in experiment.rows} <= set(results.METRICS)
+    assert {row.env_name for row in experiment.rows} <= set(environments.list_environments())
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_final_score_has_its_standard_deviation(name):
+    places = {
+        metric: {(row.env_name, row.seed, row.env_step) for row in OWN[name].rows if row.metric == metric}
+        for metric in ("final_return", "final_return_std")
+    }
+    assert places["final_return"] == places["final_return_std"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_training_says_on_what_machine_it_was_made_and_by_which_command(name):
+    experiment = OWN[name]
+    assert all(context.machine for context in experiment.contexts)
+    if name.split("_")[0] not in registry.AGENTS:
+        return  # a reference that is no agent of ours
+    for env_name, _ in experiment.trainings:
+        words = shlex.split(experiment.commands[env_name].format(seed=3))
+        command = parsing.parse(words[1:])
+        assert (command.env, command.run.seed) == (env_name, 3)
+
+
+def test_failed_seeds_are_among_them():
+    assert min(row.value for row in OWN["ppo_default"].rows if row.metric == "avg_return") == 170.0
+
+
+def test_published_results_say_where_they_are_from():
+    published = results.load_published()
+    assert len(published) == 14
+    for found in published.values():
+        assert found.source.startswith("https://github.com/") and len(found.commit) == 7
+        assert found.licence.split(",")[0] in ("MIT", "Apache-2.0")
+        known = set(environments.list_environments())
+        for env_name, points in found.points.items():
+            assert env_name in known
+            steps = [point.env_step for point in points]
+            assert steps == sorted(set(steps))
+            assert all(0.0 <= point.mean <= 1000.0 and point.num_seeds >= 2 for point in points)
+
+
+def test_a_published_number_is_what_its_source_gives():
+    points = {point.env_step: point for point in results.load_published()["mpo"].points[SWINGUP]}
+    assert (round(points[100_000].mean), round(points[100_000].std)) == (797, 58)
+    (at_100k,) = (
+        p for p in results.load_published()["simba_v2"].points["dm_control/dog/run"] if p.env_step == 100_000
+    )
+    assert at_100k.num_seeds == 10
+
+
+def values(name, env_name, metric):
+    """The values of a metric, by seed and step."""
+    return {
+        (row.seed, row.env_step): row.value
+        for row in OWN[name].rows
+        if (row.env_name, row.metric) == (env_name, metric)
+    }
+
+
+def cells(page):
+    """The tables of a page, line by line and cell by cell, without bold."""
+    lines = (REPOSITORY / page).read_text().replace("**", "").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+def test_the_table_of_the_readme_is_of_the_rows():
+    targets = {"Retrace": "", "one step": "+critic_target=one_step", "n-step (5)": "+critic_target=n_step"}
+    shown = [row for row in cells("README.md") if row[0] in targets and row[1].isdigit()]
+    expected = []
+    for label, suffix in targets.items():
+        returns = values(f"mpo_control{suffix}", SWINGUP, "avg_return")
+        scores = values(f"mpo_control{suffix}", SWINGUP, "final_return")
+        stds = values(f"mpo_control{suffix}", SWINGUP, "final_return_std")
+        for seed in sorted({seed for seed, _ in returns}):
+            at = [returns.get((seed, steps)) for steps in (20_000, 30_000, 40_000, 50_000)]
+            score = f"{scores[seed, 50_000]} +- {stds[seed, 50_000]}" if scores.get((seed, 50_000)) else ""
+            expected.append([label, str(seed), *("" if v is None else f"{v:.0f}" for v in at), score])
+    assert shown == expected
+
+
+@pytest.mark.parametrize("agent", ["ppo", "vmpo"])
+def test_the_tables_of_the_agents_pages_are_of_the_rows(agent):
+    task, preset, steps, num_checked = "", "default", 0, 0
+    for row in cells(f"agents/{agent}/README.md"):
+        # task, (preset,) steps, seed, returns during training, random actions, final
+        if not re.fullmatch(r"[\d., ]+ \+- [\d.]+( each)?", row[-1]):
+            continue
+        *place, seeds, during, random, final = row
+        if place[0]:
+            task = place[0]
+            preset = place[1].strip("`") if len(place) == 3 else "default"
+            steps = int(place[-1].replace("k", "000").replace("M", "000000"))
+        name = f"{agent}_{preset}"
+        for seed in map(int, seeds.split(",")):
+            at = dict(re.findall(r"(\d+k) (\d+)", during))
+            returns = values(name, task, "avg_return")
+            found = {f"{step // 1000}k": f"{v:.0f}" for (of, step), v in returns.items() if of == seed}
+            assert at == found
+            score, std = (values(name, task, m)[seed, steps] for m in ("final_return", "final_return_std"))
+            assert final.removesuffix(" each") == f"{score} +- {std}"
+            if random.isdigit():
+                assert values(name, task, "random_return")[seed, 0] == int(random)
+            num_checked += 1
+    assert num_checked == (9 if agent == "ppo" else 6)
