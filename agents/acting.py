@@ -19,9 +19,9 @@ class BehaviourExtras(NamedTuple):
     log_prob: types.NestedArray
     """[] log-probability of the action, or log-density of the executed one, under the behaviour policy."""
     raw_action: types.NestedArray
-    """[D] what the policy drew before it was brought into the bounds; [] where actions are discrete."""
+    """[D] what the policy drew before it was brought into the bounds; [] of one discrete action."""
     parameters: types.NestedArray = ()
-    """The behaviour policy itself, `DiagonalGaussian` of [D] or `Categorical` of [K]; () if not asked for."""
+    """The behaviour policy itself, its distribution at the observation; () if not asked for."""
     state: types.NestedArray = ()
     """What the policy remembered of the episode before this step, [H] each leaf; () if it has no memory."""
 

@@ -115,6 +115,27 @@ class DiscreteActions(RawActions):
         return 0.0
 
 
+class MultiDiscreteActions(RawActions):
+    """Raw actions are counted from 0 in every choice, the environment's from its minimum."""
+
+    def __init__(self, action_spec: specs.BoundedArray) -> None:
+        self._low, _ = specs.bounds(action_spec)
+        self.raw_spec = specs.Array(action_spec.shape, np.int64, name="raw_action")
+        sizes = num_values(action_spec)
+        logits: Any = specs.Array((len(sizes), max(sizes)), np.float32, name="logits")
+        self.policy_spec = distributions.MultiCategorical(logits)
+
+    def to_environment(self, raw: np.ndarray) -> Executed:
+        return Executed(raw.astype(self._low.dtype) + self._low, _ZERO)
+
+    def execute(self, raw: torch.Tensor) -> torch.Tensor:
+        low = torch.from_numpy(self._low)
+        return raw.to(low.dtype) + low
+
+    def log_det(self, raw: torch.Tensor) -> float:
+        return 0.0
+
+
 def _gaussian_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.NestedSpec]:
     raw, mean, log_std = (
         specs.Array(action_spec.shape, np.float32, name=name) for name in ("raw_action", "mean", "log_std")
@@ -123,8 +144,16 @@ def _gaussian_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types
     return raw, distributions.DiagonalGaussian(*parts)
 
 
+def num_values(action_spec: specs.BoundedArray) -> tuple[int, ...]:
+    """How many values each of several discrete choices has."""
+    low, high = specs.bounds(action_spec)
+    return tuple((high.astype(object) - low + 1).tolist())  # Python's integers do not overflow
+
+
 def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:
     """The way that suits an action spec; `squash` chooses for continuous ones."""
     if isinstance(action_spec, specs.DiscreteArray):
         return DiscreteActions(action_spec)
+    if action_spec.dtype.kind in "iu":
+        return MultiDiscreteActions(action_spec)
     return SquashedActions(action_spec) if squash else ClippedActions(action_spec)

@@ -7,6 +7,9 @@ import tree
 
 from minerva_acme import specs
 
+_MOST_VALUES = 10_000
+"""Of one of several discrete choices: each has a logit, and the other choices as many."""
+
 
 def check_vector(agent: str, name: str, spec: Any, way_out: str) -> None:
     """Checks that a spec is one float32 vector.
@@ -55,13 +58,27 @@ def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
             )
 
 
-def check_actions(agent: str, spec: specs.EnvironmentSpec) -> None:
+def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: bool = False) -> None:
     """Checks that actions are one discrete number or one float32 vector with finite bounds.
+
+    Args:
+        agent: its name, for messages.
+        spec: of the environment.
+        takes_choices: whether they may also be a vector of several discrete choices.
 
     Raises:
         ValueError: they are not.
     """
     if isinstance(spec.actions, specs.DiscreteArray):
+        return
+    if _are_choices(spec.actions):
+        if not takes_choices:
+            raise ValueError(
+                f"{agent} needs actions that are one discrete number or one float32 vector, got several "
+                f"discrete choices, {describe(spec.actions)}. PPO and V-MPO take these; or number their "
+                "combinations in a wrapper of the environment."
+            )
+        _check_choices(agent, spec.actions)
         return
     if not isinstance(spec.actions, specs.Array):
         raise ValueError(
@@ -76,6 +93,20 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec) -> None:
         "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
     )
     check_bounded(agent, spec)
+
+
+def _are_choices(spec: Any) -> bool:
+    return isinstance(spec, specs.BoundedArray) and spec.dtype.kind in "iu" and len(spec.shape) == 1
+
+
+def _check_choices(agent: str, spec: specs.BoundedArray) -> None:
+    low, high = specs.bounds(spec)
+    sizes = high.astype(object) - low + 1  # Python's integers do not overflow
+    if not sizes.size or not (sizes >= 1).all() or not (sizes <= _MOST_VALUES).all():
+        raise ValueError(
+            f"{agent} needs discrete choices of 1 to {_MOST_VALUES} values each, got {describe(spec)}. Make "
+            "them coarser in a wrapper of the environment."
+        )
 
 
 def check_bounded(agent: str, spec: specs.EnvironmentSpec) -> None:

@@ -181,6 +181,12 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         """How many environments are played at once, each with an adder of its own."""
         return 1
 
+    @property
+    def bootstraps(self) -> bool:
+        """Whether the learner needs the true last observation of an episode, which a time limit bootstraps
+        from. An agent that does not overrides it."""
+        return True
+
     @abc.abstractmethod
     def learner_steps_due(self, num_inserted: int) -> int:
         """Learner steps that should have been made in all once `num_inserted` items were written.

@@ -869,7 +869,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "trian mpo --env CartPole-v1",
         2,
         "There is no command 'trian'; there are train, resume, eval, video, plot, report, collect, "
-        "export, list, bench, doctor. Did you mean 'train'?",
+        "export, list, bench, check-env, doctor. Did you mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",

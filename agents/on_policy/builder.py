@@ -42,19 +42,23 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations(self.name, spec)
         requirements.check_scalar_signals(self.name, spec)
-        requirements.check_actions(self.name, spec)
+        requirements.check_actions(self.name, spec, takes_choices=True)
 
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.ActorCritic:
         config = self._config
-        discrete = isinstance(spec.actions, specs.DiscreteArray)
+        num_actions: int | tuple[int, ...] | None = None
+        if isinstance(spec.actions, specs.DiscreteArray):
+            num_actions = spec.actions.num_values
+        elif spec.actions.dtype.kind in "iu":
+            num_actions = actions.num_values(spec.actions)
         encoder = self.make_encoder(spec, generator)
         return networks.make_actor_critic(
             normalizer=networks.make_normalizer(spec.observations) if config.normalize_observations else None,
             encoder=encoder,
             memory=self._make_memory(encoder, generator),
             encoder_loss=config.encoder_loss,
-            num_actions=spec.actions.num_values if discrete else None,
-            action_size=None if discrete else spec.actions.shape[0],
+            num_actions=num_actions,
+            action_size=spec.actions.shape[0] if num_actions is None else None,
             layer_sizes=config.policy_layer_sizes,
             value_layer_sizes=config.value_layer_sizes,
             torso=config.torso,

@@ -5,6 +5,7 @@ Nothing here imports torch or numpy, so that help and a wrong flag are answered 
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -224,6 +225,20 @@ class Bench:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckEnv:
+    """Check an environment: whether it keeps to its contract, and which agents take it."""
+
+    function: ClassVar = "check_env:run"
+    environment: tyro.conf.Positional[str]
+    """dm_control/<domain>/<task>, a Gymnasium id, or module:name of a class or a function that makes a
+    dm_env or Gymnasium environment, with a seed if it takes one; also of a module in the current folder."""
+    seed: int = 0
+    """Seed of the environment."""
+    steps: int = 1000
+    """An episode that is longer counts as one without end."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Doctor:
     """Check this machine: what is wrong, and the command that fixes it."""
 
@@ -234,7 +249,20 @@ class Doctor:
 
 COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
     {
-        command.__name__.lower(): command
-        for command in (Train, Resume, Eval, Video, Plot, Report, Collect, Export, List, Bench, Doctor)
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", command.__name__).lower(): command
+        for command in (
+            Train,
+            Resume,
+            Eval,
+            Video,
+            Plot,
+            Report,
+            Collect,
+            Export,
+            List,
+            Bench,
+            CheckEnv,
+            Doctor,
+        )
     }
 )

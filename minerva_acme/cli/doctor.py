@@ -18,7 +18,8 @@ from rich.console import Console
 
 from minerva_acme import thread_settings
 from minerva_acme.acceleration import cpu, fused, kernels
-from minerva_acme.cli import commands
+from minerva_acme.cli import commands, verdicts
+from minerva_acme.cli.verdicts import Check
 
 _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
@@ -41,17 +42,7 @@ _PACKAGES = {
     ),
 }
 
-_STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}  # wrong: training does not work
 _NAME_WIDTH = 20  # OPENBLAS_NUM_THREADS
-
-
-class Check(NamedTuple):
-    """What was found of one thing."""
-
-    name: str
-    status: str  # one of `_STYLES`
-    words: str
-    fix: str = ""  # the command, or what else to do
 
 
 class Probe(NamedTuple):
@@ -67,15 +58,9 @@ Prober = Callable[..., Probe]
 def run(command: commands.Doctor) -> int:
     """Shows what works, as it is found out; returns 0 where training does, else 1."""
     console = Console(highlight=False, soft_wrap=True)
-    counts = dict.fromkeys(_STYLES, 0)
-    for check in examine(command.directory):
-        counts[check.status] += 1
-        console.print(f"[{_STYLES[check.status]}]{check.status:8}[/]{check.name:{_NAME_WIDTH}} ", end="")
-        console.print(check.words, markup=False)
-        if check.fix:
-            console.print(f"{'':{_NAME_WIDTH + 9}}-> {check.fix}", markup=False)
+    counts = verdicts.show(examine(command.directory), console, name_width=_NAME_WIDTH)
     works = "Training does not work here yet." if counts["wrong"] else "Training works here."
-    console.print(f"{works} {counts['ok']} ok, {counts['warning']} warnings, {counts['wrong']} wrong.")
+    console.print(f"{works} {verdicts.sum_up(counts)}")
     return int(counts["wrong"] > 0)
 
 

@@ -50,7 +50,7 @@ def parse(arguments: Sequence[str]) -> Any:
         command = train_command(agent, rest)
         typed += f" {agent}"
     parsed = _parse(command, program, flags.settle(rest, dict(flags.of(command)), typed))
-    if getattr(parsed, "import_code", False):
+    if getattr(parsed, "import_code", False) or isinstance(parsed, commands.CheckEnv):
         _find_modules_here()
     return parsed
 

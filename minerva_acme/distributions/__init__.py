@@ -8,8 +8,17 @@ if TYPE_CHECKING:
     from minerva_acme.distributions.categorical import Categorical
     from minerva_acme.distributions.distribution import Distribution, Points
     from minerva_acme.distributions.gaussian import DiagonalGaussian
+    from minerva_acme.distributions.multi_categorical import MultiCategorical
     from minerva_acme.distributions.squashed import SquashedGaussian, TanhSquash
 
-__all__ = ["Categorical", "DiagonalGaussian", "Distribution", "Points", "SquashedGaussian", "TanhSquash"]
+__all__ = [
+    "Categorical",
+    "DiagonalGaussian",
+    "Distribution",
+    "MultiCategorical",
+    "Points",
+    "SquashedGaussian",
+    "TanhSquash",
+]
 
 __getattr__ = _lazy.attach(__name__, __file__)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from minerva_acme import _lazy
+from minerva_acme.environments.envpool_dm import EnvPoolEnvironment
 from minerva_acme.environments.factories import (
     list_environments,
     list_makeable,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from minerva_acme.environments.gymnasium_vector import GymnasiumVectorEnvironment
 
 __all__ = [
+    "EnvPoolEnvironment",
     "EnvironmentLoop",
     "EnvironmentWorkerError",
     "EpisodeResult",

@@ -14,14 +14,15 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dm_env
-import numpy as np
-import tree
 
-from minerva_acme import wrappers
-from minerva_acme.environments import origin, process_vector, vector
+from minerva_acme import specs, wrappers
+from minerva_acme.environments import origin, process_vector, training_wrappers, vector
+
+if TYPE_CHECKING:
+    import gymnasium
 
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
@@ -67,23 +68,32 @@ def wrap_for_flat_control(environment: dm_env.Environment) -> dm_env.Environment
     Raises:
         ValueError: an action has no bounds, or an observation cannot be concatenated.
     """
-    action_specs = tree.flatten(environment.action_spec())
-    if any(np.issubdtype(spec.dtype, np.floating) for spec in action_specs):
-        environment = wrappers.CanonicalActionWrapper(environment, clip=True)
+    if training_wrappers.continuous_actions(specs.make_environment_spec(environment)):
+        environment = training_wrappers.scale_actions(environment)
     environment = wrappers.ConcatObservationWrapper(environment)
     return wrappers.SinglePrecisionWrapper(environment)
 
 
 def make_training_environment(
-    environment: str | dm_env.Environment, seed: int | None = None, **task_kwargs: Any
+    environment: "str | dm_env.Environment | gymnasium.Env[Any, Any]",
+    seed: int | None = None,
+    **task_kwargs: Any,
 ) -> dm_env.Environment:
-    """Makes an environment by id, or takes one that exists, and wraps it for flat control.
+    """Makes an environment by id, or takes one that exists, and wraps it for training where it needs that.
 
-    Whatever comes out of it is checked against its specs, as `wrappers.SpecCheck` says.
+        text and empty parts in observations     left out
+        discrete, boolean and integer parts      float32, see `wrappers.FloatObservationWrapper`
+        continuous actions                       scaled to [-1, 1]
+        nests of actions of one kind             one vector, see `wrappers.FlatActionWrapper`
+        observations without images              concatenated to one vector
+        64 bits                                  32 bits
+
+    An observation with images stays a nest, which an agent's encoder takes. What is done is logged at INFO.
+    Whatever comes out of the environment is checked against its specs, as `wrappers.SpecCheck` says.
 
     Raises:
-        ValueError: as `make` and `wrap_for_flat_control`; or a seed or task settings came with an
-            environment that exists already.
+        ValueError: as `make`; an action has no bounds, or no number is observed; or a seed or task
+            settings came with an environment that exists already.
     """
     name = None
     if isinstance(environment, str):
@@ -93,8 +103,12 @@ def make_training_environment(
             "`seed` and task settings must not be given with an environment that is already made; "
             "make it with them."
         )
-    # Innermost, where fields have the names that the environment gave them.
-    made = wrap_for_flat_control(wrappers.SpecCheckWrapper(environment, name=name, strict=False))
+    bare: Any = environment
+    if not isinstance(environment, dm_env.Environment) and hasattr(environment, "observation_space"):
+        from minerva_acme.environments import gymnasium_adapter
+
+        bare = gymnasium_adapter.GymnasiumEnvironment(environment)
+    made = training_wrappers.wrap(bare, name or type(environment).__name__)
     if name is not None:
         origin.mark(made, origin.Origin(name, task_kwargs))
     return made

@@ -24,9 +24,9 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
     LAST ignores its action, resets and returns FIRST.
 
     Spaces become specs: Box a bounded array (an array where no bound is finite), Discrete a discrete
-    array counted from 0 whatever its start, MultiDiscrete and MultiBinary bounded integer arrays,
-    Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back. The attribute `environment` is
-    the Gymnasium environment.
+    array counted from 0 whatever its start, MultiDiscrete and MultiBinary bounded integer arrays, Text an
+    array of strings, Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back. The attribute
+    `environment` is the Gymnasium environment.
     """
 
     def __init__(
@@ -50,6 +50,9 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
             raise ValueError(
                 f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."
             )
+        if gymnasium_spaces.is_of_gym(environment):
+            found = f"{type(environment).__name__} of {gymnasium_spaces.OLD_GYM}"
+            raise ValueError(f"`environment` must be one of Gymnasium's, got {found}")
         self.environment = environment
         self._specs = gymnasium_spaces.environment_spec(
             environment.observation_space, environment.action_space
@@ -135,7 +138,13 @@ def _unpack(result: Any, method: str, expected: str) -> tuple[Any, ...]:
     if isinstance(result, tuple) and len(result) == expected.count(",") + 1:
         return result
     found = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
+    advice = "Return that in it, or in a wrapper around it."
+    if method == "reset" or found == "4 values":
+        old = "(observation, reward, done, info)" if method == "step" else "the observation alone"
+        advice = (
+            f"Gym returned {old} before 0.26: it or a wrapper around it was written for that. Port it, or "
+            "make it a Gymnasium one by shimmy's GymV21Environment-v0."
+        )
     raise specs.SpecError(
-        f"`{method}` of a Gymnasium environment must return {expected}, got {found}. It or a "
-        "wrapper around it was written for an older version."
+        f"`{method}` of a Gymnasium environment must return {expected}, got {found}. {advice}"
     )

@@ -4,6 +4,7 @@
     Discrete                 DiscreteArray, counted from 0 whatever the space's start
     MultiDiscrete            BoundedArray of integers
     MultiBinary              BoundedArray of int8 in [0, 1]
+    Text, or any of strings  StringArray
     Dict, Tuple              dict, tuple of these
 
 Back again, integers between bounds become MultiDiscrete, or MultiBinary where they are int8 in [0, 1];
@@ -18,6 +19,13 @@ import numpy as np
 from gymnasium import spaces
 
 from minerva_acme import specs, types
+
+OLD_GYM = (
+    "the old package `gym`, which Gymnasium has replaced. Register the environment with gymnasium, or make "
+    'it a Gymnasium one by shimmy: pip install "shimmy[gym-v21]" (or gym-v26), then '
+    'gymnasium.make("GymV21Environment-v0", env=...) (or V26).'
+)
+"""Says in an error that something is of that package, and the way out."""
 
 
 def environment_spec(
@@ -59,10 +67,24 @@ def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
             return {key: to_spec(part, f"{name}/{key}") for key, part in space.spaces.items()}
         case spaces.Tuple():
             return tuple(to_spec(part, f"{name}/{i}") for i, part in enumerate(space.spaces))
+    if is_text(space):
+        return specs.StringArray((), name=name)
+    if is_of_gym(space):
+        raise ValueError(f"`{name}` space must be one of Gymnasium's, got {space} of {OLD_GYM}")
     raise ValueError(
-        f"`{name}` space must be made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple, "
+        f"`{name}` space must be made of Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict and Tuple, "
         f"got {space}. Convert it with a Gymnasium wrapper first."
     )
+
+
+def is_text(space: spaces.Space[Any]) -> bool:
+    """Whether the values of a space are strings, as those of `Text` are and of MiniGrid's own."""
+    return isinstance(space, spaces.Space) and space.dtype is not None and space.dtype.kind == "U"
+
+
+def is_of_gym(thing: Any) -> bool:
+    """Whether the class of an environment or a space is one of the old package `gym`."""
+    return any(kind.__module__.partition(".")[0] == "gym" for kind in type(thing).__mro__)
 
 
 def to_space(spec: types.NestedSpec, name: str) -> spaces.Space[Any]:
@@ -110,6 +132,8 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, name: str = "observatio
                 from_gymnasium(part, value[index], f"{name}[{index}]")
                 for index, part in enumerate(space.spaces)
             )
+    if is_text(space):
+        return np.array(value, dtype=object)
     array, dtype = np.asarray(value), np.dtype(space.dtype)
     if array.dtype.kind not in "biuf":
         raise _misfit(space, value, name)

@@ -11,7 +11,7 @@ import numpy as np
 import tree
 from gymnasium import vector as gymnasium_vector
 
-from minerva_acme import types, wrappers
+from minerva_acme import specs, types, wrappers
 from minerva_acme.environments import gymnasium_spaces, process_vector, vector
 from minerva_acme.wrappers import single_precision
 
@@ -28,6 +28,12 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         SAME_STEP        (LAST, FIRST); the observation of LAST is Gymnasium's `final_obs`
         DISABLED         (LAST, FIRST); it is reset here, by `reset_mask`
 
+    Where a vector environment in the mode SAME_STEP has no `final_obs` for an episode that ended, that is an
+    error. With `loses_final_obs`, LAST repeats the observation before it instead, and agents that bootstrap
+    refuse the environment (`gives_last_observation`).
+
+    EnvPool's environments of `env_type="gymnasium"` are such vectors, in the mode NEXT_STEP.
+
     Termination, truncation and spaces are converted as by `GymnasiumEnvironment`, to 32 bits where that has
     64: a wrapper of one environment, such as `SinglePrecisionWrapper`, does not fit around a vector.
     (`environments.make_vector` makes a vector of wrapped environments.)
@@ -40,7 +46,11 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
     """
 
     def __init__(
-        self, vector_environment: gymnasium_vector.VectorEnv[Any, Any, Any], *, seed: int | None = None
+        self,
+        vector_environment: gymnasium_vector.VectorEnv[Any, Any, Any],
+        *,
+        seed: int | None = None,
+        loses_final_obs: bool = False,
     ) -> None:
         """Owns the vector environment from here on, and closes it in the end.
 
@@ -48,6 +58,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             vector_environment: a `SyncVectorEnv`, an `AsyncVectorEnv`, or one with a batch of its own.
             seed: the first reset seeds environment i with `seed + i`; later resets continue from there.
                 None: new seeds.
+            loses_final_obs: whether it resets in the same step and keeps nothing of the last observation.
 
         Raises:
             ValueError: a space has no dm_env spec, the autoreset mode is missing, or Gymnasium would
@@ -78,10 +89,13 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             wait = functools.partial(self._workers.error_queue.get, timeout=_GRACE_SECONDS)
             self._workers.error_queue.get = wait  # type: ignore[method-assign]
         self.vector_environment = vector_environment
+        self.gives_last_observation = not loses_final_obs
+        self._newest: list[types.NestedArray] = []  # observations
         spec = getattr(vector_environment, "spec", None)
-        name = spec.id if spec is not None else type(inner).__name__
+        self._name = getattr(spec, "id", type(inner).__name__)
         self._checks = [
-            wrappers.SpecCheck(narrow_spec, name=name, strict=False) for _ in range(self.num_environments)
+            wrappers.SpecCheck(narrow_spec, name=self._name, strict=False)
+            for _ in range(self.num_environments)
         ]
         for index, check in enumerate(self._checks):
             check.set_index(index)
@@ -97,7 +111,8 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         self._next_seed = None
         self._ended = np.zeros(self.num_environments, bool)
         self._infos = _Infos(infos, {}, {})
-        timesteps = [dm_env.restart(observation) for observation in self._rows(batch)]
+        self._newest = self._rows(batch)
+        timesteps = [dm_env.restart(observation) for observation in self._newest]
         self._check([(timestep,) for timestep in timesteps])
         self._reset_next_step = False
         return timesteps
@@ -115,13 +130,14 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         self._infos = _Infos(infos, infos, {})
         if self._mode != _NEXT_STEP and self._ended.any():
             if self._mode == _SAME_STEP:
-                lasts = [None if last is None else self._narrow(last) for last in infos["final_obs"]]
+                lasts = self._final_observations(infos)
                 self._infos = _Infos(infos, infos.get("final_info", {}), infos)
             else:
                 mask = {"reset_mask": self._ended.copy()}
                 batch, reset_infos = self._call(self.vector_environment.reset, options=mask)
                 firsts = self._rows(batch)
                 self._infos = _Infos(infos, infos, reset_infos)
+        self._newest = firsts
         rewards = np.asarray(rewards, np.float32)
         discounts = 1 - np.asarray(terminated, np.float32)
         arrived: list[tuple[dm_env.TimeStep, ...]] = []
@@ -174,6 +190,22 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         """An observation, or a batch of them, as one of the spec, in memory of its own."""
         space = self.vector_environment.single_observation_space
         return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
+
+    def _final_observations(self, infos: dict[str, Any]) -> list[types.NestedArray]:
+        """The last observations of the episodes that ended, where there are some."""
+        if not self.gives_last_observation:
+            return self._newest
+        final = infos.get("final_obs")
+        given = [None] * self.num_environments if final is None else final
+        for index, (last, ended) in enumerate(zip(given, self._ended.tolist(), strict=True)):
+            if ended and last is None:
+                raise specs.SpecError(
+                    f"{self._name}, environment {index}: in the mode SAME_STEP `infos` must hold "
+                    f"`final_obs`, the observation in which an episode ended, got {sorted(infos)}. What "
+                    "`step` returns is the next episode's. Choose the mode NEXT_STEP or DISABLED, add "
+                    "`final_obs`, or pass `loses_final_obs=True` for an agent that does not bootstrap."
+                )
+        return [None if last is None else self._narrow(last) for last in given]
 
     def _rows(self, batch: Any) -> list[types.NestedArray]:
         """The observations of a batch."""

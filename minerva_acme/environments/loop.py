@@ -45,15 +45,17 @@ class Loop(Generic[EnvironmentT, ActorT]):
 
     def __init__(
         self,
-        *,
         environment: EnvironmentT,
         actor: ActorT,
         counter: counting.Counter | None = None,
         logger: loggers.Logger | None = None,
+        *,
         observers: Sequence[Observer] = (),
         should_update: bool = True,
     ) -> None:
         """Nothing is played yet.
+
+        The first four may come by position, in Acme's order.
 
         Args:
             environment: where to play; the caller closes it.

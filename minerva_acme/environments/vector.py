@@ -27,6 +27,10 @@ class VectorEnvironment(specs.SpecMethods, core.Closeable):
     `num_environments` is E.
     """
 
+    gives_last_observation: bool = True
+    """Whether the observation of LAST is the true one. A simulator that resets by itself and keeps only what
+    came after has none: agents that bootstrap refuse it."""
+
     def __init__(self, num_environments: int, environment_spec: specs.EnvironmentSpec) -> None:
         """Args: num_environments: E. environment_spec: of one environment."""
         self.num_environments = num_environments

@@ -10,8 +10,8 @@ import dm_env
 from minerva_acme import builders, core, environments, loggers
 from minerva_acme.experiments import options
 
-EnvironmentFactory = Callable[[int], dm_env.Environment]
-"""Makes an environment, wrapped as the agent needs it, from a seed."""
+EnvironmentFactory = Callable[[int], dm_env.Environment | environments.VectorEnvironment]
+"""Makes an environment, wrapped as the agent needs it, from a seed; or a vector of as many as it plays."""
 
 EpisodeFilmer = Callable[[core.Actor, int, Callable[[], bool]], bytes | None]
 """Lets an actor play in an environment made for it from a seed, and returns the film as an animated gif;
@@ -29,7 +29,8 @@ class ExperimentConfig(options.RunOptions):
     builder: builders.AgentBuilder[Any]
     """Makes the agent's parts."""
     environment_factory: EnvironmentFactory
-    """Makes environments; training and each evaluation have one of their own."""
+    """Makes environments; training and each evaluation have one of their own. It is called for each of the
+    agent's environments, or once where it returns a vector of them."""
     evaluation_environment_factory: EnvironmentFactory | None = None
     """Makes those of evaluations, with the observations and actions of training; None: as in training."""
     directory: str | os.PathLike[str]

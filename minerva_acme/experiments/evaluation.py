@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast, overload
 import dm_env
 import numpy as np
 
-from minerva_acme import builders, core, environments
+from minerva_acme import builders, core, environments, specs
 from minerva_acme.experiments import policies
 
 _LEAF = "episode_return/"
@@ -109,7 +109,7 @@ def evaluate(
 def evaluate_checkpoint(
     path: str | os.PathLike[str],
     builder: builders.AgentBuilder[Any],
-    environment: dm_env.Environment,
+    environment: dm_env.Environment | environments.VectorEnvironment,
     num_episodes: int,
     seed: int = 0,
     explore: bool = False,
@@ -119,7 +119,7 @@ def evaluate_checkpoint(
     Args:
         path: the folder of a run, whose newest checkpoint is used, or of a checkpoint.
         builder: of the trained agent, with its config.
-        environment: wrapped as in training.
+        environment: wrapped as in training, or a vector of such.
         num_episodes: how many episodes to play, >= 1.
         seed: of the policy's randomness, if any.
         explore: whether to explore as in training.
@@ -127,5 +127,8 @@ def evaluate_checkpoint(
     Raises:
         ValueError: as `load_policy` and `evaluate`.
     """
-    policy = policies.load_policy(path, builder, environment, seed=seed, explore=explore)
-    return evaluate(environment, builder.make_actor(policy), num_episodes)
+    spec = specs.make_environment_spec(environment)
+    policy = policies.load_policy(path, builder, spec, seed=seed, explore=explore)
+    is_vector = isinstance(environment, environments.VectorEnvironment)
+    make_actor: Any = builder.make_vector_actor if is_vector else builder.make_actor
+    return evaluate(environment, make_actor(policy), num_episodes)

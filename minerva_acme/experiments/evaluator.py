@@ -1,15 +1,15 @@
 """The evaluations of a run: played, logged, filmed and remembered."""
 
 import contextlib
-import functools
 import logging
 import os
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
 
-from minerva_acme import actors, core, environments, specs
+from minerva_acme import actors, core, environments, specs, types
 from minerva_acme.experiments import evaluation, parts, signals
 
 _logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Evaluator(core.Saveable):
         if self.before is not None:
             return
         if self._random_actor is not None:
-            self.random = self._play(self._random_actor, stop)
+            self.random = self._play_random(stop)
         self.before = self._play_policy(stop)
         if self.before is not None:
             self._publish(self.before, stop)
@@ -98,23 +98,32 @@ class Evaluator(core.Saveable):
     def _play_policy(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
         config = self._run.config
         num_environments = min(config.evaluation_environments, config.evaluation_episodes)
-        return self._play(self._run.make_evaluation_actor(num_environments), stop, num_environments)
+        return self._play(self._run.make_evaluation_actor, stop, num_environments)
+
+    def _play_random(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
+        actor = self._random_actor
+        assert actor is not None
+        return self._play(lambda in_vector: _Everywhere(actor) if in_vector else actor, stop, 1)
 
     def _play(
-        self, actor: core.Actor | core.VectorActor, stop: signals.StopRequest, num_environments: int = 1
+        self,
+        make_actor: Callable[[bool], core.Actor | core.VectorActor],
+        stop: signals.StopRequest,
+        num_environments: int,
     ) -> evaluation.Evaluation | None:
         if stop:
             return None
-        actor.update(wait=True)
-        factories = [functools.partial(self._make_environment, index) for index in range(num_environments)]
-        made: dm_env.Environment | environments.VectorEnvironment = (
-            factories[0]() if num_environments == 1 else environments.make_vector(factories, processes=False)
-        )
+        made = self._make_environment(0)
+        if num_environments > 1 and not isinstance(made, environments.VectorEnvironment):
+            others = (self._make_environment(index) for index in range(1, num_environments))
+            made = environments.InProcessVectorEnvironment([made, *others])  # type: ignore[list-item]
         with contextlib.closing(made) as environment:
+            actor = make_actor(isinstance(environment, environments.VectorEnvironment))
+            actor.update(wait=True)
             num_episodes = self._run.config.evaluation_episodes
             return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
 
-    def _make_environment(self, index: int) -> dm_env.Environment:
+    def _make_environment(self, index: int) -> dm_env.Environment | environments.VectorEnvironment:
         config, trained_in = self._run.config, self._run.spec
         environment = (config.evaluation_environment_factory or config.environment_factory)(self._seed(index))
         spec = specs.make_environment_spec(environment)
@@ -154,6 +163,25 @@ class Evaluator(core.Saveable):
             return
         if gif is not None:
             run.logs.write_film(gif, step=run.steps)
+
+
+class _Everywhere(core.VectorActor):
+    """An actor that needs no memory, in each environment of a vector."""
+
+    def __init__(self, actor: core.Actor) -> None:
+        self._actor = actor
+
+    def select_action(self, observations: Sequence[types.NestedArray]) -> list[types.NestedArray]:
+        return [self._actor.select_action(observation) for observation in observations]
+
+    def observe_first(self, index: int, timestep: dm_env.TimeStep) -> None:
+        pass
+
+    def observe(self, index: int, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
+        pass
+
+    def update(self, wait: bool = False) -> None:
+        pass
 
 
 class _Clock:

@@ -5,11 +5,12 @@ import functools
 import logging
 import pathlib
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
 
-from minerva_acme import core, counting, environments, specs
+from minerva_acme import builders, core, counting, environments, specs
 from minerva_acme.experiments import checkpointing, provenance, run_folder, run_lock, run_logs, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
@@ -43,6 +44,7 @@ class Parts:
         # An environment and a vector of them tell their specs alike.
         self.spec = specs.make_environment_spec(self.environment)
         builder.check_spec(self.spec)
+        _check_vector(self.environment, builder)
 
         # Before anything is written, and until all that writes is closed.
         resources.enter_context(run_lock.hold(config.directory))
@@ -117,21 +119,24 @@ class Parts:
         """Returns one of the run's counts, such as `learner_steps`."""
         return int(self.counter.get_counts().get(name, 0))
 
-    def make_evaluation_actor(self, num_environments: int = 1) -> core.Actor | core.VectorActor:
-        """Makes an actor with the policy for evaluation, seeded by the step, for one environment or more."""
+    def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
+        """Makes an actor with the policy for evaluation, seeded by the step; `in_vector`: a vector actor."""
         builder, generator = self.config.builder, self.seeds.generator("evaluation", index=self.steps)
         policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
-        make = builder.make_actor if num_environments == 1 else builder.make_vector_actor
+        make = builder.make_vector_actor if in_vector else builder.make_actor
         return make(policy, self.learner)
 
     def _make_environment(self) -> dm_env.Environment | environments.VectorEnvironment:
-        factories = [
+        factories: list[Callable[[], Any]] = [
             functools.partial(self.config.environment_factory, self.seeds.number("environment", index))
             for index in range(self.config.builder.num_environments)
         ]
-        if len(factories) == 1 and not self.config.environment_processes:
-            return factories[0]()
-        return environments.make_vector(factories, processes=self.config.environment_processes)
+        if self.config.environment_processes:
+            return environments.make_vector(factories, processes=True)
+        first: dm_env.Environment | environments.VectorEnvironment = factories[0]()
+        if len(factories) == 1 or isinstance(first, environments.VectorEnvironment):
+            return first
+        return environments.make_vector([lambda: first, *factories[1:]], processes=False)
 
     def _open_replay(self, resources: contextlib.ExitStack) -> replay.ReplayClient:
         """Starts the replay server with what the checkpoint holds, and returns a client."""
@@ -166,4 +171,29 @@ class Parts:
             counter=counting.Counter(self.counter, "actor"),
             logger=self.logs.actor,
             observers=self.config.observers,
+        )
+
+
+def _check_vector(
+    environment: dm_env.Environment | environments.VectorEnvironment, builder: builders.AgentBuilder[Any]
+) -> None:
+    """Checks that an agent can be trained in environments that came as a vector.
+
+    Raises:
+        ValueError: they are not as many as the agent plays, or cannot give what it bootstraps from.
+    """
+    if not isinstance(environment, environments.VectorEnvironment):
+        return
+    found, expected = environment.num_environments, builder.num_environments
+    if found != expected:
+        raise ValueError(
+            f"`environment_factory` must make a vector of the agent's {expected} environments, got one of "
+            f"{found}. Set `num_environments` of the agent's config to {found}, or make another vector."
+        )
+    if builder.bootstraps and not environment.gives_last_observation:
+        raise ValueError(
+            f"{type(builder).__name__} bootstraps from the last observation of an episode, which "
+            f"{type(environment).__name__} does not give (`gives_last_observation` is False): it would learn "
+            "from that of another state. Reset in the next step, add `final_obs` to the infos, or train an "
+            "agent whose builder says `bootstraps` False."
         )

@@ -2,7 +2,14 @@
 
 from minerva_acme.loggers.asynchronous import AsyncLogger
 from minerva_acme.loggers.base import Logger
-from minerva_acme.loggers.combinators import Aggregator, Dispatcher, NewestRow, StepFilter, TimeFilter
+from minerva_acme.loggers.combinators import (
+    Aggregator,
+    Dispatcher,
+    KeyFilter,
+    NewestRow,
+    StepFilter,
+    TimeFilter,
+)
 from minerva_acme.loggers.csv import CSVLogger
 from minerva_acme.loggers.default import make_default_logger
 from minerva_acme.loggers.rates import EverySeconds, EverySteps, Rate
@@ -18,6 +25,7 @@ __all__ = [
     "Dispatcher",
     "EverySeconds",
     "EverySteps",
+    "KeyFilter",
     "Logger",
     "NewestRow",
     "Rate",

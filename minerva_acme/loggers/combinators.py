@@ -1,6 +1,6 @@
 """Loggers made of loggers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from minerva_acme.loggers import base, rates, summaries
@@ -77,6 +77,45 @@ class TimeFilter(_WhenDue):
     def __init__(self, logger: base.Logger, seconds: float) -> None:
         """Args: logger: owned from here on. seconds: between rows at least, >= 0."""
         super().__init__(logger, rates.EverySeconds(seconds))
+
+
+class KeyFilter(base.Logger):
+    """Passes on some of each row's values: those named in `keep`, or all but those in `drop`.
+
+    A row of which nothing is left is not passed on. A name in `keep` that a row does not have is left out.
+    """
+
+    def __init__(
+        self, logger: base.Logger, *, keep: Collection[str] | None = None, drop: Collection[str] | None = None
+    ) -> None:
+        """Takes the names.
+
+        Args:
+            logger: owned from here on.
+            keep: names to pass on, in the order of the row; or
+            drop: names to leave out.
+
+        Raises:
+            ValueError: not exactly one of `keep` and `drop` is given, or a string in its place.
+        """
+        if (keep is None) == (drop is None):
+            raise ValueError(
+                f"Exactly one of `keep` and `drop` must be given, got {keep} and {drop}. For both, put one "
+                "filter around another."
+            )
+        names = keep if keep is not None else drop
+        if isinstance(names, str):
+            raise ValueError(f"The names must be a list, got '{names}': write ['{names}'].")
+        self._logger = logger
+        self._names, self._keeps = frozenset(names or ()), keep is not None
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        row = {name: value for name, value in values.items() if (name in self._names) == self._keeps}
+        if row:
+            self._logger.write(row)
+
+    def close(self) -> None:
+        self._logger.close()
 
 
 class StepFilter(_WhenDue):

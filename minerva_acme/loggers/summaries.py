@@ -13,6 +13,7 @@ class SeriesSummary(NamedTuple):
     min: float
     max: float
     last: float
+    sum: float
 
 
 class Summary:
@@ -45,11 +46,12 @@ class Summary:
 class _Series:
     def __init__(self) -> None:
         self._count = 0
-        self._mean = self._squares = 0.0
+        self._mean = self._squares = self._sum = 0.0
         self._min, self._max, self._last = math.inf, -math.inf, math.nan
 
     def add(self, value: float) -> None:
         self._count += 1
+        self._sum += value
         deviation = value - self._mean
         self._mean += deviation / self._count
         self._squares += deviation * (value - self._mean)
@@ -60,4 +62,4 @@ class _Series:
 
     def summary(self) -> SeriesSummary:
         stddev = math.sqrt(self._squares / self._count)
-        return SeriesSummary(self._mean, stddev, self._min, self._max, self._last)
+        return SeriesSummary(self._mean, stddev, self._min, self._max, self._last, self._sum)

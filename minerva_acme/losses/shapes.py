@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from minerva_acme.distributions import MultiCategorical
+
 
 def check_shapes(*tensors: tuple[str, torch.Tensor, str]) -> None:
     """Checks that tensors have the axes they should and that axes of one name have one size.
@@ -44,8 +46,10 @@ def axes_of(name: str, distribution: Any, axes: str) -> list[tuple[str, torch.Te
     Args:
         name: of the distribution; its tensors are called `name.field`.
         distribution: one that is not a named tuple has nothing to check.
-        axes: of each of its tensors.
+        axes: of each of its tensors, without that of the values of a `MultiCategorical`'s choices.
     """
+    if isinstance(distribution, MultiCategorical):
+        axes += "K"
     parts = distribution._asdict() if hasattr(distribution, "_asdict") else {}
     return [
         (f"{name}.{field}", part, axes) for field, part in parts.items() if isinstance(part, torch.Tensor)

@@ -4,6 +4,7 @@ from minerva_acme.networks.actor_critic import (
     ActorCritic,
     CategoricalHead,
     GaussianHead,
+    MultiCategoricalHead,
     PolicyAndValue,
     make_actor_critic,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "MemoryState",
     "MixtureOfGaussiansHead",
     "MixturePrediction",
+    "MultiCategoricalHead",
     "NestEncoder",
     "NestNorm",
     "NormalizedEncoder",

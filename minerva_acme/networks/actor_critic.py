@@ -1,7 +1,7 @@
 """Policy and value of one observation, the network of the on-policy agents.
 
-Shapes: D action dimensions; K discrete actions; F features of an encoder, a memory or a torso; `...` any
-leading axes, such as [n] or [T, E], the same of every leaf of an observation.
+Shapes: D action dimensions, or choices; K discrete actions; F features of an encoder, a memory or a
+torso; `...` any leading axes, such as [n] or [T, E], the same of every leaf of an observation.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from minerva_acme import types
-from minerva_acme.distributions import Categorical, DiagonalGaussian
+from minerva_acme.distributions import Categorical, DiagonalGaussian, MultiCategorical
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.encoders import Encoder, IdentityEncoder
 from minerva_acme.networks.linear import orthogonal_linear
@@ -22,13 +22,14 @@ from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
 _VALUE_GAIN = 1.0
 EncoderLoss: TypeAlias = Literal["both", "policy", "value"]
+Policy: TypeAlias = DiagonalGaussian | Categorical | MultiCategorical
 _TORSOS: dict[str, type[LayerNormMLP] | type[TanhMLP]] = {"layer_norm": LayerNormMLP, "tanh": TanhMLP}
 
 
 class PolicyAndValue(NamedTuple):
     """What an `ActorCritic` says of each observation."""
 
-    policy: DiagonalGaussian | Categorical  # of [..., D] or [..., K]
+    policy: Policy  # of [..., D], [..., K] or [..., D, K]
     value: torch.Tensor  # [...]
 
 
@@ -40,7 +41,8 @@ class ActorCritic(nn.Module):
         encoder(normalised observation, a nest of [..., *leaf]) -> features [..., F]
         memory                                                      see `Memory`
         policy_torso, value_torso(features [..., F]) -> features [..., F]
-        policy_head(features [..., F]) -> DiagonalGaussian of [..., D] or Categorical of [..., K]
+        policy_head(features [..., F]) -> DiagonalGaussian of [..., D], Categorical of [..., K] or
+            MultiCategorical of [..., D, K]
         value_head(features [..., F]) -> [..., 1]
 
     With a memory observations are those of T steps of E environments, their leading axes [T, E] or, time
@@ -86,12 +88,10 @@ class ActorCritic(nn.Module):
         """Policy and value at each observation; shared features are computed once."""
         return self.from_normalized(self.normalize(observation), past)
 
-    def policy(
-        self, observation: types.NestedTensor, past: Past | tuple[()] = ()
-    ) -> DiagonalGaussian | Categorical:
+    def policy(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> Policy:
         """The policy alone at each observation."""
         features = self.policy_torso(self._encode(self.normalize(observation), past))
-        distribution: DiagonalGaussian | Categorical = self.policy_head(features)
+        distribution: Policy = self.policy_head(features)
         return distribution
 
     def value(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> torch.Tensor:
@@ -250,13 +250,52 @@ class CategoricalHead(nn.Module):
         return Categorical(self.logits(features))
 
 
+class MultiCategoricalHead(nn.Module):
+    """One linear layer of the logits of several choices, which may have different numbers of values."""
+
+    is_value: torch.Tensor  # [D, K]
+
+    def __init__(
+        self,
+        features: int,
+        num_values: Sequence[int],
+        *,
+        gain: float,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Makes the layer.
+
+        Args:
+            features: F.
+            num_values: of each of the D choices; K is the largest.
+            gain: of the orthogonal weights; 0.01 starts near uniform in every state.
+            generator: draws the initial weights; None is torch's global one.
+
+        Raises:
+            ValueError: there is no choice, or a size is below 1.
+        """
+        super().__init__()
+        _check_at_least_one("features", features)
+        _check_at_least_one("the number of choices", len(num_values))
+        for num in num_values:
+            _check_at_least_one("num_values", num)
+        is_value = torch.arange(max(num_values)) < torch.tensor([*num_values])[:, None]
+        self.register_buffer("is_value", is_value, persistent=False)
+        self.logits = orthogonal_linear(features, is_value.numel(), gain, generator)
+
+    def forward(self, features: torch.Tensor) -> MultiCategorical:
+        """The distribution at each row of features, [..., F] -> [..., D, K]."""
+        logits = self.logits(features).unflatten(-1, self.is_value.shape)
+        return MultiCategorical(Categorical(logits).masked(self.is_value).logits)
+
+
 def make_actor_critic(
     *,
     normalizer: RunningNorm | NestNorm | None,
     encoder: Encoder,
     encoder_loss: EncoderLoss,
     memory: Memory | None = None,
-    num_actions: int | None = None,
+    num_actions: int | Sequence[int] | None = None,
     action_size: int | None = None,
     layer_sizes: Sequence[int],
     value_layer_sizes: Sequence[int],
@@ -274,7 +313,7 @@ def make_actor_critic(
         encoder: of observations, see `make_encoder`.
         encoder_loss: whether the losses of policy and value both train encoder and memory, or one alone.
         memory: of the episode, which takes the encoder's features, see `make_memory`; None: none.
-        num_actions: K, where actions are discrete.
+        num_actions: K, where actions are discrete; those of each choice where there are several.
         action_size: D, where they are continuous; exactly one of the two is given.
         layer_sizes: units of each layer of the policy's torso.
         value_layer_sizes: of the value's.
@@ -307,8 +346,10 @@ def make_actor_critic(
     policy_torso = make_torso(features_in, layer_sizes, generator=generator)
     features = policy_torso.output_size
     policy_head: nn.Module
-    if num_actions is not None:
+    if isinstance(num_actions, int):
         policy_head = CategoricalHead(features, num_actions, gain=policy_gain, generator=generator)
+    elif num_actions is not None:
+        policy_head = MultiCategoricalHead(features, num_actions, gain=policy_gain, generator=generator)
     else:
         assert action_size is not None
         policy_head = GaussianHead(

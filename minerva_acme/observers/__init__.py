@@ -4,7 +4,7 @@ from minerva_acme.observers.base import SummarisingObserver
 from minerva_acme.observers.environment_info import EnvironmentInfo
 from minerva_acme.observers.measurement import Measure, Measurement
 from minerva_acme.observers.norms import ActionNorm, ObservationNorm
-from minerva_acme.observers.statistics import ActionStatistics
+from minerva_acme.observers.statistics import ActionStatistics, ObservationStatistics
 
 __all__ = [
     "ActionNorm",
@@ -13,5 +13,6 @@ __all__ = [
     "Measure",
     "Measurement",
     "ObservationNorm",
+    "ObservationStatistics",
     "SummarisingObserver",
 ]

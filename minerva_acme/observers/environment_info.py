@@ -11,13 +11,13 @@ from minerva_acme.observers import base
 
 
 class EnvironmentInfo(base.SummarisingObserver):
-    """Reports the numbers in the `info` of the steps: `info/<key>/mean`, `/min`, `/max` and `/last`.
+    """Reports the numbers in the `info` of the steps: `info/<key>/mean`, `/min`, `/max`, `/last` and `/sum`.
 
     For environments with a `get_info()`, such as a `GymnasiumEnvironment` under any wrappers. A key that
     is in the info of some steps only is summarised over those. The info of the reset is left out.
     """
 
-    statistics = ("mean", "min", "max", "last")
+    statistics = ("mean", "min", "max", "last", "sum")
 
     def __init__(self, keys: Sequence[str] | None = None) -> None:
         """Args: keys: those to report where they occur; None: all that hold one number or truth value."""

@@ -1,6 +1,6 @@
 """Numbers of your own, measured at every step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import dm_env
@@ -30,9 +30,15 @@ class Measurement(base.SummarisingObserver):
 
     statistics = ("mean", "min", "max", "last")
 
-    def __init__(self, name: str, function: Measure) -> None:
-        """Args: name: what the metrics begin with. function: called after every step."""
-        super().__init__()
+    def __init__(self, name: str, function: Measure, *, percentiles: Sequence[float] = ()) -> None:
+        """Measures nothing yet.
+
+        Args:
+            name: what the metrics begin with.
+            function: called after every step.
+            percentiles: those to report as well, such as [25, 50, 75].
+        """
+        super().__init__(percentiles=percentiles)
         self._name = name
         self._function = function
 

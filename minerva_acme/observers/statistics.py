@@ -1,7 +1,6 @@
-"""What each dimension of the actions does."""
+"""What each dimension of the actions and of the observations does."""
 
 import dm_env
-import numpy as np
 
 from minerva_acme import types
 from minerva_acme.observers import base
@@ -21,10 +20,19 @@ class ActionStatistics(base.SummarisingObserver):
     def measure(
         self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
     ) -> dict[str, float]:
-        return base.each_once(
-            [
-                (f"{name}/{index}" if values.ndim else name, value)
-                for name, values in base.by_path("action", action, np.asarray).items()
-                for index, value in enumerate(values.ravel().tolist())
-            ]
-        )
+        return base.by_element("action", action)
+
+
+class ObservationStatistics(base.SummarisingObserver):
+    """Reports each element of the observations: `observation/<index>/mean`, `/stddev`, `/min` and `/max`.
+
+    Named as by `ActionStatistics`; over the observations that the steps of an episode led to. Every element
+    is reported, so it is for observations of few numbers.
+    """
+
+    statistics = ("mean", "stddev", "min", "max")
+
+    def measure(
+        self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
+    ) -> dict[str, float]:
+        return base.by_element("observation", timestep.observation)

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import dm_env
 import numpy as np
@@ -16,6 +16,9 @@ _FLOAT = specs.Array((), np.float32)
 _REAL = np.float32(1.0)  # the mask of a step that happened
 
 _Item = TypeVar("_Item")
+
+PaddingFunction: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], Any]
+"""Makes an array of a shape and a dtype, such as `np.zeros`."""
 
 
 class WindowLayout(abc.ABC, Generic[_Item]):
@@ -99,6 +102,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         *,
         variable_length: bool = False,
         frame_stack: int = 1,
+        padding_fn: PaddingFunction | None = None,
     ) -> None:
         """Plans the columns.
 
@@ -109,12 +113,19 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             variable_length: whether items may be stored with fewer transitions than T.
             frame_stack: frames of an observation, the first axis of each of its leaves; 1: observations are
                 stored as they are.
+            padding_fn: makes what stands behind the end of an episode, leaf by leaf from its shape and dtype;
+                None: the last observation again, and 0. The mask is 0 there either way.
 
         Raises:
-            ValueError: the length is below 1, or something cannot be stored.
+            ValueError: the length is below 1, something cannot be stored, or padding is made for stacks.
         """
         if sequence_length < 1:
             raise ValueError(f"`sequence_length` must be >= 1 transition, got {sequence_length}.")
+        if padding_fn is not None and frame_stack > 1:
+            raise ValueError(
+                f"`padding_fn` must be None with `frame_stack` above 1, got {padding_fn} and {frame_stack}. "
+                "Stacks behind the end of an episode repeat its last frame."
+            )
         frame_spec = frames.frame_spec(environment_spec.observations, frame_stack)
         step_spec = _Step(
             observation=frame_spec,
@@ -132,6 +143,10 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         # A row begins with its observation, the first field, and ends with the mark of an episode's first.
         self._observation = packing.RowPacker(frame_spec, "observation")
         self._not_first = np.float32(0.0) if frame_stack > 1 else ()
+        self._made_padding: packing.Rows | None = None
+        if padding_fn is not None:
+            made = tree.map_structure(lambda spec: padding_fn(spec.shape, spec.dtype), step_spec)
+            self._made_padding = packer.pack(made._replace(mask=np.float32(0.0), first=()))
 
     @property
     def sequence_length(self) -> int:
@@ -150,8 +165,8 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             ValueError: a field does not match its spec, or a stack does not repeat one frame.
         """
         if self._frame_stack == 1:
-            return self.padding(self._observation.pack(observation))
-        rows = self.padding(self._observation.pack(frames.newest(observation)))
+            return self._only_observed(self._observation.pack(observation))
+        rows = self._only_observed(self._observation.pack(frames.newest(observation)))
         frames.check_first(observation)
         rows["float32"][-1] = _REAL
         return rows
@@ -197,7 +212,12 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             newest -= not row["float32"][-1]
 
     def padding(self, rows: packing.Rows) -> packing.Rows:
-        """Returns the rows that follow an episode's last ones: their observation again, else 0."""
+        """Returns the rows that follow an episode's last ones: what `padding_fn` makes, or their observation
+        again, else 0."""
+        return self._only_observed(rows) if self._made_padding is None else self._made_padding
+
+    def _only_observed(self, rows: packing.Rows) -> packing.Rows:
+        """The observation of rows, else 0."""
         padding = {name: np.zeros(*column) for name, column in self._columns.items()}
         for name, column in self._observation.columns.items():
             size = column.shape[0]
@@ -259,6 +279,11 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         for name, rows in fields.items():
             padded[name] = rows.new_zeros((batch_size, len(times), *rows.shape[2:]))
             padded[name][:, :longest] = rows
+        if self._made_padding is not None:
+            is_behind = times > last[:, None]  # [B, T + 1]
+            for name, row in self._made_padding.items():
+                padded[name][is_behind] = torch.from_numpy(row).to(padded[name])
+            return padded
         for name, column in self._observation.columns.items():
             size = column.shape[0]
             padded[name][:, :, :size] = fields[name][items, nearest, :size]

@@ -22,6 +22,9 @@ import tree
 from minerva_acme import core, environments, specs, types
 from minerva_acme.testing import checks
 
+_MOST_STEPS = 8
+"""Of episodes whose items are counted: more than the n of usual n-step returns."""
+
 
 class ActorConformance(abc.ABC):
     """Plays an actor in an environment that it was made for."""
@@ -33,6 +36,14 @@ class ActorConformance(abc.ABC):
     @abc.abstractmethod
     def make_environment(self) -> dm_env.Environment:
         """Makes the environment, with short episodes."""
+
+    def make_source(self) -> core.VariableSource | None:
+        """Makes a source of the actor's variables; override it, and `make_actor_of`, if it follows one."""
+        return None
+
+    def make_actor_of(self, source: core.VariableSource) -> core.Actor:
+        """Makes a new actor that takes its variables from this source."""
+        raise NotImplementedError(f"{type(self).__name__} must define `make_actor_of` beside `make_source`.")
 
     def test_actions_conform_to_the_action_spec(self) -> None:
         environment, actor = self.make_environment(), self.make_actor()
@@ -54,6 +65,34 @@ class ActorConformance(abc.ABC):
             actor.update(wait=True)
             played = loop.run_episode()["episodes"]
             checks.assert_nests_equal(played, episode, "`update` must let the loop continue.")
+
+    def test_update_asks_the_variable_source(self) -> None:
+        source = self.make_source()
+        if source is None:
+            return
+        spy = _Spy(source)
+        actor = self.make_actor_of(spy)
+        actor.update(wait=True)
+        assert spy.num_calls > 0, (
+            "`update(wait=True)` must ask the variable source for the newest variables, expected a call of "
+            "`poll_variables` or `get_variables`, got none."
+        )
+        environment = self.make_environment()
+        timestep = environment.reset()
+        actor.observe_first(timestep)
+        for call in range(2):
+            before = spy.num_calls
+            action = actor.select_action(timestep.observation)
+            assert spy.num_calls == before, (
+                "`select_action` must leave the weights to `update`, got "
+                f"{spy.num_calls - before} calls of the variable source."
+            )
+            timestep = environment.step(action)
+            actor.observe(action, next_timestep=timestep)
+            actor.update(wait=True)
+            assert spy.num_calls > before, (
+                f"`update(wait=True)` must ask the variable source each time, got no call in step {call + 1}."
+            )
 
     def test_what_the_environment_gives_is_left_as_it_is(self) -> None:
         environment, actor = self.make_environment(), self.make_actor()
@@ -125,6 +164,11 @@ class AdderConformance(abc.ABC):
         """Makes extras that the adder takes; override it if there are any."""
         return ()
 
+    def num_items(self, num_steps: int) -> int | None:
+        """Items that an episode of so many steps gives in all; None: that is not tested."""
+        del num_steps
+        return None
+
     def test_every_episode_adds_items_and_the_count_never_falls(self) -> None:
         environment = self.make_environment()
         with self.make_adder() as adder:
@@ -177,14 +221,35 @@ class AdderConformance(abc.ABC):
             adder.reset()
             assert_nothing_lost("reset", adder, before)
 
+    def test_the_end_of_an_episode_loses_no_transition(self) -> None:
+        first, (action, second, extras) = self._begin(self.make_environment())
+        for discount, end in ((0, "a true end (LAST, discount 0)"), (1, "a time limit (LAST, discount 1)")):
+            last = _last(second, discount)
+            for num_steps in range(1, _MOST_STEPS + 1):
+                with self.make_adder() as adder:
+                    adder.add_first(first)
+                    for _ in range(num_steps - 1):
+                        adder.add(action, second, extras)
+                    adder.add(action, last, extras)
+                    expected, found = self.num_items(num_steps), adder.num_inserted
+                assert found > 0, (
+                    f"`add` must write what is left of an episode at {end}, expected items after {num_steps} "
+                    "steps, got 0."
+                )
+                assert expected is None or found == expected, (
+                    f"`add` must write what is left of an episode at {end}, expected {expected} items after "
+                    f"{num_steps} steps, got {found}."
+                )
+
     def test_reset_ends_the_open_episode_and_loses_no_transition(self) -> None:
         with self.make_adder() as cut, self.make_adder() as truncated:
             first, (action, second, extras) = self._begin(self.make_environment())
+            truncated.add_first(first)
+            truncated.add(action, second._replace(step_type=dm_env.StepType.LAST), extras)
+            assert_nothing_lost("add", truncated)
             cut.add_first(first)
             cut.add(action, second, extras)
             cut.reset()
-            truncated.add_first(first)
-            truncated.add(action, second._replace(step_type=dm_env.StepType.LAST), extras)
             what = "`reset` must write as many items as a time limit would."
             checks.assert_nests_equal(cut.num_inserted, truncated.num_inserted, what)
             assert_nothing_lost("reset", cut)
@@ -264,17 +329,18 @@ class VariableSourceConformance(abc.ABC):
         checks.assert_nests_equal(source.get_variables([]), [], "`get_variables` of no names must return [].")
 
     def test_variables_given_out_are_copies(self) -> None:
-        source = self.make_source()
-        values = self._variables(source)
-        before = copy.deepcopy(values)
-        self.change(source)
-        what = "`get_variables` must return copies."
-        checks.assert_nests_equal(values, before, what)
-        again = copy.deepcopy(self._variables(source))
-        for leaf in tree.flatten(values):
-            if isinstance(leaf, np.ndarray):
-                leaf.fill(0)
-        checks.assert_nests_equal(self._variables(source), again, what)
+        for method in ("get_variables", "poll_variables"):
+            source = self.make_source()
+            values = self._variables(source, method)
+            before = copy.deepcopy(values)
+            self.change(source)
+            what = f"`{method}` must return copies."
+            checks.assert_nests_equal(values, before, what)
+            again = copy.deepcopy(self._variables(source, method))
+            for leaf in tree.flatten(values):
+                if isinstance(leaf, np.ndarray):
+                    leaf.fill(0)
+            checks.assert_nests_equal(self._variables(source, method), again, what)
 
     def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(self) -> None:
         source = self.make_source()
@@ -309,9 +375,43 @@ class VariableSourceConformance(abc.ABC):
                 f"`poll_variables` must count versions up, expected > {first.version}, got {second.version}."
             )
 
-    def _variables(self, source: core.VariableSource) -> dict[str, types.NestedArray]:
+    def test_versions_never_fall_and_tell_every_change(self) -> None:
+        source = self.make_source()
+        before = source.poll_variables(self.names)
+        for number in range(5):
+            if number % 2:
+                self.change(source)
+            after = source.poll_variables(self.names)
+            assert before is not None and after is not None, (
+                "`poll_variables` without `newer_than` must return variables, got None."
+            )
+            if before.version is None or after.version is None:
+                assert before.version == after.version, (
+                    "`poll_variables` must count versions always or never, got one and None."
+                )
+                return
+            assert after.version >= before.version, (
+                f"`poll_variables` must never count versions down, got {after.version} after "
+                f"{before.version}. A client ignores what is older than it has."
+            )
+            assert after.version > before.version or checks.are_equal(after.values, before.values), (
+                f"`poll_variables` must give changed variables a higher version, got {after.version} again."
+            )
+            before = after
+
+    def _variables(
+        self, source: core.VariableSource, method: str = "get_variables"
+    ) -> dict[str, types.NestedArray]:
         """The variables by name, for messages."""
-        return dict(zip(self.names, source.get_variables(self.names), strict=True))
+        if method == "get_variables":
+            values = source.get_variables(self.names)
+        else:
+            answer = source.poll_variables(self.names)
+            assert answer is not None, (
+                "`poll_variables` without `newer_than` must return variables, got None."
+            )
+            values = answer.values
+        return dict(zip(self.names, values, strict=True))
 
 
 class LearnerConformance(VariableSourceConformance):
@@ -427,6 +527,30 @@ def _replay(
             actions.append(actor.select_action(observation))
             actor.observe(actions[-1], next_timestep=timestep)
     return actions
+
+
+class _Spy(core.VariableSource):
+    """Counts how often a source is asked."""
+
+    def __init__(self, source: core.VariableSource) -> None:
+        self.num_calls = 0
+        self._source = source
+
+    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
+        self.num_calls += 1
+        return self._source.get_variables(names)
+
+    def poll_variables(
+        self, names: Sequence[str], newer_than: int | None = None
+    ) -> core.VersionedVariables | None:
+        self.num_calls += 1
+        return self._source.poll_variables(names, newer_than)
+
+
+def _last(timestep: dm_env.TimeStep, discount: float) -> dm_env.TimeStep:
+    """The timestep as the last one of its episode."""
+    discounts = tree.map_structure(lambda leaf: np.full_like(leaf, discount)[()], timestep.discount)
+    return timestep._replace(step_type=dm_env.StepType.LAST, discount=discounts)
 
 
 def _through_a_file(part: core.Saveable) -> core.State:

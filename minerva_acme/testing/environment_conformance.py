@@ -12,15 +12,17 @@ class TestMyWrapper(testing.WrapperConformance):
 import abc
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import actors, core, specs, types
+from minerva_acme import actors, core, specs, types, wrappers
 from minerva_acme.testing import checks, fakes
+
+_MANY_EPISODES = 10
 
 
 class EnvironmentConformance(abc.ABC):
@@ -29,9 +31,19 @@ class EnvironmentConformance(abc.ABC):
     max_steps: int = 10_000
     """An episode that is longer counts as one without end."""
 
+    num_kept: int = 200
+    """Steps whose timesteps are kept, to see whether a later call changes them."""
+    depends_on_seed: bool = True
+    """Whether episodes of different seeds differ."""
+
     @abc.abstractmethod
     def make_environment(self) -> dm_env.Environment:
         """Makes a new environment, with short episodes if it can."""
+
+    def make_seeded_environment(self, seed: int) -> dm_env.Environment | None:
+        """Makes a new environment of a seed; override it if there are seeds. None: that is not tested."""
+        del seed
+        return None
 
     def make_actor(self, action_spec: types.NestedSpec) -> core.Actor:
         """Makes who plays; override it where random actions do not reach the end of an episode."""
@@ -101,17 +113,57 @@ class EnvironmentConformance(abc.ABC):
 
     def test_what_was_given_out_is_not_changed_later(self) -> None:
         environment = self.make_environment()
+        actor = self.make_actor(environment.action_spec())
         timestep = environment.reset()
-        for number in range(3):
-            before = copy.deepcopy(timestep)
-            following = environment.step(self._act(environment, timestep))
-            what = f"`step` must return fresh arrays, but call {number + 1} changed the timestep before it."
-            checks.assert_nests_equal(timestep.observation, before.observation, what)
-            if not timestep.first():
-                checks.assert_nests_equal(timestep.reward, before.reward, what)
-            timestep = following
+        kept = [(timestep, copy.deepcopy(timestep))]
+        for number in range(1, self.num_kept + 1):
+            timestep = environment.step(actor.select_action(timestep.observation))
+            assert_unchanged(f"`step` number {number}", kept[-1:])
+            kept.append((timestep, copy.deepcopy(timestep)))
             if timestep.last():
-                timestep = environment.reset()
+                break
+        environment.reset()
+        assert_unchanged("`reset`", kept[-1:])
+        assert_unchanged("A later call", kept)
+
+    def test_the_last_observation_is_that_of_the_episode_that_ends(self) -> None:
+        environment = self.make_environment()
+        ended = self._play(environment)
+        firsts = [ended[0].observation]
+        for _ in range(_MANY_EPISODES):  # of few states, one may well end where the next begins
+            following = self._play(environment)
+            firsts.append(following[0].observation)
+            if not ended[-1].last() or not checks.are_equal(ended[-1].observation, firsts[-1]):
+                return
+            ended = following
+        assert all(checks.are_equal(first, firsts[0]) for first in firsts), (
+            "`step` must return with LAST the observation in which the episode ended, got the one that the "
+            "next episode begins with. Keep the last observation apart from the reset."
+        )
+
+    def test_a_seed_determines_what_happens(self) -> None:
+        first, second, other = (self.make_seeded_environment(seed) for seed in (7, 7, 8))
+        if first is None or second is None or other is None:
+            return
+        one, same, another = (
+            [timestep for _ in range(2) for timestep in self._play(environment, self.num_kept)]
+            for environment in (first, second, other)
+        )
+        for number, (expected, found) in enumerate(zip(one, same, strict=False)):
+            what = f"Two environments of one seed must give the same, but timestep {number} differs."
+            checks.assert_nests_equal(tuple(found), tuple(expected), what)
+        assert len(one) == len(same), (
+            f"Two environments of one seed must give the same, expected {len(one)} timesteps, got "
+            f"{len(same)}."
+        )
+        is_alike = len(one) == len(another) and all(
+            checks.are_equal(tuple(timestep), tuple(alike))
+            for timestep, alike in zip(one, another, strict=True)
+        )
+        assert not self.depends_on_seed or not is_alike, (
+            "Environments of different seeds must differ, got the same two episodes of seeds 7 and 8. Draw "
+            "from a generator made of the seed; if nothing is random, set `depends_on_seed = False`."
+        )
 
     def test_an_action_is_left_as_it_is(self) -> None:
         environment = self.make_environment()
@@ -123,11 +175,16 @@ class EnvironmentConformance(abc.ABC):
     def _act(self, environment: dm_env.Environment, timestep: dm_env.TimeStep) -> types.NestedArray:
         return self.make_actor(environment.action_spec()).select_action(timestep.observation)
 
-    def _play(self, environment: dm_env.Environment) -> list[dm_env.TimeStep]:
+    def _play(
+        self,
+        environment: dm_env.Environment,
+        max_steps: int | None = None,
+        actor: core.Actor | None = None,
+    ) -> list[dm_env.TimeStep]:
         """Plays an episode, of `max_steps` at most, and returns its timesteps."""
-        actor = self.make_actor(environment.action_spec())
+        actor = actor or self.make_actor(environment.action_spec())
         episode = [environment.reset()]
-        while len(episode) <= self.max_steps and not episode[-1].last():
+        while len(episode) <= (max_steps or self.max_steps) and not episode[-1].last():
             episode.append(environment.step(actor.select_action(episode[-1].observation)))
         return episode
 
@@ -166,6 +223,23 @@ class WrapperConformance(EnvironmentConformance):
                 "Copying and unpickling ask for private names before there is anything to forward to."
             )
 
+    def test_a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0(self) -> None:
+        for ends_with, what in ((0, "true end, of discount 0,"), (1, "time limit, of discount 1,")):
+            inner = _EndsWith(self.make_wrapped(), ends_with)
+            wrapper = self.wrap(inner)
+            actor, timestep = self.make_actor(wrapper.action_spec()), wrapper.reset()
+            for _ in range(self.max_steps):
+                timestep = wrapper.step(actor.select_action(timestep.observation))
+                if timestep.last():
+                    break
+            if not (timestep.last() and inner.newest.last()):
+                continue  # the wrapper ends episodes by itself
+            are_zero = [not np.any(leaf) for leaf in tree.flatten(timestep.discount)]
+            assert all(is_zero == (ends_with == 0) for is_zero in are_zero), (
+                f"`step` of {type(wrapper).__name__} must hand on a {what} as what it is, got a discount of "
+                f"{timestep.discount!r}. Learners bootstrap where it is not 0."
+            )
+
     def test_close_closes_what_is_wrapped(self) -> None:
         inner = self.make_wrapped()
         closed: list[bool] = []
@@ -202,6 +276,34 @@ class WrapperConformance(EnvironmentConformance):
             found = other.step(action)
             message = f"A {how} copy of {name} must {what}."
             checks.assert_nests_equal(tuple(found), tuple(expected), message)
+
+
+class _EndsWith(wrappers.EnvironmentWrapper):
+    """Ends episodes with one discount, and keeps its newest timestep."""
+
+    newest: dm_env.TimeStep
+
+    def __init__(self, environment: dm_env.Environment, discount: float) -> None:
+        super().__init__(environment)
+        self._discount = discount
+
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        if timestep.last():
+            discount = tree.map_structure(
+                lambda leaf: np.full_like(leaf, self._discount)[()], timestep.discount
+            )
+            timestep = timestep._replace(discount=discount)
+        self.newest = timestep
+        return timestep
+
+
+def assert_unchanged(method: str, kept: Sequence[tuple[dm_env.TimeStep, dm_env.TimeStep]]) -> None:
+    """Asserts that timesteps are still as they were when the copies beside them were made."""
+    for timestep, before in kept:
+        for name in ("observation", "reward", "discount"):
+            found, expected = getattr(timestep, name), getattr(before, name)
+            what = f"Timesteps must be of fresh arrays. {method} changed the {name} given out before."
+            checks.assert_nests_equal(found, expected, what)
 
 
 def _bounded(spec: specs.Array) -> specs.Array:

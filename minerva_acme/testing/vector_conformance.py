@@ -68,6 +68,43 @@ class VectorEnvironmentConformance(abc.ABC):
             what = "`step` must return fresh arrays, but a later call changed a timestep."
             checks.assert_nests_equal(timestep.observation, copied.observation, what)
 
+    def test_the_last_observation_is_that_of_the_episode_that_ends(self) -> None:
+        with self.make_environment() as environment:
+            assert environment.gives_last_observation, (
+                f"{type(environment).__name__} must give the true observation at LAST, but says that it does "
+                "not (`gives_last_observation` is False). Agents that bootstrap refuse it."
+            )
+            newest = environment.reset()
+            firsts = [timestep.observation for timestep in newest]
+            changes = []  # whether a step that ended no episode changed the observation
+            are_next, are_repeated = [], []
+            ended: dict[int, dm_env.TimeStep] = {}
+            for _ in range(self.num_steps):
+                arrived = environment.step(self._actions(environment))
+                for index, timesteps in enumerate(arrived):
+                    for timestep in timesteps:
+                        before = newest[index]
+                        if timestep.first() and index in ended:
+                            last = ended.pop(index)
+                            are_next.append(checks.are_equal(last.observation, timestep.observation))
+                            firsts.append(timestep.observation)
+                        elif timestep.last():
+                            ended[index] = timestep
+                            are_repeated.append(checks.are_equal(timestep.observation, before.observation))
+                        elif not timestep.first():
+                            changes.append(not checks.are_equal(timestep.observation, before.observation))
+                        newest[index] = timestep
+        begin_alike = all(checks.are_equal(first, firsts[0]) for first in firsts)
+        assert not are_next or not all(are_next) or begin_alike, (
+            "`step` must return with LAST the observation in which the episode ended, got the one that the "
+            "next episode begins with. A simulator that resets in the same step has to hand out the "
+            "observation before the reset too, as Gymnasium's `final_obs`."
+        )
+        assert not are_repeated or not all(are_repeated) or not all(changes), (
+            "`step` must return with LAST the observation in which the episode ended, got the one before it "
+            "again, in every episode."
+        )
+
     def test_another_number_of_actions_is_refused(self) -> None:
         with self.make_environment() as environment:
             environment.reset()

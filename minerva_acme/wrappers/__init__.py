@@ -6,8 +6,11 @@ from minerva_acme.wrappers.canonical_action import CanonicalActionWrapper
 from minerva_acme.wrappers.concat_observation import ConcatObservationWrapper
 from minerva_acme.wrappers.delayed_reward import DelayedRewardWrapper
 from minerva_acme.wrappers.episode_statistics import EpisodeStatistics, EpisodeStatisticsWrapper
+from minerva_acme.wrappers.flat_action import FlatActionWrapper
+from minerva_acme.wrappers.float_observation import FloatObservationWrapper
 from minerva_acme.wrappers.frame_stack import FrameStackWrapper
 from minerva_acme.wrappers.noop_starts import NoopStartsWrapper
+from minerva_acme.wrappers.numbers_only import NumbersOnlyWrapper
 from minerva_acme.wrappers.random_state import DmControlRandomState
 from minerva_acme.wrappers.rendering import frames_per_second, render_frame
 from minerva_acme.wrappers.single_precision import SinglePrecisionWrapper
@@ -26,8 +29,11 @@ __all__ = [
     "EnvironmentWrapper",
     "EpisodeStatistics",
     "EpisodeStatisticsWrapper",
+    "FlatActionWrapper",
+    "FloatObservationWrapper",
     "FrameStackWrapper",
     "NoopStartsWrapper",
+    "NumbersOnlyWrapper",
     "ObservationTransformWrapper",
     "SinglePrecisionWrapper",
     "SpecCheck",

@@ -58,15 +58,24 @@ class TestContinuingSequenceAdder(AddersContract):
         # Of one step: longer sequences wait for the next episode, where the contract counts items.
         return adders.ContinuingSequenceAdder(**self.make_trajectories(1), period=1)
 
+    def num_items(self, num_steps):
+        return num_steps
+
 
 class TestEpisodeAdder(AddersContract):
     def make_adder(self):
         return adders.EpisodeAdder(**self.make_trajectories(20))
 
+    def num_items(self, num_steps):
+        return 1
+
 
 class TestNStepTransitionAdder(AddersContract):
     def make_adder(self):
         return adders.NStepTransitionAdder(**self.make_transitions())
+
+    def num_items(self, num_steps):
+        return num_steps
 
 
 class TestNStepTransitionAdderThatStartsAsAcmes(AddersContract):
@@ -81,6 +90,9 @@ class TestRolloutAdder(AddersContract):
         client = self.make_store(layout.signature).client
         return adders.RolloutAdder(client=client, table="table", layout=layout, discount=0.9)
 
+    def num_items(self, num_steps):
+        return num_steps
+
 
 class TestForkingAdder(AddersContract):
     def make_adder(self):
@@ -92,3 +104,6 @@ class TestForkingAdder(AddersContract):
 class TestExtrasFilter(AddersContract):
     def make_adder(self):
         return adders.ExtrasFilter(adders.NStepTransitionAdder(**self.make_transitions(())), keep=[])
+
+    def num_items(self, num_steps):
+        return num_steps

@@ -161,3 +161,28 @@ def test_a_step_too_many_is_refused_and_what_came_before_is_kept(make_store, sca
             trajectory([50, 51, 51], [150, 0], [3, 0], [0, 0], [1, 0]),
         ],
     )
+
+
+@pytest.mark.parametrize("variable_length", [False, True])
+def test_a_function_of_ones_own_makes_the_padding_and_the_mask_stays(
+    make_store, scalar_spec, play, variable_length
+):
+    def minus_three(shape, dtype):
+        return np.full(shape, -3, dtype)
+
+    layout = layouts.TrajectoryLayout(scalar_spec, 4, variable_length=variable_length, padding_fn=minus_three)
+    store = make_store(layout.signature)
+    with EpisodeAdder(client=store.client, table="table", layout=layout) as adder:
+        play(adder, 0, [1, 2], [1, 0])
+        play(adder, 50, [1, 2, 3, 4], [1, 1, 1, 1])
+        items = store.items(layout)
+    expected = [
+        trajectory([0, 1, 2, -3, -3], [100, 101, -3, -3], [1, 2, -3, -3], [1, 0, -3, -3], [1, 1, 0, 0]),
+        trajectory([50, 51, 52, 53, 54], [150, 151, 152, 153], [1, 2, 3, 4], [1, 1, 1, 1], [1, 1, 1, 1]),
+    ]
+    assert_same(items, expected)
+
+
+def test_padding_of_stacks_is_not_made_by_a_function(rich_spec):
+    with pytest.raises(ValueError, match="`padding_fn` must be None with `frame_stack` above 1"):
+        layouts.TrajectoryLayout(rich_spec, 4, frame_stack=2, padding_fn=np.zeros)

@@ -35,11 +35,16 @@ def masked(seed: int) -> distributions.Categorical:
     return categorical(seed).masked(torch.tensor([True, False, True]))
 
 
+def choices(seed: int) -> distributions.MultiCategorical:
+    return distributions.MultiCategorical(normal(*LEADING, 2, 3, seed=seed))
+
+
 KINDS: dict[str, Callable[[int], Any]] = {
     "Gaussian": gaussian,
     "squashed Gaussian": squashed,
     "categorical": categorical,
     "masked categorical": masked,
+    "several choices": choices,
 }
 
 
@@ -57,6 +62,8 @@ def generator(seed: int = 0) -> torch.Generator:
 def reference(distribution: Any) -> torch.distributions.Distribution:
     if isinstance(distribution, distributions.Categorical):
         return torch.distributions.Categorical(logits=distribution.logits)
+    if isinstance(distribution, distributions.MultiCategorical):
+        return torch.distributions.Independent(torch.distributions.Categorical(logits=distribution.logits), 1)
     raw = getattr(distribution, "raw", distribution)
     base = torch.distributions.Independent(torch.distributions.Normal(raw.mean, raw.log_std.exp()), 1)
     if raw is distribution:
@@ -109,7 +116,7 @@ def test_an_expectation_over_the_points_is_that_over_samples(make) -> None:
     points = distribution.points(generator(), 20_000)
 
     def value(action: torch.Tensor) -> torch.Tensor:
-        return (action == 2).float() if action.ndim == 3 else action.square().sum(dim=-1)
+        return (action == 2).float() if action.ndim == 3 else action.float().square().sum(dim=-1)
 
     samples = value(distribution.sample(generator(1), 20_000))
     expected, error = samples.mean(dim=0), samples.std(dim=0) / math.sqrt(20_000)
@@ -255,6 +262,12 @@ def test_where_no_action_is_legal_all_are() -> None:
     masked = distribution.masked(legal)
     torch.testing.assert_close(masked.logits[1, 2], distribution.logits[1, 2])
     assert masked.log_prob(torch.ones(LEADING))[0, 0] < -5e3
+
+
+def test_choices_are_drawn_independently_of_each_other() -> None:
+    distribution = distributions.MultiCategorical(torch.zeros(40_000, 2, 2))
+    first, second = distribution.sample(generator()).float().unbind(dim=-1)
+    assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.02
 
 
 def test_nothing_is_drawn_for_exact_points() -> None:

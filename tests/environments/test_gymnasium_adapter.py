@@ -7,7 +7,7 @@ from dm_env import specs
 from gymnasium import spaces
 
 from minerva_acme.environments import GymnasiumEnvironment
-from minerva_acme.specs import SpecError
+from minerva_acme.specs import SpecError, check_conforms
 
 
 class Tape(gymnasium.Env):
@@ -138,7 +138,14 @@ def test_a_reward_of_none_is_not_made_a_number():
 
 @pytest.mark.parametrize(
     ("result", "found"),
-    [((np.zeros(1), 0.0, False, {}), "4 values"), (np.zeros(5), "a ndarray"), (None, "a NoneType")],
+    [
+        (
+            (np.zeros(1), 0.0, False, {}),
+            r"4 values\. Gym returned \(observation, reward, done, info\) before",
+        ),
+        (np.zeros(5), r"a ndarray\. Return that"),
+        (None, r"a NoneType\. Return that"),
+    ],
 )
 def test_an_environment_of_another_interface_is_told_what_to_return(result, found):
     class Old(Tape):
@@ -147,9 +154,7 @@ def test_an_environment_of_another_interface_is_told_what_to_return(result, foun
 
     environment = GymnasiumEnvironment(Old())
     environment.reset()
-    message = (
-        rf"`step` .* must return \(observation, reward, terminated, truncated, info\), got {found}\. It or a"
-    )
+    message = rf"`step` .* must return \(observation, reward, terminated, truncated, info\), got {found}"
     with pytest.raises(SpecError, match=message):
         environment.step(np.zeros(1))
 
@@ -237,8 +242,34 @@ def test_a_discrete_action_is_counted_from_the_start_of_its_space():
 
 
 def test_a_space_without_a_spec_is_refused_at_construction():
-    with pytest.raises(ValueError, match=r"`observation/words` space must be made of .*got Text.*wrapper"):
-        GymnasiumEnvironment(Tape(observation_space=spaces.Dict(words=spaces.Text(5))))
+    graph = spaces.Graph(spaces.Box(-1, 1), None)
+    with pytest.raises(ValueError, match=r"`observation/net` space must be made of .*got Graph.*wrapper"):
+        GymnasiumEnvironment(Tape(observation_space=spaces.Dict(net=graph)))
+
+
+def test_environments_and_spaces_of_the_old_gym_are_named_as_such_with_the_way_out():
+    class OldSpace:
+        def __repr__(self):
+            return "Discrete(3)"
+
+    class OldEnv:
+        observation_space = action_space = OldSpace()
+
+    OldSpace.__module__, OldEnv.__module__ = "gym.spaces.discrete", "gym.core"
+    with pytest.raises(ValueError, match=r"got OldEnv of the old package `gym`.*shimmy\[gym-v21\]"):
+        GymnasiumEnvironment(OldEnv())
+    with pytest.raises(ValueError, match=r"`action` space must be .* got Discrete\(3\) of the old package"):
+        GymnasiumEnvironment(Tape(action_space=OldSpace()))
+
+
+def test_words_are_strings_of_a_string_array():
+    words = spaces.Dict(words=spaces.Text(5), number=spaces.Discrete(3))
+    environment = GymnasiumEnvironment(Tape([({"words": "go", "number": 1}, 0.0, False, False)], words))
+    environment.reset = lambda: setattr(environment, "_reset_next_step", False)
+    environment.reset()
+    observation = environment.step(np.zeros(1)).observation
+    check_conforms("observation", observation, environment.observation_spec())
+    assert observation["words"].item() == "go"
 
 
 def test_settings_for_make_are_refused_with_a_made_environment():

@@ -143,5 +143,5 @@ def test_a_spec_without_a_space_is_refused_by_name():
 
 
 def test_a_space_without_a_spec_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"`action/0` space must be made of .*got Text"):
-        gymnasium_spaces.to_spec(spaces.Tuple([spaces.Text(5)]), "action")
+    with pytest.raises(ValueError, match=r"`action/0` space must be made of .*got Sequence"):
+        gymnasium_spaces.to_spec(spaces.Tuple([spaces.Sequence(spaces.Discrete(2))]), "action")

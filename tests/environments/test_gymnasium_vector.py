@@ -662,3 +662,48 @@ def test_processes_end_with_their_parent(tmp_path, ending):
     while group_members(parent.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert group_members(parent.pid) == []
+
+
+class GivesTheNextEpisodes(vector.VectorWrapper):
+    """`final_obs` is what the next episode begins with."""
+
+    def step(self, actions):
+        observations, *result, infos = self.env.step(actions)
+        if "final_obs" in infos:
+            final = [None if last is None else observations[i] for i, last in enumerate(infos["final_obs"])]
+            infos = {**infos, "final_obs": np.array([*final, None], object)[:-1]}
+        return (observations, *result, infos)
+
+
+class RepeatsTheOneBefore(vector.VectorWrapper):
+    def step(self, actions):
+        newest = getattr(self, "newest", None)
+        observations, *result, infos = self.env.step(actions)
+        if "final_obs" in infos and newest is not None:
+            final = [None if last is None else newest[i] for i, last in enumerate(infos["final_obs"])]
+            infos = {**infos, "final_obs": np.array([*final, None], object)[:-1]}
+        self.newest = observations.copy()
+        return (observations, *result, infos)
+
+
+class Loses(GymnasiumVectorEnvironment):
+    def __init__(self, inner, **settings):
+        super().__init__(inner, loses_final_obs=True, **settings)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "make", "message"),
+    [
+        (GivesTheNextEpisodes, GymnasiumVectorEnvironment, "got the one that the next episode begins with"),
+        (RepeatsTheOneBefore, GymnasiumVectorEnvironment, "got the one before it again, in every episode"),
+        (vector.VectorWrapper, Loses, "must give the true observation at LAST, but says that it does not"),
+    ],
+)
+def test_the_conformance_class_says_so_of_a_vector_without_true_last_observations(wrap, make, message):
+    class Suite(testing.VectorEnvironmentConformance):
+        def make_environment(self):
+            return make(wrap(vector.SyncVectorEnv([cart_pole] * 2, autoreset_mode=MODES[1])), seed=7)
+
+    assert MODES[1] == vector.AutoresetMode.SAME_STEP
+    with pytest.raises(AssertionError, match=message):
+        Suite().test_the_last_observation_is_that_of_the_episode_that_ends()

@@ -323,3 +323,15 @@ def test_rewards_whose_returns_would_have_one_name_are_refused():
         ValueError, match="`episode_return/a/b` must be the name of one number, got it of sev"
     ):
         play(rewarding(reward, reward))
+
+
+def test_environment_actor_counter_and_logger_may_come_by_position():
+    environment, logger = testing.FakeEnvironment(episode_length=3), testing.FakeLogger()
+    counter = counting.Counter()
+    actor = testing.FakeActor(np.zeros(2, np.float32))
+    loop = environments.EnvironmentLoop(environment, actor, counter, logger)
+    loop.run(num_episodes=2)
+    assert counter.get_counts() == {"steps": 6, "episodes": 2}
+    assert [row["episode_return"] for row in logger.rows] == [6.0, 6.0]
+    with pytest.raises(TypeError, match="positional"):
+        environments.EnvironmentLoop(environment, actor, counter, logger, [])

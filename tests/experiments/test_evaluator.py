@@ -30,7 +30,7 @@ class FakeRun:
             steps_key="actor_steps",
         )
 
-    def make_evaluation_actor(self, num_environments):
+    def make_evaluation_actor(self, in_vector):
         return self.actor
 
     def make_environment(self, seed):

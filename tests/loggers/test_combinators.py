@@ -109,3 +109,29 @@ def test_the_default_logger_leaves_out_what_it_is_told(tmp_path, capsys):
         logger.write({"steps": 1, "loss": 0.5})
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [({"keep": ["loss", "never"]}, {"loss": 0.5}), ({"drop": ("loss", "never")}, {"steps": 1, "q": 2.0})],
+)
+def test_a_key_filter_passes_on_what_it_keeps_or_does_not_drop(names, kept):
+    sink = testing.FakeLogger()
+    with loggers.KeyFilter(sink, **names) as logger:
+        logger.write({"steps": 1, "loss": 0.5, "q": 2.0})
+        logger.write(dict.fromkeys({"steps", "loss", "q"} - set(kept), 3))  # nothing is left
+    assert sink.rows == [kept]
+    assert sink.is_closed
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({}, "Exactly one of `keep` and `drop` must be given, got None and None"),
+        ({"keep": ["a"], "drop": ["b"]}, "Exactly one of `keep` and `drop`"),
+        ({"drop": "loss"}, "must be a list, got 'loss'"),
+    ],
+)
+def test_a_key_filter_without_a_clear_choice_is_refused(names, message):
+    with pytest.raises(ValueError, match=message):
+        loggers.KeyFilter(testing.FakeLogger(), **names)

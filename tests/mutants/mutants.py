@@ -2374,7 +2374,9 @@ EXPERIMENTS = [
             "contextlib.closing(made) as environment",
             "contextlib.nullcontext(self._run.environment) as environment",
         ),
-        breakage("evaluation has old weights", "actor.update(wait=True)\n        factories", "factories"),
+        breakage(
+            "evaluation has old weights", "actor.update(wait=True)\n            num_episodes", "num_episodes"
+        ),
         breakage(
             "every evaluation has the same seed",
             "number(purpose, self._run.steps)",

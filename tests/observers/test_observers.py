@@ -91,6 +91,36 @@ def test_each_element_of_an_action_has_its_statistics():
     assert result == first | second
 
 
+def test_percentiles_are_those_of_numpy_over_the_steps_of_one_episode():
+    random = np.random.default_rng(0)
+    observer = observers.ObservationStatistics(percentiles=[25, 50, 97.5])
+    for length in (9, 6):  # the second episode says nothing of the first
+        observations = random.normal(size=(length, 2))
+        result = play(observer, observations, np.zeros((length, 2)))
+    for index, column in enumerate(observations[1:].T):
+        found = [result[f"observation/{index}/{name}"] for name in ("p25", "p50", "p97.5", "stddev", "max")]
+        expected = [*np.percentile(column, [25, 50, 97.5]), column.std(), column.max()]
+        np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("observer", "name"),
+    [
+        (observers.ActionStatistics(percentiles=[50]), "action/1/p50"),
+        (observers.ActionNorm(percentiles=[50]), "action_norm/p50"),
+        (observers.Measurement("mine", lambda e, t, action: action[1], percentiles=(50,)), "mine/p50"),
+    ],
+)
+def test_every_summary_has_percentiles_where_they_are_asked_for(observer, name):
+    actions = [np.array([0.0, value]) for value in (1.0, 9.0, 2.0)]
+    assert play(observer, np.zeros((4, 2)), actions)[name] == 2.0
+
+
+def test_a_percentile_beyond_100_is_refused():
+    with pytest.raises(ValueError, match=r"`percentiles` must lie in \[0, 100\] percent, got 101"):
+        observers.ActionNorm(percentiles=[50, 101])
+
+
 def test_a_scalar_action_has_statistics_without_an_index():
     result = play(observers.ActionStatistics(), np.zeros((3, 2)), [np.int32(0), np.int32(2)])
     assert sorted(result) == ["action/max", "action/mean", "action/min", "action/stddev"]
@@ -117,16 +147,19 @@ def test_the_numbers_of_the_info_are_reported_over_the_steps_that_had_them():
     ]
     result = play(observers.EnvironmentInfo(), np.zeros((3, 2)), np.zeros((2, 2)), infos)
     assert result == {
-        "info/x/mean": 2.0, "info/x/min": 1.0, "info/x/max": 3.0, "info/x/last": 3.0,
+        "info/x/mean": 2.0, "info/x/min": 1.0, "info/x/max": 3.0, "info/x/last": 3.0, "info/x/sum": 4.0,
         "info/won/mean": 0.5, "info/won/min": 0.0, "info/won/max": 1.0, "info/won/last": 1.0,
+        "info/won/sum": 1.0,
         "info/rare/mean": 7.0, "info/rare/min": 7.0, "info/rare/max": 7.0, "info/rare/last": 7.0,
+        "info/rare/sum": 7.0,
     }  # fmt: skip
 
 
 def test_only_the_keys_that_were_asked_for_are_reported():
     infos = [{}, {"x": 1.0, "y": 2.0}, {"y": 4.0}]
     result = play(observers.EnvironmentInfo(["y", "never"]), np.zeros((3, 2)), np.zeros((2, 2)), infos)
-    assert result == {"info/y/mean": 3.0, "info/y/min": 2.0, "info/y/max": 4.0, "info/y/last": 4.0}
+    statistics = {"mean": 3.0, "min": 2.0, "max": 4.0, "last": 4.0, "sum": 6.0}
+    assert result == {f"info/y/{name}": value for name, value in statistics.items()}
 
 
 def test_a_key_that_holds_no_number_is_refused_where_it_was_asked_for():

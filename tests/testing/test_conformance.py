@@ -160,6 +160,89 @@ class NeverForgets(Remembers):
         pass
 
 
+class Following(Actor):
+    """Asks a source for its variables, and acts at random all the same."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.source = source
+
+    def update(self, wait=False):
+        self.source.poll_variables(["policy"])
+
+
+class FollowingSuite(ActorSuite):
+    part = Following
+
+    def make_source(self):
+        return testing.FakeLearner()
+
+    def make_actor_of(self, source):
+        return self.part(source)
+
+    def make_actor(self):
+        return self.part(self.make_source())
+
+
+class TestFollowing(FollowingSuite):
+    pass
+
+
+class IgnoresUpdate(Following):
+    def update(self, wait=False):
+        pass
+
+
+class UpdatesOnce(Following):
+    was_updated = False
+
+    def update(self, wait=False):
+        if not self.was_updated:
+            self.was_updated = True
+            super().update(wait)
+
+
+class UpdatesWhileItActs(Following):
+    def select_action(self, observation):
+        self.update()
+        return super().select_action(observation)
+
+
+class LosesTheLastOfThree(Adder):
+    """Of 3-step transitions: those of fewer steps, at the end of an episode, are not written."""
+
+    def add(self, action, next_timestep, extras=()):
+        super().add(action, next_timestep, extras)
+        if next_timestep.last():
+            self._inserted -= 2
+
+
+class LosesTruncatedSteps(Adder):
+    def add(self, action, next_timestep, extras=()):
+        super().add(action, next_timestep, extras)
+        if next_timestep.last() and next_timestep.discount:
+            self._inserted -= 1
+
+
+class ExactAdderSuite(AdderSuite):
+    def num_items(self, num_steps):
+        return num_steps
+
+
+class TestExactAdder(ExactAdderSuite):
+    pass
+
+
+class LosesOneOfMany(Adder):
+    """Writes all of a short episode."""
+
+    def add(self, action, next_timestep, extras=()):
+        num_steps = (self._open or 0) + 1
+        super().add(action, next_timestep, extras)
+        if next_timestep.last() and num_steps > 3:
+            self._inserted -= 1
+
+
 class CountsNothing(Adder):
     num_inserted = 0
 
@@ -224,6 +307,62 @@ class SharesItsArrays(testing.FakeLearner):
 class GivesTensors(testing.FakeLearner):
     def get_variables(self, names):
         return [torch.zeros(2) for _ in super().get_variables(names)]
+
+
+class PollsLiveViews(testing.FakeLearner):
+    """Copies for `get_variables` alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.array = np.zeros(2)
+
+    def step(self):
+        super().step()
+        self.array += 1
+
+    def _variables(self, names, num_steps):
+        super()._variables(names, num_steps)
+        return [self.array for _ in names]
+
+    def get_variables(self, names):
+        return [array.copy() for array in super().get_variables(names)]
+
+
+class CountsDown(core.VariableSource):
+    """A bare source that is asked by `newer_than` and always has something older."""
+
+    version = 10
+
+    def get_variables(self, names):
+        if set(names) - {"policy"}:
+            raise KeyError("There is only policy.")
+        return [np.ones(2) for _ in names]
+
+    def poll_variables(self, names, newer_than=None):
+        self.version -= 1
+        if newer_than is not None and newer_than >= self.version:
+            return None
+        return core.VersionedVariables(self.version, self.get_variables(names))
+
+
+class ChangesUntold(CountsDown):
+    """Changes with every call, and stays at its version."""
+
+    value = 0
+
+    def get_variables(self, names):
+        self.value += 1
+        return [np.full(2, self.value) for _ in names]
+
+    def poll_variables(self, names, newer_than=None):
+        return core.VersionedVariables(3, self.get_variables(names))
+
+
+class SourceSuite(testing.VariableSourceConformance):
+    part = CountsDown
+
+    def make_source(self):
+        return self.part()
 
 
 class KnowsEveryName(testing.FakeLearner):
@@ -315,6 +454,52 @@ class SharesItsState(testing.FakeLearner):
             "alone, got {",
         ),
         (
+            FollowingSuite,
+            IgnoresUpdate,
+            "update_asks_the_variable_source",
+            "`update(wait=True)` must ask the variable source for the newest variables, expected a call of "
+            "`poll_variables` or `get_variables`, got none.",
+        ),
+        (
+            FollowingSuite,
+            UpdatesOnce,
+            "update_asks_the_variable_source",
+            "`update(wait=True)` must ask the variable source each time, got no call in step 1.",
+        ),
+        (
+            FollowingSuite,
+            UpdatesWhileItActs,
+            "update_asks_the_variable_source",
+            "`select_action` must leave the weights to `update`, got 1 calls of the variable source.",
+        ),
+        (
+            AdderSuite,
+            LosesTheLastOfThree,
+            "the_end_of_an_episode_loses_no_transition",
+            "`add` must write what is left of an episode at a true end (LAST, discount 0), expected items "
+            "after 1 steps, got",
+        ),
+        (
+            AdderSuite,
+            LosesTruncatedSteps,
+            "the_end_of_an_episode_loses_no_transition",
+            "`add` must write what is left of an episode at a time limit (LAST, discount 1), expected items "
+            "after 1 steps, got 0.",
+        ),
+        (
+            AdderSuite,
+            LosesTruncatedSteps,
+            "reset_ends_the_open_episode_and_loses_no_transition",
+            "`add` must write the transition of the open episode, expected > 0 items, got 0.",
+        ),
+        (
+            ExactAdderSuite,
+            LosesOneOfMany,
+            "the_end_of_an_episode_loses_no_transition",
+            "`add` must write what is left of an episode at a true end (LAST, discount 0), expected 4 items "
+            "after 4 steps, got 3.",
+        ),
+        (
             AdderSuite,
             CountsNothing,
             "every_episode_adds_items_and_the_count_never_falls",
@@ -369,6 +554,25 @@ class SharesItsState(testing.FakeLearner):
             "variables_given_out_are_copies",
             "`get_variables` must return copies. Expected array([0., 0.]) at ['policy'], got "
             "array([1., 1.]).",
+        ),
+        (
+            LearnerSuite,
+            PollsLiveViews,
+            "variables_given_out_are_copies",
+            "`poll_variables` must return copies. Expected array([0., 0.]) at ['policy'], got "
+            "array([1., 1.]).",
+        ),
+        (
+            SourceSuite,
+            CountsDown,
+            "versions_never_fall_and_tell_every_change",
+            "`poll_variables` must never count versions down, got 8 after 9. A client ignores",
+        ),
+        (
+            SourceSuite,
+            ChangesUntold,
+            "versions_never_fall_and_tell_every_change",
+            "`poll_variables` must give changed variables a higher version, got 3 again.",
         ),
         (
             LearnerSuite,

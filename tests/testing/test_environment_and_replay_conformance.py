@@ -101,6 +101,85 @@ class ReusesItsArray(Environment):
         return self.array
 
 
+class WritesAtReset(Environment):
+    array = None
+
+    def reset(self):
+        if self.array is not None:
+            self.array += 1
+        return super().reset()
+
+    def observation(self):
+        self.array = np.zeros(2, np.float32)
+        return self.array
+
+
+class WritesToAllRewards(Environment):
+    reward = np.zeros(1)
+
+    def reward_spec(self):
+        return specs.Array((1,), np.float64)
+
+    def step(self, action):
+        self.reward += 1
+        return super().step(action)._replace(reward=self.reward)
+
+
+class Random(Environment):
+    """Shows something new in every step."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        self.random = np.random.default_rng(seed)
+
+    def observation(self):
+        return self.random.normal(size=2).astype(np.float32)
+
+
+class ShowsTheNextEpisode(Random):
+    """Resets by itself at the end, as some simulators do."""
+
+    following = None
+
+    def reset(self):
+        timestep, self.following = self.following, None
+        return timestep or super().reset()
+
+    def step(self, action):
+        timestep = super().step(action)
+        if not timestep.last():
+            return timestep
+        self.following = super().reset()
+        return timestep._replace(observation=self.following.observation)
+
+
+class IgnoresItsSeed(Random):
+    def __init__(self, seed):
+        super().__init__(None)
+
+
+class AlwaysTheSame(Random):
+    def __init__(self, seed):
+        super().__init__(0)
+
+
+class SeededSuite(EnvironmentSuite):
+    def make_seeded_environment(self, seed):
+        return self.part(seed)
+
+
+class BootstrapsFromTheEnd(wrappers.EnvironmentWrapper):
+    def step(self, action):
+        timestep = super().step(action)
+        return timestep if timestep.first() else timestep._replace(discount=1.0)
+
+
+class EndsTrulyAtALimit(wrappers.EnvironmentWrapper):
+    def step(self, action):
+        timestep = super().step(action)
+        return timestep._replace(discount=0.0) if timestep.last() else timestep
+
+
 class ClipsInPlace(Environment):
     def step(self, action):
         action *= 0
@@ -333,8 +412,8 @@ def case(suite, part, test, message):
             EnvironmentSuite,
             ReusesItsArray,
             "what_was_given_out_is_not_changed_later",
-            "`step` must return fresh arrays, but call 1 changed the timestep before it. Expected "
-            "array([1., 1.], dtype=float32), got array([2., 2.], dtype=float32).",
+            "Timesteps must be of fresh arrays. `step` number 1 changed the observation given out before. "
+            "Expected array([1., 1.], dtype=float32), got array([2., 2.], dtype=float32).",
         ),
         case(
             EnvironmentSuite,
@@ -355,6 +434,51 @@ def case(suite, part, test, message):
             "`observation_spec` must return the same spec after an episode as before, expected "
             "Array(shape=(2,), dtype=dtype('float32'), name=None), got Array(shape=(3,), "
             "dtype=dtype('float32'), name=None).",
+        ),
+        case(
+            EnvironmentSuite,
+            WritesAtReset,
+            "what_was_given_out_is_not_changed_later",
+            "Timesteps must be of fresh arrays. `reset` changed the observation given out before. Expected ",
+        ),
+        case(
+            EnvironmentSuite,
+            WritesToAllRewards,
+            "what_was_given_out_is_not_changed_later",
+            "Timesteps must be of fresh arrays. `step` number 2 changed the reward given out before.",
+        ),
+        case(
+            EnvironmentSuite,
+            ShowsTheNextEpisode,
+            "the_last_observation_is_that_of_the_episode_that_ends",
+            "`step` must return with LAST the observation in which the episode ended, got the one that the "
+            "next episode begins with.",
+        ),
+        case(
+            SeededSuite,
+            IgnoresItsSeed,
+            "a_seed_determines_what_happens",
+            "Two environments of one seed must give the same, but timestep 0 differs. Expected ",
+        ),
+        case(
+            SeededSuite,
+            AlwaysTheSame,
+            "a_seed_determines_what_happens",
+            "Environments of different seeds must differ, got the same two episodes of seeds 7 and 8.",
+        ),
+        case(
+            WrapperSuite,
+            BootstrapsFromTheEnd,
+            "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
+            "`step` of BootstrapsFromTheEnd must hand on a true end, of discount 0, as what it is, got a "
+            "discount of 1.0. Learners bootstrap",
+        ),
+        case(
+            WrapperSuite,
+            EndsTrulyAtALimit,
+            "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
+            "`step` of EndsTrulyAtALimit must hand on a time limit, of discount 1, as what it is, got a "
+            "discount of 0.0. Learners bootstrap",
         ),
         case(
             WrapperSuite,

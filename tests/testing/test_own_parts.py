@@ -92,6 +92,22 @@ class TestConcatObservation(WrapperSuite):
     settings = {"name_filter": ["joints"]}
 
 
+class TestNumbersOnly(WrapperSuite):
+    wrapper = wrappers.NumbersOnlyWrapper
+
+
+class TestFlatAction(WrapperSuite):
+    wrapper = wrappers.FlatActionWrapper
+
+    def make_wrapped(self):
+        arm = specs.BoundedArray((2,), np.float32, -1.0, 1.0)
+        return testing.FakeEnvironment(action_spec={"arm": arm, "grip": (arm, arm)})
+
+
+class TestFloatObservation(WrapperSuite):
+    wrapper = wrappers.FloatObservationWrapper
+
+
 class TestDmControlRandomState(WrapperSuite):
     wrapper = wrappers.DmControlRandomState
 

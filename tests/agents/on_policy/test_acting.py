@@ -1,11 +1,13 @@
 """Behaviour: what is executed, and what is recorded of it."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 import tree
 
-from minerva_acme import distributions, specs, testing
+from minerva_acme import core, distributions, specs, testing
 
 OBSERVATIONS = np.array([[0.1, -0.2, 0.3], [2.0, 1.0, -1.0]], np.float32)
 
@@ -134,7 +136,27 @@ class TestContract(testing.ActorConformance):
         return testing.FakeEnvironment()
 
     def make_actor(self):
-        builder = self.agent.builder()
+        return self.make_actor_of(None)
+
+    def make_source(self):
+        return Weights(self.make_network())
+
+    def make_actor_of(self, source):
+        policy = self.agent.builder().make_policy(
+            self.make_network(),
+            specs.make_environment_spec(self.make_environment()),
+            torch.Generator().manual_seed(1),
+        )
+        return self.agent.builder().make_actor(policy, source)
+
+    def make_network(self):
         spec = specs.make_environment_spec(self.make_environment())
-        network = builder.make_networks(spec, torch.Generator().manual_seed(0))
-        return builder.make_actor(builder.make_policy(network, spec, torch.Generator().manual_seed(1)))
+        return self.agent.builder().make_networks(spec, torch.Generator().manual_seed(0))
+
+
+class Weights(core.VariableSource):
+    def __init__(self, network):
+        self.state = {name: value.numpy() for name, value in network.state_dict().items()}
+
+    def get_variables(self, names):
+        return [copy.deepcopy({"network": self.state}[name]) for name in names]

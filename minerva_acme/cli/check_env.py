@@ -1,0 +1,212 @@
+"""`minerva check-env`: what an environment keeps of its contract, and which agents take it."""
+
+import contextlib
+import importlib
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+from rich.console import Console
+
+from minerva_acme import environments, specs, testing
+from minerva_acme.agents import registry
+from minerva_acme.cli import commands, verdicts
+from minerva_acme.cli.verdicts import Check
+
+_NAME_WIDTH = 24
+_NUM_EPISODES = 3
+_PREFIX = "test_"
+# Of `testing.EnvironmentConformance`, in a few words; a check without a name here is shown by its own.
+_NAMES = {
+    "the_four_specs_are_nests_of_specs_and_stay_the_same": "specs",
+    "every_timestep_conforms_to_the_specs": "shapes, dtypes, bounds",
+    "reset_returns_first_before_within_and_after_an_episode": "reset",
+    "a_step_before_the_first_reset_and_after_last_begins_an_episode": "step without an episode",
+    "an_episode_is_first_then_mid_then_last": "order of an episode",
+    "discounts_lie_between_0_and_1": "discounts",
+    "the_last_observation_is_that_of_the_episode_that_ends": "last observation",
+    "what_was_given_out_is_not_changed_later": "fresh arrays",
+    "an_action_is_left_as_it_is": "actions left as they are",
+    "a_seed_determines_what_happens": "seed",
+}
+
+Make = Callable[[int], dm_env.Environment]
+
+
+def run(command: commands.CheckEnv) -> int:
+    """Shows the verdicts; returns 0 if nothing is wrong and some agent takes the environment, else 1."""
+    console = Console(highlight=False, soft_wrap=True)
+    make, takes_seed = _maker(command.environment)
+    with _quiet("minerva_acme.environments"):  # what they would warn of is in the table
+        counts = verdicts.show(
+            examine(make, seed=command.seed, max_steps=command.steps, takes_seed=takes_seed),
+            console,
+            name_width=_NAME_WIDTH,
+        )
+        counts_of_agents = verdicts.show(ask_agents(make, command.seed), console, name_width=_NAME_WIDTH)
+    num_agents = counts_of_agents["ok"]
+    console.print(f"{command.environment}: {verdicts.sum_up(counts)} Agents: {num_agents} take it.")
+    return int(counts["wrong"] > 0 or num_agents == 0)
+
+
+def examine(make: Make, *, seed: int = 0, max_steps: int = 1000, takes_seed: bool = True) -> Iterator[Check]:
+    """Yields what is found of an environment.
+
+    Args:
+        make: makes it from a seed.
+        seed: of most checks.
+        max_steps: an episode that is longer counts as one without end.
+        takes_seed: whether `make` makes use of the seed.
+    """
+
+    with contextlib.closing(make(seed)) as environment:
+        for name, spec in specs.make_environment_spec(environment)._asdict().items():
+            yield Check(name, "ok", _short(spec))
+    known = [f"{_PREFIX}{name}" for name in _NAMES]
+    others = [name for name in dir(_Conformance) if name.startswith(_PREFIX) and name not in known]
+    for test in known + others:
+        words = test.removeprefix(_PREFIX).replace("_", " ")
+        name = _NAMES.get(test.removeprefix(_PREFIX), words)
+        if name == "seed" and not takes_seed:
+            yield Check(name, "warning", "it takes none: runs cannot be repeated", "take an argument `seed`")
+        else:
+            with contextlib.closing(_Conformance(make, seed, max_steps)) as conformance:
+                yield _judge(name, words, getattr(conformance, test))
+    with contextlib.closing(_Conformance(make, seed, max_steps)) as conformance:
+        yield _judge_ends(conformance)
+
+
+def ask_agents(make: Make, seed: int = 0) -> Iterator[Check]:
+    """Yields which agents take an environment, as `make_training_environment` wraps it."""
+    try:
+        environment = environments.make_training_environment(make(seed))
+    except ValueError as error:
+        yield Check("for training", "wrong", str(error))
+        return
+    with contextlib.closing(environment):
+        spec = specs.make_environment_spec(environment)
+    words = f"observations {_short(spec.observations)}; actions {_short(spec.actions)}"
+    for name, entry in registry.entries().items():
+        try:
+            builder: Any = entry.builder  # how it is made is its own affair
+            builder(entry.presets["default"]).check_spec(spec)
+        except ValueError as error:
+            yield Check(name, "warning", str(error))
+        else:
+            yield Check(name, "ok", f"takes it as {words}")
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _judge(name: str, words: str, check: Callable[[], None]) -> Check:
+    try:
+        check()
+    except AssertionError as error:
+        return Check(name, "wrong", str(error))
+    except Exception as error:  # of the environment, whatever it is
+        return Check(name, "wrong", f"{type(error).__name__}: {error}")
+    return Check(name, "ok", words)
+
+
+def _judge_ends(conformance: "_Conformance") -> Check:
+    """Says how episodes end: truly, or by a limit."""
+    try:
+        played = conformance.play(_NUM_EPISODES)
+    except Exception as error:  # of the environment, whatever it is
+        return Check("ends", "wrong", f"{type(error).__name__}: {error}")
+    ended = [episode for episode in played if episode[-1].last()]
+    if not ended:
+        words = f"no episode ended within {conformance.max_steps} steps"
+        return Check("ends", "warning", words, "raise --steps, or wrap it in a step limit")
+    lengths = [len(episode) - 1 for episode in ended]
+    are_true = [not any(map(np.any, tree.flatten(episode[-1].discount))) for episode in ended]
+    kinds = f"{sum(are_true)} of {len(ended)} episodes ended truly (discount 0), the others by a limit"
+    if all(are_true) and len(lengths) > 1 and len(set(lengths)) == 1 and lengths[0] > 1:
+        fix = "if that is a time limit, truncate there: LAST with discount 1, or `truncated` in Gymnasium"
+        return Check("ends", "warning", f"{kinds}, each after {lengths[0]} steps", fix)
+    return Check("ends", "ok", f"{kinds}, after {min(lengths)} to {max(lengths)} steps")
+
+
+class _Conformance(testing.EnvironmentConformance):
+    """Makes environments, and closes them in the end."""
+
+    depends_on_seed = False  # what is not random is no fault
+
+    def __init__(self, make: Make, seed: int, max_steps: int) -> None:
+        self._make, self._seed = make, seed
+        self.max_steps = max_steps
+        self._made = contextlib.ExitStack()
+
+    def make_environment(self) -> dm_env.Environment:
+        return self.make_seeded_environment(self._seed)
+
+    def make_seeded_environment(self, seed: int) -> dm_env.Environment:
+        environment = self._make(seed)
+        self._made.callback(environment.close)
+        return environment
+
+    def play(self, num_episodes: int) -> list[list[dm_env.TimeStep]]:
+        """Plays episodes of one environment, of `max_steps` at most."""
+        environment = self.make_environment()
+        actor = self.make_actor(environment.action_spec())
+        return [self._play(environment, actor=actor) for _ in range(num_episodes)]
+
+    def close(self) -> None:
+        self._made.close()
+
+
+def _maker(name: str) -> tuple[Make, bool]:
+    """What makes the environment from a seed, and whether the seed matters.
+
+    Raises:
+        ValueError: there is no such environment.
+    """
+    module, is_path, attribute = name.partition(":")
+    if not is_path:
+        return lambda seed: environments.make(name, seed), True
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"'{module}' of `{name}` must be a module that can be imported: {error}. Install its package, or "
+            "go to the folder where it is."
+        ) from error
+    if not hasattr(found, attribute):  # the module registered it
+        return lambda seed: environments.make(name, seed), True
+    make_bare = getattr(found, attribute)
+    takes_seed = "seed" in inspect.signature(make_bare).parameters
+    is_adapted = False
+
+    def make(seed: int) -> dm_env.Environment:
+        nonlocal is_adapted
+        made = make_bare(seed=seed) if takes_seed else make_bare()
+        if isinstance(made, dm_env.Environment):
+            return made
+        if not hasattr(made, "observation_space"):
+            raise ValueError(f"`{name}` must make a dm_env or Gymnasium environment, got {made!r}.")
+        is_adapted = True
+        return environments.GymnasiumEnvironment(made, seed=seed)
+
+    make(0).close()
+    return make, takes_seed or is_adapted
+
+
+def _short(nest: Any) -> str:
+    if isinstance(nest, specs.Array):
+        return specs.describe(nest)
+    leaves = tree.flatten_with_path(nest)
+    parts = [f"{'/'.join(map(str, path))}: {specs.describe(leaf)}" for path, leaf in leaves]
+    return "{" + ", ".join(parts) + "}"

@@ -1,0 +1,34 @@
+"""A table of verdicts, as `minerva doctor` and `minerva check-env` show them."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from rich.console import Console
+
+_STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
+
+
+class Check(NamedTuple):
+    """What was found of one thing."""
+
+    name: str
+    status: str  # "ok", "warning" or "wrong"
+    words: str
+    fix: str = ""  # the command, or what else to do
+
+
+def show(checks: Iterable[Check], console: Console, *, name_width: int) -> dict[str, int]:
+    """Prints each check as it is made; returns how many there are of each status."""
+    counts = dict.fromkeys(_STYLES, 0)
+    for check in checks:
+        counts[check.status] += 1
+        console.print(f"[{_STYLES[check.status]}]{check.status:8}[/]{check.name:{name_width}} ", end="")
+        console.print(check.words, markup=False)
+        if check.fix:
+            console.print(f"{'':{name_width + 9}}-> {check.fix}", markup=False)
+    return counts
+
+
+def sum_up(counts: Mapping[str, int]) -> str:
+    """Says how many there are of each status."""
+    return f"{counts['ok']} ok, {counts['warning']} warnings, {counts['wrong']} wrong."

@@ -1,0 +1,70 @@
+"""One action instead of a nest of them."""
+
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import specs, types
+from minerva_acme.wrappers import transforms
+
+
+class FlatActionWrapper(transforms.ActionTransformWrapper):
+    """Lets an agent act by one array where the environment takes a nest of actions.
+
+        the environment's actions            the agent's
+        one in a nest                        that one
+        floats of any shapes                 one vector of floats, bounded as they are
+        discrete ones, integers with bounds  one vector of integers, as of `MultiDiscrete`
+
+    The order is that of the nest: dicts by sorted key, each array row by row.
+    """
+
+    def __init__(self, environment: dm_env.Environment) -> None:
+        """Wraps an environment.
+
+        Raises:
+            ValueError: floats and integers are mixed, or some action has no bounds.
+        """
+        nest = environment.action_spec()
+        leaves = tree.flatten(nest)
+        if not _is_of_one_kind(leaves):
+            raise ValueError(
+                "`action_spec` must be of floats alone or of integers alone, with bounds, to become one "
+                f"vector, got {tree.map_structure(specs.describe, nest)}. Join them in a wrapper of your own."
+            )
+        spec = leaves[0]
+        if len(leaves) > 1 or (spec.dtype.kind == "f" and len(spec.shape) != 1):
+            lows, highs = zip(*(map(np.ravel, specs.bounds(leaf)) for leaf in leaves), strict=True)
+            low, high = np.concatenate(lows), np.concatenate(highs)
+            spec = specs.BoundedArray(low.shape, low.dtype, low, high, name="action")
+        super().__init__(environment, transform=_Split(nest, leaves), spec=spec)
+
+
+def is_nested(nest: types.NestedSpec) -> bool:
+    """Whether the wrapper changes actions of this spec, and can."""
+    is_flat = isinstance(nest, specs.Array) and (nest.dtype.kind != "f" or len(nest.shape) == 1)
+    return not is_flat and _is_of_one_kind(tree.flatten(nest))
+
+
+def _is_of_one_kind(leaves: list[specs.Array]) -> bool:
+    kinds = {leaf.dtype.kind for leaf in leaves}
+    are_bounded = all(isinstance(leaf, specs.BoundedArray) for leaf in leaves)
+    return are_bounded and bool(leaves) and (kinds <= {"f"} or kinds <= {"i", "u"})
+
+
+class _Split:
+    """From one array to the nest."""
+
+    def __init__(self, nest: types.NestedSpec, leaves: list[specs.Array]) -> None:
+        self._nest, self._leaves = nest, leaves
+        self._ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])
+
+    def __call__(self, action: Any) -> types.NestedArray:
+        parts = np.split(np.ravel(action), self._ends[:-1])
+        leaves = [
+            part.reshape(leaf.shape).astype(leaf.dtype)
+            for part, leaf in zip(parts, self._leaves, strict=True)
+        ]
+        return tree.unflatten_as(self._nest, leaves)
