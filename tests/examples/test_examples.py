@@ -118,6 +118,18 @@ class TestItsActor(testing.ActorConformance):
         )
 
 
+# A memory.
+
+
+@pytest.mark.parametrize(("agent", "kind"), [("ppo", "lstm"), ("vmpo", "gru"), ("ppo", "none")])
+def test_cartpole_without_velocities_trains_with_and_without_memory(run, tmp_path, capsys, agent, kind):
+    flags = ["--agent", agent, "--memory", kind, "--directory", tmp_path / "run"]
+    result = run("memory", *flags, "--num-env-steps", 2048)
+    assert result.learner_steps == 1
+    assert 8 <= result.after.mean <= 500
+    assert re.search(r"the loaded policy held the pole for [0-9]+ steps", capsys.readouterr().out)
+
+
 # The MPO experiment with another learner.
 
 

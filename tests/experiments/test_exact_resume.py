@@ -64,6 +64,13 @@ DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=150, prioritized
 D4PG = d4pg.D4PGBuilder(d4pg.D4PGConfig(**SMALL_STEPS, policy_layer_sizes=(8,)))
 
 
+def with_memory(builder, kind):
+    """Rollouts of 7 steps, which begin within episodes too."""
+    minibatch = {"minibatch_size": 14} if isinstance(builder.config, ppo.PPOConfig) else {}
+    config = dataclasses.replace(builder.config, memory=kind, memory_size=4, burn_in=1, **minibatch)
+    return type(builder)(config)
+
+
 class Wanderer(specs.SpecMethods, dm_env.Environment):
     """Wanders at random, faster by some actions; ends where it leaves a circle or time is up.
 
@@ -251,6 +258,10 @@ CASES = {
     "td3, prioritised": (TD3, Wanderer),
     "d4pg, amid episodes": (D4PG, make_long),
     "dqn, prioritised": (DQN, make_discrete),
+    "ppo, 4 environments with memory": (with_memory(make_ppo(4), "lstm"), Wanderer),
+    "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
+    "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
+    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1), "lstm"), make_long),
 }
 
 

@@ -403,6 +403,44 @@ LOSSES = [
 
 NETWORKS = [
     *of(
+        "minerva_acme/networks/memory.py",
+        ("tests/networks/test_memory.py",),
+        breakage(
+            "a memory goes on into the next episode",
+            "view(-1, *[1] * (kept.ndim - 1)), new, kept)",
+            "view(-1, *[1] * (kept.ndim - 1)), kept, kept)",
+        ),
+        breakage(
+            "a memory's first step never begins an episode",
+            "begins = start > 0",
+            "begins = torch.cat([start[:1] < 0, start[1:] > 0])",
+        ),
+        breakage(
+            "all environments forget together",
+            "begins = start > 0",
+            "begins = (start > 0).any(dim=1, keepdim=True).expand_as(start)",
+        ),
+        breakage(
+            "a memory's gates are orthogonal together",
+            "parameter.detach().split(size)",
+            "[parameter.detach()]",
+        ),
+    ),
+    *of(
+        "minerva_acme/networks/actor_critic.py",
+        ("tests/networks/test_memory.py",),
+        breakage(
+            "the burn-in has a gradient",
+            "with torch.no_grad():\n                _, state",
+            "if True:\n                _, state",
+        ),
+        breakage(
+            "the burn-in warms nothing up",
+            "                _, state = self.memory(steps[:burn_in], state, start[:burn_in])",
+            "                self.memory(steps[:burn_in], state, start[:burn_in])",
+        ),
+    ),
+    *of(
         "minerva_acme/distributions/gaussian.py",
         ("tests/distributions/test_gaussian.py",),
         breakage("the Gaussian density lacks its constant", " - _LOG_SQRT_2PI).sum", ").sum"),
@@ -512,8 +550,8 @@ NETWORKS = [
         ("tests/networks/test_actor_critic.py",),
         breakage(
             "the value sees what is not normalised",
-            "self.value_head(torso(self.encoder(self.normalize(observation))))",
-            "self.value_head(torso(self.encoder(observation)))",
+            "self.value_head(torso(self._encode(self.normalize(observation), past)))",
+            "self.value_head(torso(self._encode(observation, past)))",
         ),
         breakage(
             "the value takes the policy's features",
@@ -1019,6 +1057,49 @@ MPO = [
 
 ON_POLICY_AGENTS = [
     *of(
+        "agents/on_policy/batch.py",
+        ("tests/agents/on_policy/test_memory.py",),
+        breakage("the burn-in is learned from", "past and past._replace(burn_in=self._burn_in)", "past"),
+        breakage(
+            "a memory's ends are those of the rollout's start",
+            "states.append(state)",
+            "states.append(past.state)",
+        ),
+        breakage(
+            "a memory is filled with the last step's state",
+            "tuple(part[0] for part in rollout.extras.state)",
+            "tuple(part[-1] for part in rollout.extras.state)",
+        ),
+    ),
+    *of(
+        "agents/acting.py",
+        ("tests/agents/on_policy/test_memory.py",),
+        breakage(
+            "extras hold the state after the step",
+            "extras._replace(state=state)",
+            "extras._replace(state=tuple(part.numpy() for part in state_after))",
+        ),
+        breakage(
+            "weights do not reach what is behind the memory",
+            "        self._policy.set_variables(values)\n",
+            "",
+        ),
+    ),
+    *of(
+        "agents/ppo/learner.py",
+        ("tests/agents/on_policy/test_memory.py",),
+        breakage(
+            "PPO takes environments in their order",
+            "order = torch.randperm(num_environments, generator=generator, device=start.device)",
+            "order = torch.arange(num_environments)",
+        ),
+        breakage(
+            "PPO gives a minibatch the memory of other environments",
+            "tuple(part[chosen] for part in state)",
+            "tuple(part[: len(chosen)] for part in state)",
+        ),
+    ),
+    *of(
         "agents/acting.py",
         (
             "tests/agents/mpo/test_acting.py",
@@ -1210,10 +1291,14 @@ ON_POLICY_AGENTS = [
         breakage("PPO makes an epoch more", "range(config.num_epochs)", "range(config.num_epochs + 1)"),
         breakage(
             "PPO never shuffles",
-            "torch.randperm(num_samples, generator=self._generator, device=samples.value.device)",
-            "torch.arange(num_samples)",
+            "torch.randperm(len(samples.value), generator=generator, device=samples.value.device)",
+            "torch.arange(len(samples.value))",
         ),
-        breakage("PPO's minibatches are all samples", "num_samples // config.minibatch_size", "1"),
+        breakage(
+            "PPO's minibatches are all samples",
+            "len(tree.flatten(samples.observation)[0]) // config.minibatch_size",
+            "1",
+        ),
         breakage(
             "PPO's statistics change before its update",
             "batch = self._preparer.prepare(rollout)\n"
@@ -1344,7 +1429,7 @@ ON_POLICY_AGENTS = [
         ("tests/agents/vmpo/test_config.py",),
         breakage(
             "V-MPO takes a share that selects nobody",
-            "int(self.top_k_fraction * self.rollout_steps) < 1",
+            "int(self.top_k_fraction * num_samples) < 1",
             "False",
         ),
     ),
@@ -1961,6 +2046,21 @@ REPLAY = [
 ]
 
 LOOPS = [
+    *of(
+        "minerva_acme/actors/recurrent.py",
+        ("tests/actors/test_recurrent.py",),
+        breakage("a recurrent actor never forgets", "        self._episodes.begin(index)\n", ""),
+        breakage(
+            "an episode makes other environments forget",
+            "new, leaf[index + 1 :]]",
+            "new, 0 * leaf[index + 1 :]]",
+        ),
+        breakage(
+            "a recurrent actor remembers nothing",
+            "output, self._state = self._policy.step(",
+            "output, _ = self._policy.step(",
+        ),
+    ),
     *of(
         "minerva_acme/actors/feed_forward.py",
         ("tests/actors/test_feed_forward.py",),
