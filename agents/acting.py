@@ -1,6 +1,7 @@
 """How agents act: by a sample of the policy while training, by its mode while evaluating."""
 
 import copy
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +22,20 @@ class BehaviourExtras(NamedTuple):
     """[D] what the policy drew before it was brought into the bounds; [] of one discrete action."""
     parameters: types.NestedArray = ()
     """The behaviour policy itself, its distribution at the observation; () if not asked for."""
+    state: types.NestedArray = ()
+    """What the policy remembered of the episode before this step, [H] each leaf; () if it has no memory."""
 
 
-def extras_spec(spec: specs.EnvironmentSpec, record_parameters: bool = False) -> BehaviourExtras:
-    """The specs of `BehaviourExtras` in an environment."""
+def extras_spec(
+    spec: specs.EnvironmentSpec, record_parameters: bool = False, state: types.NestedSpec = ()
+) -> BehaviourExtras:
+    """The specs of `BehaviourExtras` in an environment. Args: state: of what the policy remembers."""
     kind = actions.raw_actions(spec.actions, squash=False)
     return BehaviourExtras(
         log_prob=specs.Array((), np.float32, name="log_prob"),
         raw_action=kind.raw_spec,
         parameters=kind.policy_spec if record_parameters else (),
+        state=state,
     )
 
 
@@ -66,9 +72,7 @@ class _Acting(builders.AgentPolicy):
         Args:
             values: one state dict of arrays by name.
         """
-        (state,) = values
-        for name, parameter in self._parameters.items():
-            parameter.copy_(torch.from_numpy(state[name]))
+        _set_parameters(self._parameters, values)
 
     def save(self) -> core.State:
         return self._policy.save()
@@ -145,3 +149,63 @@ class _Greedy(nn.Module):
         network = self._network
         policy = network.policy if isinstance(network, networks.ActorCritic) else network
         return self._raw_actions.execute(policy(observations).mode())
+
+
+class RecurrentPolicy(builders.AgentPolicy):
+    """Another policy, of what a network's memory makes of the observations."""
+
+    def __init__(
+        self,
+        network: networks.ActorCritic,
+        make_policy: Callable[[networks.ActorCritic], builders.AgentPolicy],
+    ) -> None:
+        """Makes the policy.
+
+        Args:
+            network: one with a memory; copied.
+            make_policy: makes a `BehaviourPolicy` or a `GreedyPolicy` of the rest of the network.
+        """
+        self._network = copy.deepcopy(network).to("cpu").requires_grad_(False).eval()
+        self._parameters = self._network.state_dict()
+        self._policy = make_policy(self._network.without_memory())
+
+    @torch.no_grad()
+    def initial_state(self, num_environments: int) -> types.NestedArray:
+        assert self._network.memory is not None
+        return tree.map_structure(torch.Tensor.numpy, self._network.memory.initial_state(num_environments))
+
+    @torch.no_grad()
+    def step(
+        self, observations: types.NestedArray, state: types.NestedArray
+    ) -> tuple[actors.PolicyOutput, types.NestedArray]:
+        """Chooses E actions, [E, D] or [E], and takes the observations in; extras hold the state before."""
+        tensors = tree.map_structure(torch.from_numpy, (observations, state))
+        features, state_after = self._network.remember(*tensors)
+        action, extras = self._policy.batch(features.numpy())
+        if isinstance(extras, BehaviourExtras):
+            extras = extras._replace(state=state)
+        return actors.PolicyOutput(action, extras), tree.map_structure(torch.Tensor.numpy, state_after)
+
+    def as_module(self) -> nn.Module:
+        raise ValueError(
+            "A policy with memory cannot be exported as a program, which maps observations to actions and "
+            "remembers nothing between calls. Export the weights (safetensors) and load them with "
+            "`minerva_acme.load_policy`."
+        )
+
+    def set_variables(self, values: list[types.NestedArray]) -> None:
+        """Sets weights and statistics. Args: values: one state dict of arrays by name."""
+        _set_parameters(self._parameters, values)
+        self._policy.set_variables(values)
+
+    def save(self) -> core.State:
+        return self._policy.save()
+
+    def restore(self, state: core.State) -> None:
+        self._policy.restore(state)
+
+
+def _set_parameters(parameters: Mapping[str, torch.Tensor], values: list[types.NestedArray]) -> None:
+    (state,) = values
+    for name, parameter in parameters.items():
+        parameter.copy_(torch.from_numpy(state[name]))

@@ -98,6 +98,10 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "V-MPO", "minerva_acme.agents.vmpo", "VMPOConfig", "VMPOBuilder", ("mpo", "ppo_acme_fixhp")
         ),
         "ppo": AgentEntry("PPO", "minerva_acme.agents.ppo", "PPOConfig", "PPOBuilder", ("ppo_acme_fixhp",)),
+        "sac": AgentEntry("SAC", "minerva_acme.agents.sac", "SACConfig", "SACBuilder", ("sac_1024",)),
+        "td3": AgentEntry("TD3", "minerva_acme.agents.td3", "TD3Config", "TD3Builder", ("ddpg",)),
+        "d4pg": AgentEntry("D4PG", "minerva_acme.agents.d4pg", "D4PGConfig", "D4PGBuilder", ("d4pg",)),
+        "dqn": AgentEntry("DQN", "minerva_acme.agents.dqn", "DQNConfig", "DQNBuilder"),
     }
 )
 """This library's own."""

@@ -75,7 +75,7 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: boo
         if not takes_choices:
             raise ValueError(
                 f"{agent} needs actions that are one discrete number or one float32 vector, got several "
-                f"discrete choices, {describe(spec.actions)}. PPO and V-MPO take these; or number their "
+                f"discrete choices, {describe(spec.actions)}. On-policy agents take these; or number their "
                 "combinations in a wrapper of the environment."
             )
         _check_choices(agent, spec.actions)
@@ -93,6 +93,34 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: boo
         "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
     )
     check_bounded(agent, spec)
+
+
+def check_continuous(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that actions are one float32 vector with finite bounds.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if isinstance(spec.actions, specs.DiscreteArray):
+        raise ValueError(
+            f"{agent} needs continuous actions, got {describe(spec.actions)}. Choose an agent that takes "
+            "discrete ones: `minerva list agents`."
+        )
+    check_actions(agent, spec)
+
+
+def check_discrete(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that actions are one discrete number.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if not isinstance(spec.actions, specs.DiscreteArray):
+        raise ValueError(
+            f"{agent} needs one discrete action, got {describe(spec.actions)}. Choose an agent that takes "
+            "continuous ones (`minerva list agents`), or make the action a choice in a wrapper of the "
+            "environment."
+        )
 
 
 def _are_choices(spec: Any) -> bool:

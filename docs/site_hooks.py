@@ -26,8 +26,12 @@ _SOURCES = ROOT / "build" / "docs-sources"  # the folders, laid out as they inst
 # Files outside docs/ that are pages, or part of one.
 PAGE_OF = {
     "README.md": "index.md",
+    "agents/d4pg/README.md": "agents/d4pg.md",
+    "agents/dqn/README.md": "agents/dqn.md",
     "agents/mpo/README.md": "agents/mpo.md",
     "agents/ppo/README.md": "agents/ppo.md",
+    "agents/sac/README.md": "agents/sac.md",
+    "agents/td3/README.md": "agents/td3.md",
     "agents/vmpo/README.md": "agents/vmpo.md",
 }
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)

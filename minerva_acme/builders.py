@@ -17,16 +17,48 @@ Config = TypeVar("Config")
 
 
 class AgentPolicy(core.Saveable):
-    """An `actors.Policy` whose weights come from a variable source; its state is its randomness."""
+    """Acts by weights that come from a variable source. What is saved of it is its randomness.
 
-    @abc.abstractmethod
+    A policy defines `batch`. One that remembers the episode, an `actors.RecurrentPolicy`, defines `step` and
+    `initial_state` instead: whoever plays keeps what it remembers, and `__call__` does so for one episode.
+
+        policy.reset()
+        action = policy(timestep.observation).action
+    """
+
+    _state: types.NestedArray = None  # of the episode that `__call__` is in; None: it begins
+
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Chooses the actions for E observations: everything has a leading axis E."""
+        """Chooses the actions for E observations: everything has a leading axis E.
+
+        Raises:
+            ValueError: the policy remembers the episode, of which observations alone say nothing.
+        """
+        raise ValueError(
+            f"{type(self).__name__} must have `batch`, or act by `step` with what it remembers of the "
+            "episode. `actors.RecurrentActor` and `actors.RecurrentVectorActor` keep that; `make_actor` and "
+            "`make_vector_actor` of its builder make them."
+        )
+
+    def initial_state(self, num_environments: int) -> types.NestedArray:
+        """Returns what it remembers where an episode begins, arrays [E, ...]; () if it remembers nothing."""
+        return ()
+
+    def step(
+        self, observations: types.NestedArray, state: types.NestedArray
+    ) -> tuple[actors.PolicyOutput, types.NestedArray]:
+        """Does as `batch`, by what it remembers too; see `actors.RecurrentPolicy`."""
+        return self.batch(observations), state
 
     def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
-        """Chooses the action for one observation."""
-        action, extras = self.batch(_with_axis(observation))
+        """Chooses the action for one observation, the next one of the episode that `reset` began."""
+        state = self.initial_state(1) if self._state is None else self._state
+        (action, extras), self._state = self.step(_with_axis(observation), state)
         return actors.PolicyOutput(_first_row(action), _first_row(extras))
+
+    def reset(self) -> None:
+        """Begins an episode for `__call__`: forgets what was before. Without memory it does nothing."""
+        self._state = None
 
     def as_module(self) -> nn.Module:
         """Makes a module from observations [B, ...] to the actions that `batch` chooses, for `torch.export`.
@@ -178,7 +210,8 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         adder: core.Adder | None = None,
     ) -> core.Actor:
         """Makes an actor that writes to `adder`, if any, and follows `variable_source`, if any."""
-        return actors.FeedForwardActor(
+        make = actors.RecurrentActor if _has_memory(policy) else actors.FeedForwardActor
+        return make(
             policy=policy, adder=adder, variable_client=self._make_variable_client(policy, variable_source)
         )
 
@@ -189,7 +222,8 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         adders: Sequence[core.Adder] = (),
     ) -> core.VectorActor:
         """Makes an actor for several environments, which writes to an adder each, if there are any."""
-        return actors.FeedForwardVectorActor(
+        make = actors.RecurrentVectorActor if _has_memory(policy) else actors.FeedForwardVectorActor
+        return make(
             policy=policy, adders=adders, variable_client=self._make_variable_client(policy, variable_source)
         )
 
@@ -213,6 +247,10 @@ class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):
     def config(self) -> Config:
         """The hyperparameters that it was made with."""
         return self._config
+
+
+def _has_memory(policy: AgentPolicy) -> bool:
+    return bool(tree.flatten(policy.initial_state(1)))
 
 
 def _with_axis(nest: types.NestedArray) -> types.NestedArray:

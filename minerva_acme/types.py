@@ -48,7 +48,8 @@ class Rollout(NamedTuple):
 
     Step t is the transition from `observation[t]` by `action[t]` to `next_observation[t]`, which where an
     episode ended is the true last one and not `observation[t + 1]`. The discount is the environment's
-    own: 0 only at a true terminal. `last` says where a trace must be cut, nothing else.
+    own: 0 only at a true terminal. `last` says where a trace must be cut, `first` where a memory begins anew,
+    nothing else.
     """
 
     observation: NestedArray  # [T, E, ...]
@@ -56,6 +57,7 @@ class Rollout(NamedTuple):
     reward: NestedArray  # [T, E] float32
     discount: NestedArray  # [T, E] float32
     next_observation: NestedArray  # [T, E, ...]
+    first: NestedArray  # [T, E] float32  1 where an episode begins with the observation
     last: NestedArray  # [T, E] float32  1 where no step of the same episode follows in the rollout
     return_so_far: NestedArray  # [T, E] float32  discounted sum of the episode's rewards up to this one
     extras: NestedArray = ()  # [T, E, ...]  what the behaviour policy recorded

@@ -874,14 +874,14 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
         2,
-        "There is no agent 'mppo'; there are mpo, vmpo, ppo. Did you mean 'ppo'? One of your own: --agent "
-        "my_package.my_module:MyBuilder",
+        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Did you mean 'ppo'? One of "
+        "your own: --agent my_package.my_module:MyBuilder",
     ),
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
         2,
-        "There is no preset 'contrl'; there are default, control, modern, minerva, task. Did you mean "
-        "'control'?",
+        "There is no preset 'contrl'; there are default, control, modern, dmpo, dmpo_mixture, two_hot, "
+        "minerva, task. Did you mean 'control'?",
     ),
     "a flag misspelt": (
         "train ppo --env CartPole-v1 --num-env-step 10",

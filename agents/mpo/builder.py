@@ -28,6 +28,9 @@ from minerva_acme.replay import base as replay
 class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config.MPOConfig]):
     """MPO over replayed sequences. Every part can be swapped by overriding its `make_` method."""
 
+    learner_class: type[learner.MPOLearner] = learner.MPOLearner
+    """What `make_learner` makes: a subclass may improve the policy by another loss."""
+
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations("MPO", spec)
         requirements.check_actions("MPO", spec)
@@ -62,7 +65,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     ) -> core.Learner:
         config = self._config
         discrete = isinstance(spec.actions, specs.DiscreteArray)
-        return learner.MPOLearner(
+        return self.learner_class(
             networks=networks,
             duals=losses.MPODuals(
                 num_dimensions=1

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
@@ -139,9 +139,6 @@ class MPOConfig(off_policy_config.SequenceConfig):
     target_precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the target critic's hidden products. With bfloat16, values within a state must
     differ by more than 0.2 % of their size: the learner logs it and warns."""
-    acceleration: Literal["auto", "off"] = "auto"
-    """Whether acting, target critic and updates may be computed in faster ways than by plain torch; the log
-    says which are taken. Numbers differ by float32 rounding."""
 
     # Replay and acting; the rest is in `SequenceConfig`.
     sequence_length: constraints.Count = 5
@@ -181,6 +178,20 @@ class MPOConfig(off_policy_config.SequenceConfig):
         return self.encoder_loss in (loss, "both")
 
 
+# Acme's example script of its MPO on the dm_control suite, with returns over five steps and not four.
+_ACME: Mapping[str, Any] = {
+    "policy_layer_sizes": (256, 256, 256),
+    "critic_layer_sizes": (256, 256, 256),
+    "init_stddev": 0.5,
+    "critic_target": "n_step",
+    "retrace_mc_actions": 20,
+    "policy_learning_rate": 3e-4,
+    "critic_learning_rate": 3e-4,
+    "epsilon_mean": 0.01,
+    "action_penalty": True,
+    "samples_per_insert": 64.0,
+}
+
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
     {
         "default": MPOConfig(),
@@ -217,6 +228,14 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
             batch_size=128,
             samples_per_insert=64.0,
         ),
+        # Distributional MPO: 51 atoms from -150 to 150; the target is projected from all 20 actions.
+        "dmpo": MPOConfig(**_ACME, critic_head="c51"),
+        # The same with a mixture of five Gaussians, which needs no bounds.
+        "dmpo_mixture": MPOConfig(**_ACME, critic_head="mixture", init_scale=1e-3),
+        # Bins too, but of values, so that targets can be Retrace's, at all steps of a sequence.
+        "two_hot": MPOConfig(
+            **{**_ACME, "critic_target": "retrace"}, critic_head="two_hot", critic_loss_steps="all"
+        ),
         # The hyperparameters of the MPO that this library grew out of.
         "minerva": MPOConfig(
             policy_layer_sizes=(512, 256),
@@ -240,5 +259,5 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite), `modern` (the same with today's networks) and
-`minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `modern` (the same with today's networks), `dmpo`,
+`dmpo_mixture` and `two_hot` (the suite too, with critics of bins or mixtures), `minerva` (the original's)."""

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
         argmax,
         epsilon_greedy,
         gaussian_noise,
+        half_range,
         mode,
+        random_at_first,
         sample,
     )
     from minerva_acme.agents.off_policy.builder import (
@@ -22,15 +24,31 @@ if TYPE_CHECKING:
         TransitionBuilder,
     )
     from minerva_acme.agents.off_policy.config import (
+        CriticConfig,
         OffPolicyConfig,
         PrioritizedConfig,
         SequenceConfig,
         TransitionConfig,
     )
+    from minerva_acme.agents.off_policy.networks import (
+        TORSOS,
+        EncodedCritic,
+        MakeMember,
+        SquashedPolicy,
+        make_critic,
+        make_deterministic_policy,
+        make_gaussian_policy,
+        make_head,
+        make_member,
+        regress,
+    )
     from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
 
 __all__ = [
     "Choose",
+    "CriticConfig",
+    "EncodedCritic",
+    "MakeMember",
     "ModulePolicy",
     "Objective",
     "OffPolicyBuilder",
@@ -39,15 +57,25 @@ __all__ = [
     "Schedule",
     "SequenceBuilder",
     "SequenceConfig",
+    "SquashedPolicy",
     "TABLE",
+    "TORSOS",
     "TransitionBuilder",
     "TransitionConfig",
     "argmax",
     "constant",
     "epsilon_greedy",
     "gaussian_noise",
+    "half_range",
     "linear",
+    "make_critic",
+    "make_deterministic_policy",
+    "make_gaussian_policy",
+    "make_head",
+    "make_member",
     "mode",
+    "random_at_first",
+    "regress",
     "sample",
 ]
 

@@ -33,16 +33,19 @@ def mode(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tenso
     return output if isinstance(output, torch.Tensor) else output.mode()
 
 
-def argmax(output: torch.Tensor, generator: torch.Generator, env_steps: int) -> torch.Tensor:
-    """The action with the highest value of a module that returns values [E, K], the first of several."""
-    return output.argmax(dim=-1)
+def argmax(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+    """The action with the highest value of a module that returns values [E, K], the first of several.
+
+    In the place of values it may return a `networks.Prediction` of them.
+    """
+    return _values(output).argmax(dim=-1)
 
 
 def epsilon_greedy(epsilon: Schedule) -> Choose:
     """`argmax`, or with probability `epsilon` one of all K actions, each as likely."""
 
-    def choose(output: torch.Tensor, generator: torch.Generator, env_steps: int) -> torch.Tensor:
-        num_environments, num_actions = output.shape
+    def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+        num_environments, num_actions = _values(output).shape
         drawn = torch.randint(num_actions, (num_environments,), generator=generator)
         explores = torch.rand(num_environments, generator=generator) < epsilon(env_steps)
         return torch.where(explores, drawn, argmax(output, generator, env_steps))
@@ -50,14 +53,43 @@ def epsilon_greedy(epsilon: Schedule) -> Choose:
     return choose
 
 
-def gaussian_noise(stddev: Schedule) -> Choose:
-    """`mode` and Gaussian noise, whose standard deviation is in units of the action."""
+def _values(output: Any) -> torch.Tensor:
+    values: torch.Tensor = output if isinstance(output, torch.Tensor) else output.mean()
+    return values
+
+
+def gaussian_noise(stddev: Schedule, scale: torch.Tensor | float = 1.0) -> Choose:
+    """`mode` and Gaussian noise.
+
+    Args:
+        stddev: its standard deviation, in units of `scale`.
+        scale: for each dimension, such as half the range of the action, [D]; 1.0: units of the action.
+    """
 
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         action = mode(output, generator, env_steps)
-        return action + stddev(env_steps) * torch.randn(action.shape, generator=generator)
+        return action + stddev(env_steps) * scale * torch.randn(action.shape, generator=generator)
 
     return choose
+
+
+def half_range(action_spec: specs.BoundedArray) -> torch.Tensor:
+    """Half the way from the smallest to the largest action, [D]: noise in these units suits any bounds."""
+    low, high = specs.bounds(action_spec)
+    return torch.from_numpy(0.5 * (high - low))
+
+
+def random_at_first(num_steps: int, action_spec: specs.BoundedArray, choose: Choose) -> Choose:
+    """Actions uniform within their finite bounds for so many environment steps, then as `choose` says."""
+    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
+
+    def explore(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+        action: torch.Tensor = choose(output, generator, env_steps)
+        if env_steps >= num_steps:
+            return action
+        return low + (high - low) * torch.rand(action.shape, generator=generator)
+
+    return explore
 
 
 class ModulePolicy(builders.AgentPolicy):

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch import nn
 
-from minerva_acme import builders, core, counting, learners, loggers, specs, types
+from minerva_acme import acceleration, builders, core, counting, learners, loggers, specs, types
 from minerva_acme.agents import requirements
 from minerva_acme.agents.off_policy import acting, schedules
 from minerva_acme.agents.off_policy import config as off_policy_config
@@ -22,11 +23,13 @@ OfSequences = TypeVar("OfSequences", bound=off_policy_config.SequenceConfig)
 
 
 class Objective(NamedTuple):
-    """How one module is trained."""
+    """How one module is trained, or several by one loss."""
 
     loss: learners.LossFunction
     learning_rate: float
     max_grad_norm: float = math.inf  # to which the global norm of the gradient is clipped
+    period: int = 1  # learner steps from one of its gradient steps to the next
+    modules: Sequence[str] = ()  # that it trains; none: the one of its name
 
 
 class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
@@ -66,17 +69,14 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return acting.mode if evaluation else acting.sample
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
-        config = self._config
-        sampler: replay.Selector = replay.Uniform()
-        if isinstance(config, off_policy_config.PrioritizedConfig):
-            sampler = replay.Prioritized(config.priority_exponent)
+        priorities = self._by_priority
         return [
             replay.TableConfig(
                 name=TABLE,
                 signature=self._layout(spec).signature,
-                max_size=config.max_replay_size,
-                rate_limiter=replay.MinSize(config.min_replay_size),
-                sampler=sampler,
+                max_size=self._config.max_replay_size,
+                rate_limiter=replay.MinSize(self._config.min_replay_size),
+                sampler=replay.Prioritized(priorities.priority_exponent) if priorities else replay.Uniform(),
             )
         ]
 
@@ -106,15 +106,19 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         num_env_steps: int | None = None,
     ) -> core.Learner:
         modules = {name: module.to(device) for name, module in networks._asdict().items()}  # type: ignore[attr-defined]
+        for name, module in modules.items():
+            acceleration.Acceleration(self._config.acceleration).network(name, module)
         objectives = self.make_objectives(spec)
         groups = {}
         for name, objective in objectives.items():
-            parameters = [{"params": [*modules[name].parameters()], "lr": objective.learning_rate}]
+            trained = [modules[part] for part in objective.modules or [name]]
+            parameters = [{"params": [*nn.ModuleList(trained).parameters()], "lr": objective.learning_rate}]
             groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
         return learners.LossLearner(
             networks=networks,
             losses={name: objective.loss for name, objective in objectives.items()},
             groups=groups,
+            periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
             dataset=dataset,
             priorities=self._priorities(client, num_env_steps),
@@ -166,11 +170,18 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         """Environment steps between two items."""
         return 1
 
+    @property
+    def _by_priority(self) -> off_policy_config.PrioritizedConfig | None:
+        """The config, if items are drawn by priority."""
+        config: Any = self._config
+        is_prioritized = isinstance(config, off_policy_config.PrioritizedConfig) and config.prioritized
+        return config if is_prioritized else None
+
     def _priorities(
         self, client: replay.ReplayClient, num_env_steps: int | None
     ) -> learners.Priorities | None:
-        config = self._config
-        if not isinstance(config, off_policy_config.PrioritizedConfig):
+        config = self._by_priority
+        if config is None:
             return None
         exponent = schedules.constant(config.importance_exponent)
         num_steps = self._num_learner_steps(num_env_steps)

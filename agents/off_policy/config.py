@@ -1,8 +1,10 @@
 """What can be set about every agent that learns from replay."""
 
 import dataclasses
+from typing import Annotated, Literal
 
 from minerva_acme import constraints
+from minerva_acme.constraints import Constraint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,9 @@ class OffPolicyConfig:
     """Environment steps between an actor's looks for newer weights."""
     max_skipped_batches: constraints.Natural = 10
     """Batches in a row that may be skipped for non-finite values; one more is an error."""
+    acceleration: Literal["auto", "off"] = "auto"
+    """Whether learner and actors may compute in faster ways than by plain torch; the log says which are
+    taken. Numbers differ by float32 rounding."""
 
     def __post_init__(self) -> None:
         constraints.check_fields(self)
@@ -76,8 +81,52 @@ class PrioritizedConfig(OffPolicyConfig):
     Source: Schaul et al. 2016, "Prioritized experience replay", the proportional variant.
     """
 
+    prioritized: bool = True
+    """Whether items are drawn by priority, or all alike, whatever the exponents are."""
     priority_exponent: constraints.NonNegative = 0.6
     """Alpha: an item is drawn with a probability proportional to priority^alpha; 0: all are drawn alike."""
     importance_exponent: constraints.Share = 0.4
     """Beta of the importance weights at the beginning. It rises linearly and is 1 at the end of the run;
     where nobody knows how long that is, it stays."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CriticConfig(OffPolicyConfig):
+    """What critics predict and how many there are; to be inherited beside `TransitionConfig`.
+
+    Sources: [1] Bellemare et al. 2017, "A distributional perspective on reinforcement learning"; [2]
+    Hafner et al. 2023, "Mastering diverse domains through world models"; [3] Farebrother et al. 2024, "Stop
+    regressing"; [4] Shahriari et al. 2022, "Revisiting Gaussian mixture critics in off-policy reinforcement
+    learning"; [5] Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods";
+    [6] Lee et al. 2025, "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning".
+    """
+
+    torso: Literal["mlp", "relu", "simba"] = "mlp"
+    """What policies and critics are made of: layers behind a LayerNorm, plain layers of ReLU, or residual
+    blocks [6]."""
+    critic_layer_sizes: constraints.Sizes = (256, 256)
+    """Units of each layer of a critic's torso; of SimBa's, of each block, all equal."""
+    critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"
+    """What a critic predicts: the value; the return's distribution over bins [1] or as a mixture of Gaussians
+    [4]; or the value by cross-entropy over bins, two-hot [2] or a histogram of a Gaussian [3]."""
+    vmin: float = -150.0
+    """Smallest return that bins hold, discounted; -150 to 150 is Acme's for the control suite."""
+    vmax: float = 150.0
+    """Largest return that bins hold, discounted."""
+    num_bins: Annotated[int, Constraint(">= 2", lambda value: value >= 2)] = 51
+    """Bins between them; 51 as in [1]."""
+    num_components: constraints.Count = 5
+    """Gaussians of a mixture, as in Acme."""
+    init_scale: constraints.Positive = 1.0
+    """Standard deviation of the mixture's Gaussians at first, in units of the return."""
+    num_returns: constraints.Count = 20
+    """Returns that are drawn of a target mixture to learn from."""
+    num_critics: constraints.Count = 1
+    """Critics, each trained towards the same target."""
+    critic_ensemble: Literal["mean", "min"] = "min"
+    """What several critics say together: their mean, or in each state and action the smallest value [5]."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.critic_head != "scalar" and not self.vmin < self.vmax:
+            raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")

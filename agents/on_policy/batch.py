@@ -1,6 +1,6 @@
 """A rollout, made ready to be learned from.
 
-Shapes: T steps of each of E environments, n = T * E samples.
+Shapes: T steps of each of E environments, n = T * E samples; with a memory n are those behind the burn-in.
 """
 
 import functools
@@ -21,7 +21,8 @@ _logger = logging.getLogger(__name__)
 class RolloutBatch(NamedTuple):
     """The samples of a rollout, time first; nothing here carries a gradient."""
 
-    observation: types.NestedTensor  # leaves [n, ...], normalised, as the actions were chosen under
+    observation: types.NestedTensor  # leaves [T * E, ...], normalised, as the actions were chosen under
+    past: networks.Past | tuple[()]  # what a memory needs beside the observations; () without one
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     log_det: torch.Tensor  # [n] log |d action / d raw|
     log_prob: torch.Tensor  # [n] of the action under the behaviour policy
@@ -70,6 +71,7 @@ class RolloutPreparer:
         raw_actions: actions.RawActions,
         estimator: AdvantageEstimator,
         discount: float,
+        burn_in: int = 0,
         scale_rewards: bool,
         device: torch.device,
     ) -> None:
@@ -80,6 +82,7 @@ class RolloutPreparer:
             raw_actions: gives the Jacobian of executed actions.
             estimator: computes advantages and value targets.
             discount: gamma.
+            burn_in: first steps of each rollout that only warm up the network's memory.
             scale_rewards: whether rewards are divided by the running standard deviation of the
                 discounted return.
             device: of the rollouts.
@@ -88,6 +91,7 @@ class RolloutPreparer:
         self._raw_actions = raw_actions
         self._estimator = estimator
         self._discount = discount
+        self._burn_in = burn_in
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
         self._statistics = learners.Statistics()
 
@@ -106,7 +110,8 @@ class RolloutPreparer:
         Raises:
             NonFinite: something of the rollout, a value or an advantage is infinite or not a number.
         """
-        v_t = self._network.value(rollout.observation)
+        past = self._past(rollout)
+        v_t = self._network.value(rollout.observation, past)
         v_tp1 = self._next_values(rollout, v_t)
         # All that the targets are made of, before the first statistics change.
         learners.require_finite(
@@ -127,11 +132,15 @@ class RolloutPreparer:
             last_t=rollout.last,
         )
         learners.require_finite({"advantages": targets.advantage, "value targets": targets.target})
-        extras = rollout.extras
+        # What only warms the memory up is left out of every loss.
+        v_t, targets, extras = tree.map_structure(
+            lambda leaf: leaf[self._burn_in :], (v_t, targets, rollout.extras)
+        )
         raw_action = extras.raw_action.flatten(0, 1)
         log_prob = extras.log_prob.flatten()
         return RolloutBatch(
             observation=_flat(self._network.normalize(rollout.observation)),
+            past=past and past._replace(burn_in=self._burn_in),
             raw_action=raw_action,
             log_det=torch.as_tensor(self._raw_actions.log_det(raw_action), device=log_prob.device).expand_as(
                 log_prob
@@ -155,6 +164,12 @@ class RolloutPreparer:
         self._statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
         return self._return_norm.scale(rollout.reward)
 
+    def _past(self, rollout: types.Rollout) -> networks.Past | tuple[()]:
+        """What the network remembers before a rollout, and where episodes begin in it."""
+        if self._network.memory is None:
+            return ()
+        return networks.Past(tuple(part[0] for part in rollout.extras.state), rollout.first)
+
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
         """V of what each step led to: that of the next row, but where the episode or the rollout ends."""
         # The ends by their numbers: the host must know how many there are.
@@ -163,8 +178,26 @@ class RolloutPreparer:
         ends = torch.tensor(rows, dtype=torch.int64, device=v_t.device)
         v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
         final = tree.map_structure(lambda leaf: leaf[ends], _flat(rollout.next_observation))
-        v_tp1.view(-1)[ends] = self._network.value(final)
+        v_tp1.view(-1)[ends] = self._network.value(final, self._past_of_ends(rollout, ends))
         return v_tp1
+
+    def _past_of_ends(self, rollout: types.Rollout, ends: torch.Tensor) -> networks.Past | tuple[()]:
+        """What the network remembers after the steps with these numbers; what follows does not tell."""
+        past = self._past(rollout)
+        if not past:
+            return ()
+        state, states = past.state, []
+        for observation, start in zip(_steps(rollout.observation), rollout.first, strict=True):
+            _, state = self._network.remember(observation, state, start)
+            states.append(state)
+        state = tuple(torch.cat(parts)[ends] for parts in zip(*states, strict=True))
+        return networks.Past(state, torch.zeros(1, len(ends), device=ends.device))
+
+
+def _steps(nest: types.NestedTensor) -> list[types.NestedTensor]:
+    """[T, E, ...] -> [E, ...] of each step."""
+    leaves = zip(*(leaf.unbind() for leaf in tree.flatten(nest)), strict=True)
+    return [tree.unflatten_as(nest, step) for step in leaves]
 
 
 def _flat(nest: types.NestedTensor) -> types.NestedTensor:

@@ -1,12 +1,14 @@
 """Makes the parts that on-policy agents have in common."""
 
 import abc
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 
-from minerva_acme import acceleration, builders, core, counting, learners, networks, specs
+from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
 from minerva_acme.agents import acting, actions, requirements
 from minerva_acme.agents.on_policy import batch
 from minerva_acme.agents.on_policy import config as on_policy_config
@@ -49,9 +51,11 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             num_actions = spec.actions.num_values
         elif spec.actions.dtype.kind in "iu":
             num_actions = actions.num_values(spec.actions)
+        encoder = self.make_encoder(spec, generator)
         return networks.make_actor_critic(
             normalizer=networks.make_normalizer(spec.observations) if config.normalize_observations else None,
-            encoder=self.make_encoder(spec, generator),
+            encoder=encoder,
+            memory=self._make_memory(encoder, generator),
             encoder_loss=config.encoder_loss,
             num_actions=num_actions,
             action_size=spec.actions.shape[0] if num_actions is None else None,
@@ -68,6 +72,17 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes what comes between observations and torsos, one for policy and value."""
         return networks.make_encoder(spec.observations, generator=generator)
+
+    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
+        """Makes what comes between encoder and torsos where the config's `memory` is not "none"."""
+        config = self._config
+        assert config.memory != "none"
+        return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
+
+    def _make_memory(self, encoder: networks.Encoder, generator: torch.Generator) -> networks.Memory | None:
+        if self._config.memory == "none":
+            return None
+        return self.make_memory(encoder.output_size, generator)
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.
@@ -112,14 +127,16 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         evaluation: bool = False,
         counter: counting.Counter | None = None,
     ) -> builders.AgentPolicy:
-        make = acting.GreedyPolicy if evaluation else acting.BehaviourPolicy
-        return make(
-            network=networks,
+        make = functools.partial(
+            acting.GreedyPolicy if evaluation else acting.BehaviourPolicy,
             raw_actions=self._raw_actions(spec),
             generator=generator,
             acceleration=acceleration.Acceleration(self._config.acceleration),
             record_parameters=self._records_parameters,
         )
+        if networks.memory is None:
+            return make(network=networks)
+        return acting.RecurrentPolicy(networks, lambda rest: make(network=rest))
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
         return learners.make_optimizer(parameters, adam_epsilon=self._config.adam_epsilon)
@@ -155,6 +172,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             raw_actions=self._raw_actions(spec),
             estimator=batch.advantage_estimator(self._config),
             discount=self._config.discount,
+            burn_in=self._config.burn_in,
             scale_rewards=self._config.scale_rewards,
             device=device,
         )
@@ -166,5 +184,16 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         from minerva_acme.replay import rollouts
 
         return rollouts.RolloutLayout(
-            spec, self._config.rollout_length, acting.extras_spec(spec, self._records_parameters)
+            spec,
+            self._config.rollout_length,
+            acting.extras_spec(spec, self._records_parameters, self._memory_spec(spec)),
         )
+
+    def _memory_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        """Of what is remembered of one environment; () without memory."""
+        if self._config.memory == "none":
+            return ()
+        generator = torch.Generator()
+        memory = self._make_memory(self.make_encoder(spec, generator), generator)
+        assert memory is not None
+        return tuple(specs.Array(part.shape[1:], np.float32) for part in memory.initial_state(1))

@@ -1,9 +1,10 @@
 """What can be set about every on-policy agent."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from minerva_acme import constraints
+from minerva_acme.constraints import Constraint
 from minerva_acme.distributions.limits import Stddev
 
 
@@ -20,9 +21,18 @@ class OnPolicyConfig:
     """`tanh`: orthogonal tanh layers; `layer_norm`: Linear, LayerNorm, tanh, then ELU layers."""
     shared_torso: bool = False
     """Whether policy and value are heads of one torso."""
+    memory: Literal["none", "lstm", "gru"] = "none"
+    """Recurrent units between encoder and torsos, by which policy and value remember the episode; or none."""
+    memory_size: Annotated[
+        int,
+        Constraint(">= 1", lambda value: value >= 1),
+        Constraint(constraints.FITTING, lambda value: constraints.fit_into_memory((value, 4 * value))),
+    ] = 64
+    """Recurrent units of the memory."""
     encoder_loss: Literal["both", "policy", "value"] = "both"
-    """Which losses train the encoder of images and nests: those of policy and value, or one alone. Source of
-    `both`: Schulman et al. 2017, eq. 9, of parameters that the two share. A vector has no encoder."""
+    """Which losses train the memory and the encoder of images and nests: those of policy and value, or one
+    alone. Source of `both`: Schulman et al. 2017, eq. 9, of parameters that the two share. A vector has no
+    encoder."""
     state_dependent_stddev: bool
     """Whether the Gaussian's log-std is a head of the torso or a parameter by itself."""
     init_stddev: Stddev = 1.0
@@ -36,7 +46,12 @@ class OnPolicyConfig:
     num_environments: constraints.Count = 8
     """Environments that are played at once, with one batched call of the policy."""
     rollout_steps: constraints.Count = 2048
-    """Environment steps between two updates, of all environments together."""
+    """Environment steps between two updates, of all environments together. With a memory, gradients go back
+    through those of one environment."""
+    burn_in: constraints.Natural = 0
+    """First steps of each environment's rollout that only warm the memory up, with the newest weights: no
+    loss is computed there. Source: Kapturowski et al. 2019, "Recurrent experience replay in distributed
+    reinforcement learning"."""
     discount: constraints.Share
     """Gamma, multiplied with the environment's own discount."""
     advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
@@ -76,6 +91,18 @@ class OnPolicyConfig:
             raise ValueError(
                 f"`value_layer_sizes` must be those of the policy, {self.policy_layer_sizes}, where "
                 f"`shared_torso` is set, got {self.value_layer_sizes}."
+            )
+
+        if self.memory == "none" and self.burn_in:
+            raise ValueError(
+                f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up: set "
+                "it to 0, or `memory` to lstm or gru."
+            )
+        if self.burn_in >= self.rollout_length:
+            raise ValueError(
+                f"`burn_in` must be < the {self.rollout_length} steps that each environment makes of a "
+                f"rollout (`rollout_steps` / `num_environments`), got {self.burn_in}. No step would be left "
+                "to learn from: lower it, or make longer rollouts."
             )
 
     @property

@@ -30,7 +30,8 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     num_epochs: constraints.Count = 10
     """Passes over a rollout."""
     minibatch_size: Annotated[int, Constraint(">= 2 samples", lambda value: value >= 2)] = 64
-    """Samples of a gradient step; what is left over is shared out among the minibatches."""
+    """Samples of a gradient step; what is left over is shared out among the minibatches. With a memory all
+    steps of as many environments as that are, those of the burn-in included."""
     clip_ratio: constraints.Positive = 0.2
     """Epsilon of the clipped surrogate [1]; the value's clipping range too, where that is clipped."""
     clip_value: bool = False
@@ -55,6 +56,13 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
                 f"`minibatch_size` must be <= `rollout_steps` ({self.rollout_steps}), got "
                 f"{self.minibatch_size}. Lower it, or make longer rollouts."
             )
+        if self.memory != "none" and self.minibatch_size % self.rollout_length:
+            raise ValueError(
+                f"`minibatch_size` must be a multiple of the {self.rollout_length} steps that each "
+                "environment makes of a rollout (`rollout_steps` / `num_environments`) with `memory`, got "
+                f"{self.minibatch_size}. A minibatch is whole environments there: set it to "
+                f"{self.rollout_length}, or take the preset `memory`."
+            )
 
 
 PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
@@ -63,8 +71,10 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
         # Episodes of the dm_control suite are 1000 steps long and begin together. Rollouts of 1024 steps show
         # all of an episode; of shorter ones each update would see one part of it and forget the others.
         "control": PPOConfig(num_environments=4, rollout_steps=4096, minibatch_size=128),
+        # Minibatches of four of sixteen environments, each 128 steps of memory.
+        "memory": PPOConfig(memory="lstm", num_environments=16, minibatch_size=512),
         # The hyperparameters of the PPO that this library grew out of.
         "minerva": PPOConfig(num_environments=1, clip_value=True),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite) and `minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `memory` (LSTM) and `minerva` (the original's)."""

@@ -1,6 +1,6 @@
 """The PPO learner.
 
-Shapes: n samples of a rollout.
+Shapes: n samples of a rollout; with a memory, n behind the burn-in of T steps of E environments, time first.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,13 @@ _APPROX_KL, _NORM = losses.PPOLosses._fields.index("approx_kl"), -1  # columns o
 class Samples(NamedTuple):
     """What the loss needs of a rollout, or of a minibatch of it."""
 
-    observation: types.NestedTensor  # leaves [n, ...], normalised
+    observation: types.NestedTensor  # leaves [n, ...], normalised; [T * E, ...] with a memory
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
     value: torch.Tensor  # [n] before the update
     advantage: torch.Tensor  # [n]
     target: torch.Tensor  # [n]
+    past: networks.Past | tuple[()] = ()  # of a memory
 
 
 class PPOLearner(learners.ModuleLearner):
@@ -115,9 +116,9 @@ class PPOLearner(learners.ModuleLearner):
             value=batch.value,
             advantage=batch.advantage,
             target=batch.target,
+            past=batch.past,
         )
-        num_samples = len(samples.value)
-        num_minibatches = num_samples // config.minibatch_size
+        num_minibatches = len(tree.flatten(samples.observation)[0]) // config.minibatch_size
         rows: list[torch.Tensor] = []
         with self._acceleration.ppo_step(
             self._step_on,
@@ -129,9 +130,9 @@ class PPOLearner(learners.ModuleLearner):
             **self._loss_settings,
         ) as step_on:
             for _ in range(config.num_epochs):
-                order = torch.randperm(num_samples, generator=self._generator, device=samples.value.device)
-                columns = [leaf[order].tensor_split(num_minibatches) for leaf in tree.flatten(samples)]
-                minibatches = (tree.unflatten_as(samples, parts) for parts in zip(*columns, strict=True))
+                minibatches = (_whole_environments if samples.past else _shuffled)(
+                    samples, num_minibatches, self._generator
+                )
                 rows += [step_on(minibatch) for minibatch in minibatches]
                 learners.require_finite({"gradients": torch.stack(rows)[:, _NORM]})
                 if config.target_kl and learners.read(rows[-1][_APPROX_KL]) > config.target_kl:
@@ -160,7 +161,7 @@ class PPOLearner(learners.ModuleLearner):
         advantages = minibatch.advantage
         if self._config.normalize_advantages:
             advantages = losses.normalize_advantages(advantages, unbiased=True)
-        policy, value = self._network.from_normalized(minibatch.observation)
+        policy, value = self._network.from_normalized(minibatch.observation, minibatch.past)
         loss = losses.ppo_loss(
             log_prob=policy.log_prob(minibatch.raw_action),
             behaviour_log_prob=minibatch.raw_log_prob,
@@ -173,3 +174,28 @@ class PPOLearner(learners.ModuleLearner):
         )
         grad_norm = self._updates.minimise("network", loss.total)
         return torch.stack([*loss, grad_norm]).detach()
+
+
+def _shuffled(samples: Samples, num_minibatches: int, generator: torch.Generator) -> Iterator[Samples]:
+    """Minibatches of samples in any order."""
+    order = torch.randperm(len(samples.value), generator=generator, device=samples.value.device)
+    columns = [leaf[order].tensor_split(num_minibatches) for leaf in tree.flatten(samples)]
+    for parts in zip(*columns, strict=True):
+        yield tree.unflatten_as(samples, parts)
+
+
+def _whole_environments(
+    samples: Samples, num_minibatches: int, generator: torch.Generator
+) -> Iterator[Samples]:
+    """Minibatches of all steps of some environments, for a memory, in their order in time."""
+    assert samples.past
+    state, start, burn_in = samples.past
+    num_environments = start.shape[1]
+    order = torch.randperm(num_environments, generator=generator, device=start.device)
+    for chosen in order.tensor_split(num_minibatches):
+
+        def of_chosen(leaf: torch.Tensor, chosen: torch.Tensor = chosen) -> torch.Tensor:
+            return leaf.unflatten(0, (-1, num_environments))[:, chosen].flatten(0, 1)
+
+        past = networks.Past(tuple(part[chosen] for part in state), start[:, chosen], burn_in)
+        yield tree.map_structure(of_chosen, samples._replace(past=()))._replace(past=past)

@@ -51,9 +51,10 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if int(self.top_k_fraction * self.rollout_steps) < 1:
+        num_samples = self.rollout_steps - self.burn_in * self.num_environments
+        if int(self.top_k_fraction * num_samples) < 1:
             raise ValueError(
-                f"`top_k_fraction` must leave at least one sample of `rollout_steps` ({self.rollout_steps}), "
+                f"`top_k_fraction` must leave at least one sample of `rollout_steps` ({num_samples}), "
                 f"got {self.top_k_fraction}. Raise it, or make longer rollouts."
             )
 

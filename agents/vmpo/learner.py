@@ -138,7 +138,7 @@ class VMPOLearner(learners.ModuleLearner):
         self, batch: on_policy.RolloutBatch, e_step: losses.VMPOEStep
     ) -> learners.Metrics:
         config, duals = self._config, self._duals
-        policy, value = self._network.from_normalized(batch.observation)
+        policy, value = self._network.from_normalized(batch.observation, batch.past)
         metrics = {f"policy/{name}": value for name, value in policy.diagnostics().items()}
         kls = losses.vmpo_kls(policy, batch.parameters, e_step.selected)
         multipliers = {

@@ -199,7 +199,7 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
     elif type(network) is CategoricalPolicy:
         layers = _layers(network.torso)
         head = _categorical(network.logits)
-    elif type(network) is ActorCritic:
+    elif type(network) is ActorCritic and network.memory is None:
         layers = [] if network.normalizer is None else _layers(network.normalizer)
         layers += _layers(network.encoder)
         layers += _layers(network.policy_torso)
@@ -215,7 +215,8 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
 
         return forward_encoded
     else:
-        raise UnknownPolicy(f"{type(network).__name__} is not known")
+        memory = " with memory" if getattr(network, "memory", None) is not None else ""
+        raise UnknownPolicy(f"{type(network).__name__}{memory} is not known")
 
     def forward(observations: Array) -> Distribution:
         features = observations.T

@@ -59,6 +59,8 @@ class ArrayActorCritic:
         """
         _check(network, ActorCritic)
         assert isinstance(network, ActorCritic)
+        if network.memory is not None:
+            raise UnknownNetwork(f"memory ({type(network.memory).__name__}) is not known")
         parameters = [*network.parameters()]
         if not all(map(_is_plain, parameters)):
             raise UnknownNetwork("a parameter is not a plain one in float32 on the CPU")

@@ -72,7 +72,8 @@ def make_step(
     updates = _Adam(optimizer, [*network.parameters()], arrays.parameters, gradient)
 
     def step(minibatch: Any) -> torch.Tensor:
-        samples = type(minibatch)(*(column.numpy() for column in minibatch))
+        # No column of a memory, which is not known here.
+        samples = type(minibatch)(*(column.numpy() for column in minibatch if len(column)))
         advantages = samples.advantage
         outputs = arrays.forward(samples.observation, samples.raw_action)
         loss = loss_gradients(

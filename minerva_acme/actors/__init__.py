@@ -8,6 +8,7 @@ from minerva_acme.actors.feed_forward import (
     VectorPolicy,
 )
 from minerva_acme.actors.random import RandomActor
+from minerva_acme.actors.recurrent import RecurrentActor, RecurrentPolicy, RecurrentVectorActor
 from minerva_acme.actors.variable_client import VariableClient
 
 __all__ = [
@@ -16,6 +17,9 @@ __all__ = [
     "Policy",
     "PolicyOutput",
     "RandomActor",
+    "RecurrentActor",
+    "RecurrentPolicy",
+    "RecurrentVectorActor",
     "VariableClient",
     "VectorPolicy",
 ]

@@ -1,10 +1,12 @@
 """What a learner takes from its dataset."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
 import tree
+
+from minerva_acme import types
 
 Batch = TypeVar("Batch")
 
@@ -45,3 +47,23 @@ def where_unmasked(mask: torch.Tensor, nest: Any) -> Any:
         return x.where(happened, 0.0) if x.is_floating_point() else x
 
     return tree.map_structure(of_leaf, nest)
+
+
+def checked_fields(batch: Any) -> Mapping[str, types.NestedTensor]:
+    """What must be finite of a batch, by name in the plural, for `require_finite`.
+
+    Not what stands at masked steps of a `Trajectory`, nor extras: what a behaviour policy recorded may be
+    infinite and right.
+    """
+    if isinstance(batch, types.Trajectory):
+        begun = torch.nn.functional.pad(batch.mask, (1, 0), value=1.0)  # [B, T + 1]  of states
+        batch = batch._replace(
+            observation=where_unmasked(begun, batch.observation),
+            **{
+                name: where_unmasked(batch.mask, getattr(batch, name))
+                for name in ("action", "reward", "discount")
+            },
+        )
+    if not hasattr(batch, "_asdict"):
+        return {"batches": batch}
+    return {f"{name.replace('_', ' ')}s": x for name, x in batch._asdict().items() if name != "extras"}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from minerva_acme import counting, loggers
-from minerva_acme.learners import module_learner, updates
+from minerva_acme.learners import batches, finite, module_learner, updates
 from minerva_acme.learners.priorities import Priorities
 
 
@@ -45,6 +45,7 @@ class LossLearner(module_learner.ModuleLearner):
         networks: Any,
         losses: Mapping[str, LossFunction],
         groups: Mapping[str, updates.Group],
+        periods: Mapping[str, int],
         update_targets: Callable[[Any, int], None],
         dataset: Iterator[Any],
         priorities: Priorities | None,
@@ -59,6 +60,8 @@ class LossLearner(module_learner.ModuleLearner):
             networks: a named tuple of modules, trained in place.
             losses: by the module that each trains, in the order in which they are minimised.
             groups: the optimiser of each.
+            periods: learner steps from one step of a loss to the next, 1 where a name is missing: with 2 it
+                is minimised on every second batch.
             update_targets: called after each step with the networks and the number of steps made.
             dataset: yields samples with `data`, and with `info` where there are priorities.
             priorities: weighs batches and takes the priorities that losses return; None: the table has none.
@@ -89,20 +92,24 @@ class LossLearner(module_learner.ModuleLearner):
         )
         self._networks = networks
         self._losses = losses
+        self._periods = periods
         self._update_targets = update_targets
         self._dataset = dataset
         self._priorities = priorities
 
     def step(self) -> None:
-        """Minimises every loss on one batch, then moves the targets."""
+        """Minimises every loss that is due on one batch, then moves the targets."""
         sample = next(self._dataset)
         weights: torch.Tensor | float = 1.0
         if self._priorities is not None:
             weights = self._priorities.weights(sample.info, self._num_steps).to(self._generator.device)
         batch = Batch(sample.data, weights)
         with self._updates.whole_or_nothing(self._num_steps, sample.data) as metrics:
+            finite.require_finite(batches.checked_fields(sample.data))
             new_priorities = None
             for name, compute in self._losses.items():
+                if (self._num_steps + 1) % self._periods.get(name, 1):
+                    continue
                 loss = compute(self._networks, batch, self._generator)
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
                 metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value)

@@ -24,10 +24,11 @@ def update_target(
     """
     if num_steps % period:
         return
-    for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
-        if rate == 1.0:
-            slow.copy_(fast)
-        else:
-            slow.lerp_(fast, rate)
+    slow: list[torch.Tensor] = [*target.parameters()]
+    fast: list[torch.Tensor] = [*online.parameters()]
+    if slow and rate == 1.0:
+        torch._foreach_copy_(slow, fast)  # all tensors by one call
+    elif slow:
+        torch._foreach_lerp_(slow, fast, rate)
     for old, new in zip(target.buffers(), online.buffers(), strict=True):
         old.copy_(new)

@@ -56,7 +56,7 @@ class Updates(core.Saveable):
             max_skipped_batches: batches in a row that may be skipped; one more is an error.
         """
         self._groups = groups
-        self._modules = modules
+        self._modules = [part for module in modules for part in module.modules()]
         self._max_skipped = max_skipped_batches
         self._num_skipped = 0
         self._num_skipped_in_a_row = 0
@@ -71,9 +71,11 @@ class Updates(core.Saveable):
             The norm before clipping, [].
         """
         optimizer, max_norm = self._groups[name]
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for parameter in parameters:
+            parameter.grad = None  # as `zero_grad` does, which takes longer
+        # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
+        loss.backward(inputs=parameters)
         norm = nn.utils.clip_grad_norm_(parameters, max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         optimizer.step()
@@ -114,7 +116,7 @@ class Updates(core.Saveable):
 
         To be called before the change. It copies them, for `as_completed`.
         """
-        self._keep(_copies(modules))
+        self._keep(_copies([part for module in modules for part in module.modules()]))
 
     @contextlib.contextmanager
     def as_completed(self) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
@@ -186,8 +188,10 @@ def _check_fits(name: str, saved: core.State, optimizer: torch.optim.Optimizer) 
 
 
 def _copies(modules: Sequence[nn.Module]) -> dict[torch.Tensor, torch.Tensor]:
-    tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
-    return {tensor: tensor.detach().clone() for tensor in tensors}
+    """Copies of the modules' own tensors, not of their parts'."""
+    # To ask each module for them takes longer than to copy them.
+    tensors = [x for module in modules for x in (*module._parameters.values(), *module._buffers.values())]
+    return {tensor: tensor.detach().clone() for tensor in tensors if tensor is not None}
 
 
 def _snapshot(

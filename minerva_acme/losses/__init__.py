@@ -10,6 +10,7 @@ from minerva_acme.losses.categorical import (
 )
 from minerva_acme.losses.critic import critic_loss
 from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
+from minerva_acme.losses.dpg import dpg_loss
 from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
 from minerva_acme.losses.importance import importance_weights
 from minerva_acme.losses.mixture import mixture_log_prob, mixture_loss
@@ -63,6 +64,7 @@ __all__ = [
     "decoupled_kls",
     "decoupled_policy_losses",
     "discounted_returns",
+    "dpg_loss",
     "e_step",
     "explained_variance",
     "gae",

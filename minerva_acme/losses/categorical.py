@@ -108,14 +108,14 @@ def hl_gauss(values: torch.Tensor, edges: torch.Tensor, sigma: float) -> torch.T
 def categorical_loss(logits: torch.Tensor, target_probs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of predicted to target distribution, mean over the steps that happened.
 
-        L = -sum mask sum_k p_k log softmax(logits)_k / max(1, sum mask)
+        L = -sum mask sum_k p_k log softmax(logits)_k / max(1, number of mask > 0)
 
     Source: [1] algorithm 1.
 
     Args:
         logits: of the online critic at the taken actions, [..., K].
         target_probs: p, summing to 1 over K, [..., K].
-        mask: 1 where the step happened, 0 where it is padding, [...].
+        mask: how much each step counts, [...]; see `critic_loss`.
 
     Returns:
         The loss, nats, []; 0 where every step is masked. Its gradient flows to `logits` alone.

@@ -55,7 +55,7 @@ def mixture_loss(
 ) -> torch.Tensor:
     """Cross-entropy of predicted to target distribution by returns of the target's, mean over steps.
 
-        L = -sum mask sum_j w_j log p(z_j) / max(1, sum mask)
+        L = -sum mask sum_j w_j log p(z_j) / max(1, number of mask > 0)
 
     z_j = r + gamma z' with z' drawn from the target critic's mixture and w_j = 1 / N is the estimate of [1].
 
@@ -65,7 +65,7 @@ def mixture_loss(
         logits: of the online critic at the taken actions, [..., C].
         loc: the components' means, [..., C].
         scale: their standard deviations, > 0, [..., C].
-        mask: 1 where the step happened, 0 where it is padding, [...].
+        mask: how much each step counts, [...]; see `critic_loss`.
 
     Returns:
         The loss, nats, []; 0 where every step is masked. Its gradient flows to the online critic alone.

@@ -31,10 +31,12 @@ from minerva_acme.networks.encoders import (
     OneHotEncoder,
     make_encoder,
 )
+from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
 from minerva_acme.networks.torso import (
     LayerNormMLP,
+    ReLUMLP,
     ResidualBlock,
     SimBa,
     TanhMLP,
@@ -56,11 +58,15 @@ __all__ = [
     "Ensemble",
     "EnsemblePrediction",
     "FlatEncoder",
+    "GRU",
     "GaussianHead",
     "GaussianPolicy",
     "IdentityEncoder",
     "ImageEncoder",
+    "LSTM",
     "LayerNormMLP",
+    "Memory",
+    "MemoryState",
     "MixtureOfGaussiansHead",
     "MixturePrediction",
     "MultiCategoricalHead",
@@ -68,8 +74,10 @@ __all__ = [
     "NestNorm",
     "NormalizedEncoder",
     "OneHotEncoder",
+    "Past",
     "PolicyAndValue",
     "Prediction",
+    "ReLUMLP",
     "ResidualBlock",
     "ReturnDistribution",
     "RunningNorm",
@@ -81,6 +89,7 @@ __all__ = [
     "TorsoFactory",
     "make_actor_critic",
     "make_encoder",
+    "make_memory",
     "make_normalizer",
     "project_to_unit_norm",
 ]

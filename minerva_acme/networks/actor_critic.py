@@ -1,7 +1,7 @@
 """Policy and value of one observation, the network of the on-policy agents.
 
-Shapes: D action dimensions, or choices; K discrete actions; F features of an encoder or a torso; `...` any
-leading axes, such as [n] or [T, E], the same of every leaf of an observation.
+Shapes: D action dimensions, or choices; K discrete actions; F features of an encoder, a memory or a
+torso; `...` any leading axes, such as [n] or [T, E], the same of every leaf of an observation.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,9 @@ from torch import nn
 from minerva_acme import types
 from minerva_acme.distributions import Categorical, DiagonalGaussian, MultiCategorical
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
-from minerva_acme.networks.encoders import Encoder
+from minerva_acme.networks.encoders import Encoder, IdentityEncoder
 from minerva_acme.networks.linear import orthogonal_linear
+from minerva_acme.networks.memory import Memory, MemoryState, Past
 from minerva_acme.networks.normalizer import NestNorm, RunningNorm
 from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, log_of_initial_stddev
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
@@ -33,15 +34,20 @@ class PolicyAndValue(NamedTuple):
 
 
 class ActorCritic(nn.Module):
-    """Normaliser, encoder, torsos and heads of a policy and a value.
+    """Normaliser, encoder, memory if any, torsos and heads of a policy and a value.
 
     Any modules do that have these signatures:
 
         encoder(normalised observation, a nest of [..., *leaf]) -> features [..., F]
+        memory                                                      see `Memory`
         policy_torso, value_torso(features [..., F]) -> features [..., F]
         policy_head(features [..., F]) -> DiagonalGaussian of [..., D], Categorical of [..., K] or
             MultiCategorical of [..., D, K]
         value_head(features [..., F]) -> [..., 1]
+
+    With a memory observations are those of T steps of E environments, their leading axes [T, E] or, time
+    first, [n = T * E], and `past` says what the memory held before them. The steps that only warm it up have
+    no output.
     """
 
     def __init__(
@@ -50,6 +56,7 @@ class ActorCritic(nn.Module):
         normalizer: RunningNorm | NestNorm | None,
         encoder: nn.Module,
         encoder_loss: EncoderLoss,
+        memory: Memory | None = None,
         policy_torso: nn.Module,
         value_torso: nn.Module | None,
         policy_head: nn.Module,
@@ -60,7 +67,8 @@ class ActorCritic(nn.Module):
         Args:
             normalizer: of observations; None leaves them as they are.
             encoder: of observations, one for policy and value; `IdentityEncoder` for a vector.
-            encoder_loss: whether the losses of policy and value both train the encoder, or one alone.
+            encoder_loss: whether the losses of policy and value both train encoder and memory, or one alone.
+            memory: of the episode, between encoder and torsos; None: the observation alone counts.
             policy_torso: the policy's features.
             value_torso: the value's; None: policy and value share the features of `policy_torso`.
             policy_head: features to distribution.
@@ -70,34 +78,35 @@ class ActorCritic(nn.Module):
         self.normalizer = normalizer
         self.encoder = encoder
         self._encoder_loss = encoder_loss
+        self.memory = memory
         self.policy_torso = policy_torso
         self.value_torso = value_torso
         self.policy_head = policy_head
         self.value_head = value_head
 
-    def forward(self, observation: types.NestedTensor) -> PolicyAndValue:
+    def forward(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> PolicyAndValue:
         """Policy and value at each observation; shared features are computed once."""
-        return self.from_normalized(self.normalize(observation))
+        return self.from_normalized(self.normalize(observation), past)
 
-    def policy(self, observation: types.NestedTensor) -> Policy:
+    def policy(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> Policy:
         """The policy alone at each observation."""
-        features = self.policy_torso(self.encoder(self.normalize(observation)))
+        features = self.policy_torso(self._encode(self.normalize(observation), past))
         distribution: Policy = self.policy_head(features)
         return distribution
 
-    def value(self, observation: types.NestedTensor) -> torch.Tensor:
+    def value(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> torch.Tensor:
         """The value alone at each observation, [...]."""
         torso = self.policy_torso if self.value_torso is None else self.value_torso
-        value: torch.Tensor = self.value_head(torso(self.encoder(self.normalize(observation))))
+        value: torch.Tensor = self.value_head(torso(self._encode(self.normalize(observation), past)))
         return value.squeeze(-1)
 
     def normalize(self, observation: types.NestedTensor) -> types.NestedTensor:
         """The observation as the encoder sees it, in the same structure and shapes."""
         return observation if self.normalizer is None else self.normalizer(observation)
 
-    def from_normalized(self, observation: types.NestedTensor) -> PolicyAndValue:
+    def from_normalized(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> PolicyAndValue:
         """`forward` of what `normalize` gave, for a learner that normalises a rollout once for all epochs."""
-        encoded = self.encoder(observation)
+        encoded = self._encode(observation, past)
         # Detached from the encoder where the other's loss alone trains it.
         features = self.policy_torso(encoded.detach() if self._encoder_loss == "value" else encoded)
         value_features = features
@@ -105,6 +114,58 @@ class ActorCritic(nn.Module):
             torso = self.policy_torso if self.value_torso is None else self.value_torso
             value_features = torso(encoded.detach() if self._encoder_loss == "policy" else encoded)
         return PolicyAndValue(self.policy_head(features), self.value_head(value_features).squeeze(-1))
+
+    def remember(
+        self, observation: types.NestedTensor, state: MemoryState, start: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, MemoryState]:
+        """One step of the memory.
+
+        Args:
+            observation: leaves [E, ...].
+            state: of the memory before it, [E, ...] each.
+            start: [E], 1 where an episode begins with it; None: nowhere.
+
+        Returns:
+            The features that `without_memory` takes, [E, F], and the state after the step.
+        """
+        assert self.memory is not None
+        features = self.encoder(self.normalize(observation))[None]
+        if start is None:
+            remembered, state = self.memory.unroll(features, state)
+        else:
+            remembered, state = self.memory(features, state, start[None])
+        return remembered[0], state
+
+    def without_memory(self) -> "ActorCritic":
+        """The same torsos and heads, as a network of the memory's features."""
+        assert self.memory is not None
+        return ActorCritic(
+            normalizer=None,
+            encoder=IdentityEncoder(self.memory.output_size),
+            encoder_loss=self._encoder_loss,
+            policy_torso=self.policy_torso,
+            value_torso=self.value_torso,
+            policy_head=self.policy_head,
+            value_head=self.value_head,
+        )
+
+    def _encode(self, observation: types.NestedTensor, past: Past | tuple[()]) -> torch.Tensor:
+        """What the torsos are given, of the steps behind those of the burn-in."""
+        features: torch.Tensor = self.encoder(observation)
+        if self.memory is None:
+            return features
+        if not past:
+            raise ValueError(
+                "`past` must say what the memory holds and where episodes begin, got none. Give a `Past`, or "
+                "make the network without `memory`."
+            )
+        state, start, burn_in = past
+        steps = features.reshape(*start.shape, -1)
+        if burn_in:
+            with torch.no_grad():
+                _, state = self.memory(steps[:burn_in], state, start[:burn_in])
+        remembered, _ = self.memory(steps[burn_in:], state, start[burn_in:])
+        return remembered if features.ndim == steps.ndim else remembered.flatten(0, 1)
 
 
 class GaussianHead(nn.Module):
@@ -233,6 +294,7 @@ def make_actor_critic(
     normalizer: RunningNorm | NestNorm | None,
     encoder: Encoder,
     encoder_loss: EncoderLoss,
+    memory: Memory | None = None,
     num_actions: int | Sequence[int] | None = None,
     action_size: int | None = None,
     layer_sizes: Sequence[int],
@@ -249,7 +311,8 @@ def make_actor_critic(
     Args:
         normalizer: of observations, see `make_normalizer`.
         encoder: of observations, see `make_encoder`.
-        encoder_loss: whether the losses of policy and value both train the encoder, or one alone.
+        encoder_loss: whether the losses of policy and value both train encoder and memory, or one alone.
+        memory: of the episode, which takes the encoder's features, see `make_memory`; None: none.
         num_actions: K, where actions are discrete; those of each choice where there are several.
         action_size: D, where they are continuous; exactly one of the two is given.
         layer_sizes: units of each layer of the policy's torso.
@@ -279,7 +342,8 @@ def make_actor_critic(
             "own torso."
         )
     make_torso = _TORSOS[torso]
-    policy_torso = make_torso(encoder.output_size, layer_sizes, generator=generator)
+    features_in = encoder.output_size if memory is None else memory.output_size
+    policy_torso = make_torso(features_in, layer_sizes, generator=generator)
     features = policy_torso.output_size
     policy_head: nn.Module
     if isinstance(num_actions, int):
@@ -296,14 +360,13 @@ def make_actor_critic(
             gain=policy_gain,
             generator=generator,
         )
-    value_torso = (
-        None if shared_torso else make_torso(encoder.output_size, value_layer_sizes, generator=generator)
-    )
+    value_torso = None if shared_torso else make_torso(features_in, value_layer_sizes, generator=generator)
     value_features = features if value_torso is None else value_torso.output_size
     return ActorCritic(
         normalizer=normalizer,
         encoder=encoder,
         encoder_loss=encoder_loss,
+        memory=memory,
         policy_torso=policy_torso,
         value_torso=value_torso,
         policy_head=policy_head,

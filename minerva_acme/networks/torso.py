@@ -90,6 +90,30 @@ class TanhMLP(nn.Sequential, Torso):
         self.output_size = sizes[-1]
 
 
+class ReLUMLP(nn.Sequential, Torso):
+    """Linear and ReLU for each size: the networks of many papers, such as SAC's and TD3's."""
+
+    def __init__(
+        self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
+    ) -> None:
+        """Makes the layers.
+
+        Args:
+            input_size: features of an input row.
+            layer_sizes: units of each layer, at least one.
+            generator: draws the initial weights; None is torch's global one.
+
+        Raises:
+            ValueError: a size is missing or below 1.
+        """
+        sizes = _checked_sizes(input_size, layer_sizes)
+        layers: list[nn.Module] = []
+        for size_in, size_out in itertools.pairwise(sizes):
+            layers += [uniform_linear(size_in, size_out, generator), nn.ReLU(inplace=True)]
+        super().__init__(*layers)
+        self.output_size = sizes[-1]
+
+
 class SimBa(nn.Sequential, Torso):
     """A linear embedding, residual blocks, and a LayerNorm; see `ResidualBlock`.
 

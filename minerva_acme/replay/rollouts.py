@@ -150,6 +150,7 @@ class RolloutLayout(layouts.WindowLayout[types.Rollout]):
             reward=row.reward,
             discount=row.discount,
             next_observation=row.next_observation,
+            first=row.first,
             last=last,
             return_so_far=row.return_so_far,
             extras=row.extras,

@@ -117,6 +117,21 @@ class ActorConformance(abc.ABC):
         )
         checks.assert_nests_equal(action, before, what)
 
+    def test_what_an_episode_showed_is_forgotten_in_the_next(self) -> None:
+        """Override it for an actor that is meant to remember more than one episode."""
+        environment, player = self.make_environment(), self.make_actor()
+        episodes = [_play_episode(environment, player) for _ in range(2)]
+        again, reference, other = (
+            _replay(self.make_actor(), episodes, is_reversed) for is_reversed in (False, False, True)
+        )
+        if not checks.are_equal(again, reference):
+            return  # Each new actor draws in a way of its own: there is nothing to compare.
+        what = (
+            "`observe_first` must begin an episode in which nothing is remembered of the one before: the "
+            "action differs where that had shown its observations in another order."
+        )
+        checks.assert_nests_equal(other, reference, what)
+
     def test_a_state_that_can_be_saved_reproduces_the_actions(self) -> None:
         first, second = self.make_actor(), self.make_actor()
         if not isinstance(first, core.Saveable) or not isinstance(second, core.Saveable):
@@ -478,6 +493,40 @@ class LearnerConformance(VariableSourceConformance):
         before = copy.deepcopy(state)
         learner.run(num_steps=2)
         checks.assert_nests_equal(state, before, "`save` must return a copy, but later steps changed it.")
+
+
+def _play_episode(environment: dm_env.Environment, actor: core.Actor) -> list[dm_env.TimeStep]:
+    """Plays an episode; returns its timesteps."""
+    timesteps = [environment.reset()]
+    actor.observe_first(timesteps[0])
+    while not timesteps[-1].last():
+        action = actor.select_action(timesteps[-1].observation)
+        timesteps.append(environment.step(action))
+        actor.observe(action, next_timestep=timesteps[-1])
+    return timesteps
+
+
+def _replay(
+    actor: core.Actor, episodes: Sequence[Sequence[dm_env.TimeStep]], is_reversed: bool
+) -> list[types.NestedArray]:
+    """Lets an actor live through recorded episodes; returns its actions in the last one.
+
+    Args:
+        actor: a new one; its actions have no consequences.
+        episodes: the timesteps of each.
+        is_reversed: whether it selects its actions in the others as if their observations came from the end
+            to the beginning.
+    """
+    for timesteps in episodes:
+        shown = [timestep.observation for timestep in timesteps[:-1]]
+        if is_reversed and timesteps is not episodes[-1]:
+            shown.reverse()
+        actor.observe_first(timesteps[0])
+        actions = []
+        for observation, timestep in zip(shown, timesteps[1:], strict=True):
+            actions.append(actor.select_action(observation))
+            actor.observe(actions[-1], next_timestep=timestep)
+    return actions
 
 
 class _Spy(core.VariableSource):

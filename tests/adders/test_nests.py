@@ -142,6 +142,7 @@ def rollout(steps: list[tuple[Episode, int]], gamma: float) -> types.Rollout:
         reward=stack([episode.rewards[t] for episode, t in steps]),
         discount=stack([episode.discounts[t] for episode, t in steps]),
         next_observation=stack([episode.observations[t + 1] for episode, t in steps]),
+        first=np.float32([t == 0 for _, t in steps]),
         last=np.float32(is_last),
         return_so_far=np.float32(returns),
         extras=stack([episode.extras[t] for episode, t in steps]),

@@ -24,22 +24,49 @@ GAMMA = 0.5
 
 # Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
 # An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
-# actions start + 100, ...; an item is (observation, action, reward, discount, next_observation, last,
+# actions start + 100, ...; an item is (observation, action, reward, discount, next_observation, first, last,
 # return_so_far).
 TABLES = {
     "an episode of exactly T steps": lambda d: dict(
         length=3,
         episodes=[(0, [1, 2, 3], [1, 1, d])],
         items=[
-            ([0, 1, 2], [100, 101, 102], [1, 2, 3], [1, 1, d], [1, 2, 3], [0, 0, 1], [1, 2.5, 4.25]),
+            (
+                [0, 1, 2],
+                [100, 101, 102],
+                [1, 2, 3],
+                [1, 1, d],
+                [1, 2, 3],
+                [1, 0, 0],
+                [0, 0, 1],
+                [1, 2.5, 4.25],
+            ),
         ],
     ),
     "episodes longer than T": lambda d: dict(
         length=3,
         episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d]), (50, [5, 6], [1, d])],
         items=[
-            ([0, 1, 2], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 2, 3], [0, 0, 1], [1, 2.5, 4.25]),
-            ([3, 50, 51], [103, 150, 151], [4, 5, 6], [d, 1, d], [4, 51, 52], [1, 0, 1], [6.125, 5, 8.5]),
+            (
+                [0, 1, 2],
+                [100, 101, 102],
+                [1, 2, 3],
+                [1, 1, 1],
+                [1, 2, 3],
+                [1, 0, 0],
+                [0, 0, 1],
+                [1, 2.5, 4.25],
+            ),
+            (
+                [3, 50, 51],
+                [103, 150, 151],
+                [4, 5, 6],
+                [d, 1, d],
+                [4, 51, 52],
+                [0, 1, 0],
+                [1, 0, 1],
+                [6.125, 5, 8.5],
+            ),
         ],
     ),
     "several episodes in a rollout": lambda d: dict(
@@ -52,6 +79,7 @@ TABLES = {
                 [1, 2, 3, 4],
                 [d, 1, d, 1],
                 [1, 51, 52, 71],
+                [1, 1, 0, 1],
                 [1, 0, 1, 1],
                 [1, 2, 4, 4],
             ),
@@ -61,9 +89,9 @@ TABLES = {
         length=1,
         episodes=[(0, [1, 2], [1, d]), (50, [3], [d])],
         items=[
-            ([0], [100], [1], [1], [1], [1], [1]),
-            ([1], [101], [2], [d], [2], [1], [2.5]),
-            ([50], [150], [3], [d], [51], [1], [3]),
+            ([0], [100], [1], [1], [1], [1], [1], [1]),
+            ([1], [101], [2], [d], [2], [0], [1], [2.5]),
+            ([50], [150], [3], [d], [51], [1], [1], [3]),
         ],
     ),
     "a reset in an episode": lambda d: dict(
@@ -76,6 +104,7 @@ TABLES = {
                 [1, 2, 3, 4],
                 [1, 1, 1, d],
                 [1, 2, 51, 71],
+                [1, 0, 1, 1],
                 [0, 1, 1, 1],
                 [1, 2.5, 3, 4],
             ),
@@ -85,14 +114,14 @@ TABLES = {
         length=2,
         episodes=[(0, [1, 2], [1, 1], "reset"), (50, [3, 4], [1, d])],
         items=[
-            ([0, 1], [100, 101], [1, 2], [1, 1], [1, 2], [0, 1], [1, 2.5]),
-            ([50, 51], [150, 151], [3, 4], [1, d], [51, 52], [0, 1], [3, 5.5]),
+            ([0, 1], [100, 101], [1, 2], [1, 1], [1, 2], [1, 0], [0, 1], [1, 2.5]),
+            ([50, 51], [150, 151], [3, 4], [1, d], [51, 52], [1, 0], [0, 1], [3, 5.5]),
         ],
     ),
     "episodes without a step": lambda d: dict(
         length=2,
         episodes=[(0, [], [], "reset"), (50, [1], [d]), (60, [], [], "reset"), (70, [2], [d])],
-        items=[([50, 70], [150, 170], [1, 2], [d, d], [51, 71], [1, 1], [1, 2])],
+        items=[([50, 70], [150, 170], [1, 2], [d, d], [51, 71], [1, 1], [1, 1], [1, 2])],
     ),
     "too little for a rollout": lambda d: dict(length=3, episodes=[(0, [1, 2], [1, d])], items=[]),
 }
@@ -104,13 +133,16 @@ def make_adder(store: Any, layout: rollouts.RolloutLayout, **changes: Any) -> Ro
     return RolloutAdder(**{**options, **changes})
 
 
-def rollout(observation, action, reward, discount, next_observation, last, return_so_far) -> types.Rollout:
+def rollout(
+    observation, action, reward, discount, next_observation, first, last, return_so_far
+) -> types.Rollout:
     return types.Rollout(
         observation=np.float32(observation)[:, None],
         action=np.float32(action)[:, None],
         reward=np.float32(reward),
         discount=np.float32(discount),
         next_observation=np.float32(next_observation)[:, None],
+        first=np.float32(first),
         last=np.float32(last),
         return_so_far=np.float32(return_so_far),
     )
@@ -152,11 +184,12 @@ def test_any_episodes_become_what_a_plain_loop_says(make_memory_store, scalar_sp
         for t, (reward, discount) in enumerate(zip(rewards, discounts, strict=True)):
             return_so_far = reward + GAMMA * return_so_far
             is_last = t + 1 == len(rewards)
-            rows.append((start + t, start + 100 + t, reward, discount, start + t + 1, is_last, return_so_far))
+            marks = (t == 0, is_last, return_so_far)
+            rows.append((start + t, start + 100 + t, reward, discount, start + t + 1, *marks))
     expected = []
     for first in range(0, len(rows) - length + 1, length):
         columns = [list(column) for column in zip(*rows[first : first + length], strict=True)]
-        columns[5][-1] = 1
+        columns[6][-1] = 1
         expected.append(rollout(*columns))
 
     layout = rollouts.RolloutLayout(scalar_spec, length)
@@ -380,8 +413,8 @@ def test_a_restored_adder_writes_to_a_new_server(make_store, scalar_spec, play):
     with make_adder(new, layout) as adder:
         adder.restore(state)
         play(adder, 50, [5, 6], [1, 0])
-        expected = ([3, 50, 51], [103, 150, 151], [4, 5, 6], [0, 1, 0], [4, 51, 52], [1, 0, 1])
-        assert_same(new.items(layout), [rollout(*expected, [6.125, 5, 8.5])])
+        expected = ([3, 50, 51], [103, 150, 151], [4, 5, 6], [0, 1, 0], [4, 51, 52])
+        assert_same(new.items(layout), [rollout(*expected, [0, 1, 0], [1, 0, 1], [6.125, 5, 8.5])])
 
 
 def test_an_episode_that_cannot_go_on_after_a_restore_is_ended_by_reset(make_memory_store, scalar_spec, play):

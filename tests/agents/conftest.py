@@ -148,6 +148,7 @@ def make_rollout():
             "next_observation": torch.cat(
                 [observation[1:], torch.randn(1, *shape[1:], 3, generator=generator)]
             ),
+            "first": torch.cat([torch.ones(1, num_environments), last[:-1]]),
             "last": last,
             "return_so_far": reward.cumsum(dim=0),
             "extras": _stack([output.extras for output in outputs]),

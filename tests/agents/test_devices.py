@@ -13,6 +13,7 @@ from minerva_acme import learners
 from minerva_acme.agents.mpo import targets
 from minerva_acme.learners import finite
 
+from . import transition_scene
 from .mpo import scene as mpo_scene
 
 META = torch.device("meta")
@@ -41,7 +42,7 @@ def assert_steps_stay_on_the_device(learner, rows, num_steps=2):
     learner.run(num_steps=num_steps)
     assert len(rows) == num_steps
     tensors = {name: value for name, value in rows[-1].items() if isinstance(value, torch.Tensor)}
-    assert "loss/policy" in tensors
+    assert {"loss/policy", "loss/q_network"} & tensors.keys()
     assert {name: value.device for name, value in tensors.items() if value.device != META} == {}
     state = learner.save()
     in_modules = [tensor for module in state["modules"].values() for tensor in module.values()]
@@ -130,6 +131,17 @@ def test_on_policy_agents_with_other_options_keep_to_the_device(
 ):
     learner, rows = on_policy_learner(agent, make_rollout, make_learner, continuous_spec, **options)
     assert_steps_stay_on_the_device(learner, rows)
+
+
+@pytest.mark.parametrize("name", transition_scene.AGENTS)
+@pytest.mark.parametrize("critic_head", ["scalar", "c51"])
+def test_agents_over_transitions_keep_to_the_device(name, critic_head, reads):
+    agent = transition_scene.AGENTS[name]
+    batch = to_meta(transition_scene.make_batch(agent.spec))
+    builder = agent.make(critic_head=critic_head)
+    learner, _, rows = transition_scene.make_learner(builder, agent.spec, [batch] * 2, device=META)
+    assert_steps_stay_on_the_device(learner, rows)
+    assert len(reads) == 4  # what goes in and the gradients, each step
 
 
 def test_ppo_looks_at_its_kl_bound_through_the_same_function(

@@ -13,12 +13,15 @@ from minerva_acme import specs
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import targets
 
+from . import transition_scene
+
 STATES = np.eye(2, dtype=np.float32)
 
 
 class TwoStates(dm_env.Environment):
-    def __init__(self, last_discount):
+    def __init__(self, last_discount, discrete=False):
         self._last_discount = last_discount
+        self._discrete = discrete
         self._step_number = 0
 
     def reset(self):
@@ -39,6 +42,8 @@ class TwoStates(dm_env.Environment):
         return specs.Array((2,), np.float32, name="observation")
 
     def action_spec(self):
+        if self._discrete:
+            return specs.DiscreteArray(2, name="action")
         return specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
 
     def reward_spec(self):
@@ -115,4 +120,46 @@ def test_the_critic_of_mpo(run, last_discount, values, critic_target):
     states = torch.from_numpy(STATES)
     # Of the actions that it takes.
     found = targets.sampled_values(states, policy(states), critic, 100, torch.Generator().manual_seed(0))
+    assert found.tolist() == pytest.approx(values, rel=0.1)
+
+
+# Beside what makes their critics learn fast: what is worth nothing here, entropy.
+OF_TRANSITIONS = {
+    "sac": {"learning_rate": 3e-2, "target_rate": 0.3, "initial_temperature": 1e-6},
+    "td3": {"learning_rate": 3e-2, "target_rate": 0.5},
+    "d4pg": {
+        "critic_learning_rate": 3e-2,
+        "target_policy_update_period": 3,
+        "target_critic_update_period": 3,
+        "vmin": 0.0,
+        "vmax": 15.0,
+    },
+    "dqn": {"learning_rate": 3e-2, "max_grad_norm": 100.0, "target_update_period": 3, "epsilon_steps": 100},
+}
+
+
+@ENDS
+@pytest.mark.parametrize("name", OF_TRANSITIONS)
+def test_the_critics_of_agents_over_transitions(run, name, last_discount, values):
+    agent = transition_scene.AGENTS[name]
+    settings = {"batch_size": 16, "samples_per_insert": 48.0, "critic_layer_sizes": (16,)}
+    builder = agent.make(discount=0.9, n_step=3, **settings, **OF_TRANSITIONS[name])
+    kept = []
+
+    class Recording(type(builder)):
+        def make_learner(self, **parts):
+            kept.append(parts["networks"])
+            return super().make_learner(**parts)
+
+    recording = Recording(builder.config)
+    run(recording, lambda seed: TwoStates(last_discount, agent.discrete), 100, replay="memory")
+    (networks,) = kept
+    states = torch.from_numpy(STATES)
+    with torch.no_grad():
+        if agent.discrete:
+            found = networks.q_network(states).mean().amax(dim=-1)
+        else:
+            action = networks.policy(states)
+            action = action if isinstance(action, torch.Tensor) else action.mode()
+            found = networks.critic(states, action).mean()
     assert found.tolist() == pytest.approx(values, rel=0.1)

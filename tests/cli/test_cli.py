@@ -10,6 +10,7 @@ import pytest
 import rich.console
 
 from minerva_acme import experiments
+from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, progress, training, video
 from minerva_acme.experiments import checkpointing
 
@@ -183,7 +184,7 @@ def test_the_agent_may_stand_behind_its_flags():
 
 def test_no_two_flags_of_an_agent_have_one_name():
     # They have no prefixes: `--discount` is the agent's, `--seed` the run's.
-    for agent in ("mpo", "vmpo", "ppo"):
+    for agent in registry.AGENTS:
         names = [flag for flag, _ in flags.of(parsing.train_command(agent))]
         assert len(names) == len(set(names)) > 30
 
@@ -239,11 +240,14 @@ MISTAKES = [
         "There is no command 'trian'; there are train, sweep, resume, eval, video, plot, report,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
-    ("train mpoo", "There is no agent 'mpoo'; there are mpo, vmpo, ppo. Did you mean 'mpo'?"),
+    (
+        "train mpoo",
+        "There is no agent 'mpoo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Did you mean 'mpo'?",
+    ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
-        "There is no preset 'controll'; there are default, control, modern, minerva, task. Did you mean "
-        "'control'?",
+        "There is no preset 'controll'; there are default, control, modern, dmpo, dmpo_mixture, two_hot, "
+        "minerva, task. Did you mean 'control'?",
     ),
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
     ("train mpo --env dm_control/cartpole/swing_up --num-env-steps 1", "dm_control/cartpole/swingup"),
@@ -293,11 +297,11 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, trained, call):
     status, _, err = call("eval", tmp_path)
     assert status == 2
     assert f"{tmp_path / 'run.json'} does not describe a run that this version knows" in err
-    content = {"agent": "dqn", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
+    content = {"agent": "trpo", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert (
-        "There is no agent 'dqn'; there are mpo, vmpo, ppo. Install the package that has it."
-        in call("eval", tmp_path)[2]
+        "There is no agent 'trpo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Install the package that "
+        "has it." in call("eval", tmp_path)[2]
     )
 
 

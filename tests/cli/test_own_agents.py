@@ -158,7 +158,10 @@ def test_an_agent_of_an_installed_package_needs_no_leave_to_be_imported(
     monkeypatch.setattr(sys, "path", [*sys.path, "/elsewhere"])  # a new process
     assert call("plot", "run", "--out", "curve.png")[0] == 0
     status, _, err = call("eval", "run", "--episodes", 1)
-    assert (status, "no agent 'mine'; there are mpo, vmpo, ppo. Install the package" in err) == (2, True)
+    assert (
+        status,
+        "no agent 'mine'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Install the package" in err,
+    ) == (2, True)
 
 
 def test_where_a_builder_has_a_name_too_its_run_has_that(
@@ -223,7 +226,10 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
         ),
         ("--agent my_agent:MyBuider", "cannot be imported: my_agent has no MyBuider."),
         ("--agent my_agent:MyConfig", "`my_agent:MyConfig` must be a subclass of `AgentBuilder`, got <class"),
-        ("--agent my_agent", "no agent 'my_agent'; there are mpo, vmpo, ppo. One of your own: --agent my_pa"),
+        (
+            "--agent my_agent",
+            "no agent 'my_agent'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. One of your",
+        ),
         ("--agent my_agent:Forgetful", "Forgetful must have the config that it is made with as its `config`"),
         (
             "--agent my_agent:NotFlags",

@@ -98,7 +98,7 @@ def test_where_there_is_no_entry_training_is_refused_with_the_way_out(
     assert (status, out) == (2, "")
     assert err == (
         "minerva: ppo has no task preset for 'Pendulum-v0'; it has Pendulum-v1. Did you mean 'Pendulum-v1'? "
-        "For any environment there are the presets default, control, minerva."
+        "For any environment there are the presets default, control, memory, minerva."
     )
     assert not list(tmp_path.iterdir())
 

@@ -173,7 +173,7 @@ def test_every_block_of_python_is_run_by_somebody() -> None:
     ]
     # Acme's side of the port, and what tests/examples runs. The others are run by the test below.
     migrating = [("docs/migrating.md", "acme"), ("docs/migrating.md", "ported")]
-    assert sorted(left) == [(OWN_AGENT, "dqn"), (OWN_AGENT, "use"), *migrating]
+    assert sorted(left) == [(OWN_AGENT, "my_dqn"), (OWN_AGENT, "swap"), (OWN_AGENT, "use"), *migrating]
 
 
 @pytest.fixture
@@ -182,13 +182,13 @@ def install_own_agent(
 ) -> Iterator[Callable[[], None]]:
     """The file of the page on composing lies in the current folder; the function installs its package."""
     text = {block.mark or block.language: block.text for block in blocks(OWN_AGENT)}
-    (tmp_path / "dqn.py").write_text(text["dqn"])
+    (tmp_path / "my_dqn.py").write_text(text["my_dqn"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
     def install() -> None:
         content = tomllib.loads(text["toml"])
-        assert content["tool"]["setuptools"]["py-modules"] == ["dqn"]
+        assert content["tool"]["setuptools"]["py-modules"] == ["my_dqn"]
         project = content["project"]
         folder = tmp_path / "site" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
         folder.mkdir(parents=True)
@@ -197,11 +197,11 @@ def install_own_agent(
         groups = project["entry-points"].items()
         lines = [f"[{group}]\n" + "\n".join(map(" = ".join, names.items())) for group, names in groups]
         (folder / "entry_points.txt").write_text("\n".join(lines))
-        (tmp_path / "site" / "dqn.py").write_text(text["dqn"])
+        (tmp_path / "site" / "my_dqn.py").write_text(text["my_dqn"])
         sys.path.insert(0, str(tmp_path / "site"))
 
     yield install
-    sys.modules.pop("dqn", None)
+    sys.modules.pop("my_dqn", None)
 
 
 def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
@@ -234,7 +234,7 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
             if arguments[0] == "list":
                 install_own_agent()
             assert main(arguments) == 0, (arguments, capsys.readouterr().err)
-    assert "dqn     dqn:DQNBuilder, of my-agents 1.0" in capsys.readouterr().out
+    assert "my_dqn  my_dqn:DQNBuilder, of my-agents 1.0" in capsys.readouterr().out
     (code,) = (block.text for block in blocks(OWN_AGENT) if block.mark == "use")
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(code, OWN_AGENT, "exec"), names)
@@ -244,9 +244,9 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
     runs = pathlib.Path("runs", "CartPole-v1")
     assert pathlib.Path("dqn.png").exists() and list(runs.glob("DQNBuilder-seed0/policy-*.safetensors"))
     assert len(list(runs.glob("DQNBuilder-seed0/videos/*"))) == 2
-    folders = ("DQNBuilder-seed0", "DQNBuilder-seed1", "dqn-seed0")
+    folders = ("DQNBuilder-seed0", "DQNBuilder-seed1", "my_dqn-seed0")
     _, careful, named = described = [run_folder.read(runs / name) for name in folders]
-    assert [run.agent for run in described] == ["dqn:DQNBuilder", "dqn:DQNBuilder", "dqn"]
+    assert [run.agent for run in described] == ["my_dqn:DQNBuilder", "my_dqn:DQNBuilder", "my_dqn"]
     assert careful.hyperparameters["exploration_steps"] == 20_000 and named.config == ""
 
 
@@ -431,7 +431,7 @@ def test_every_equation_can_be_drawn() -> None:
     hooks = load_hooks()
     lines = [
         line
-        for page in ("mpo", "vmpo", "ppo")
+        for page in registry.AGENTS
         for match in re.findall(
             r"^\$\$\n(.*?)^\$\$$", read(f"docs/agents/{page}.md"), re.DOTALL | re.MULTILINE
         )

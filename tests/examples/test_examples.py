@@ -16,6 +16,7 @@ from torch import nn
 from minerva_acme import (
     actors,
     counting,
+    distributions,
     environments,
     experiments,
     learners,
@@ -74,6 +75,7 @@ custom_environment = load("custom_environment")
 dm_env_tools = load("dm_env_tools")
 sac = load("sac")
 swap_learner = load("swap_learner")
+swap_policy_loss = load("swap_policy_loss")
 
 
 # An agent from scratch.
@@ -114,6 +116,18 @@ class TestItsActor(testing.ActorConformance):
         return testing.FakeEnvironment(
             observation_spec=specs.Array((3,), np.float32), action_spec=specs.DiscreteArray(5)
         )
+
+
+# A memory.
+
+
+@pytest.mark.parametrize(("agent", "kind"), [("ppo", "lstm"), ("vmpo", "gru"), ("ppo", "none")])
+def test_cartpole_without_velocities_trains_with_and_without_memory(run, tmp_path, capsys, agent, kind):
+    flags = ["--agent", agent, "--memory", kind, "--directory", tmp_path / "run"]
+    result = run("memory", *flags, "--num-env-steps", 2048)
+    assert result.learner_steps == 1
+    assert 8 <= result.after.mean <= 500
+    assert re.search(r"the loaded policy held the pole for [0-9]+ steps", capsys.readouterr().out)
 
 
 # The MPO experiment with another learner.
@@ -340,6 +354,34 @@ def test_sac_runs_as_a_command(run, tmp_path):
     assert result.after.returns != result.before.returns
     header = (tmp_path / "learner.csv").read_text().splitlines()[0].split(",")
     assert {"loss/critic", "loss/policy", "loss/temperature", "policy/entropy", "temperature"} <= {*header}
+
+
+# MPO with another policy loss.
+
+
+def test_wpos_gradient_is_that_of_actions_which_follow_q():
+    generator = torch.Generator().manual_seed(0)
+    mean, log_std = (torch.randn(5, 2, generator=generator, requires_grad=True) for _ in range(2))
+    policy = distributions.DiagonalGaussian(mean, log_std)
+    actions = policy.sample(generator, 7).detach()
+    dq_da = torch.randn(7, 5, 2, generator=generator)
+    loss = swap_policy_loss.wpo_loss(policy, actions, dq_da)
+    gradients = torch.autograd.grad(loss, [mean, log_std])
+    # With the inverse Fisher information they are those of a = mean + std noise, by the noise that was drawn.
+    noise = (actions - mean.detach()) / log_std.detach().exp()
+    moved = -(dq_da * (mean + log_std.exp() * noise)).sum(dim=-1).mean()
+    for found, expected in zip(gradients, torch.autograd.grad(moved, [mean, log_std]), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_wpo_trains_as_a_command_with_mpos_other_parts(run, tmp_path):
+    flags = ["--env", "Pendulum-v1", "--num-env-steps", 400, "--directory", tmp_path]
+    result = run("swap_policy_loss", *flags, *SMALL_MPO_FLAGS)
+    assert result.learner_steps > 50
+    assert result.after.returns != result.before.returns
+    header = (tmp_path / "learner.csv").read_text().splitlines()[0].split(",")
+    assert {"loss/q", "loss/policy", "kl/mean_rel", "policy/dq_da"} <= {*header}
+    assert "temperature" not in header
 
 
 # An adder of one's own.

@@ -13,7 +13,7 @@ import torch
 import tree
 
 from minerva_acme import environments, experiments, observers, specs, wrappers
-from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3, vmpo
 from minerva_acme.experiments import checkpointing
 from minerva_acme.replay import memory
 from minerva_acme.wrappers import random_state
@@ -55,6 +55,20 @@ def make_vmpo(num_environments):
     return vmpo.VMPOBuilder(
         vmpo.VMPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, m_steps=2)
     )
+
+
+SMALL_STEPS = {"critic_layer_sizes": (8,), "batch_size": 4, "min_replay_size": 20, "samples_per_insert": 1.0}
+SAC = sac.SACBuilder(sac.SACConfig(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=60, n_step=2))
+TD3 = td3.TD3Builder(td3.TD3Config(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=60, prioritized=True))
+DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=150, prioritized=True))
+D4PG = d4pg.D4PGBuilder(d4pg.D4PGConfig(**SMALL_STEPS, policy_layer_sizes=(8,)))
+
+
+def with_memory(builder, kind):
+    """Rollouts of 7 steps, which begin within episodes too."""
+    minibatch = {"minibatch_size": 14} if isinstance(builder.config, ppo.PPOConfig) else {}
+    config = dataclasses.replace(builder.config, memory=kind, memory_size=4, burn_in=1, **minibatch)
+    return type(builder)(config)
 
 
 class Wanderer(specs.SpecMethods, dm_env.Environment):
@@ -240,6 +254,14 @@ CASES = {
     "v-mpo, 4 environments": (make_vmpo(4), Wanderer),
     "v-mpo, 4 discrete environments": (make_vmpo(4), make_discrete),
     "v-mpo, 2 reachers": (make_vmpo(2), make_reacher),
+    "sac, n-step": (SAC, Wanderer),
+    "td3, prioritised": (TD3, Wanderer),
+    "d4pg, amid episodes": (D4PG, make_long),
+    "dqn, prioritised": (DQN, make_discrete),
+    "ppo, 4 environments with memory": (with_memory(make_ppo(4), "lstm"), Wanderer),
+    "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
+    "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
+    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1), "lstm"), make_long),
 }
 
 

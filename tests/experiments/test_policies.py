@@ -1,7 +1,9 @@
+import contextlib
 import json
 import pathlib
 import struct
 
+import dm_env
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,16 @@ RUNS = {
         ppo.PPOBuilder(ppo.PPOConfig(**PPO, squash_actions=True, normalize_observations=False)),
         "Pendulum-v1",
     ),
+}
+
+
+# Of one observation after the other.
+MEMORIES = {
+    "PPO, LSTM": (
+        ppo.PPOBuilder(ppo.PPOConfig(**{**PPO, "minibatch_size": 8}, memory="lstm", memory_size=8)),
+        "Pendulum-v1",
+    ),
+    "V-MPO, GRU": (vmpo.VMPOBuilder(vmpo.VMPOConfig(**SMALL, memory="gru", memory_size=8)), "Pendulum-v1"),
 }
 
 
@@ -70,7 +82,7 @@ def make_run(tmp_path_factory):
 
     def make(name):
         if name not in made:
-            made[name] = Run(tmp_path_factory.mktemp("run") / "run", *RUNS[name])
+            made[name] = Run(tmp_path_factory.mktemp("run") / "run", *(RUNS | MEMORIES)[name])
         return made[name]
 
     yield make
@@ -204,3 +216,59 @@ def test_a_run_that_only_python_can_make_is_loaded_with_its_builder(tmp_path):
     with pytest.raises(ValueError, match="only from Python"):
         experiments.export_policy(tmp_path, tmp_path / "a.safetensors")
     assert not pathlib.Path(tmp_path / "a.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_loaded_policy_remembers_from_call_to_call_until_it_is_reset(make_run, name, tmp_path):
+    run = make_run(name)
+    policy = minerva_acme.load_policy(run.directory)
+    actor = run.builder.make_actor(minerva_acme.load_policy(run.directory))
+    observations = run.observations(4)
+
+    def play(shown):
+        policy.reset()
+        return [policy(observation).action for observation in shown]
+
+    actor.observe_first(dm_env.restart(observations[0]))
+    first = play(observations)
+    testing.assert_nests_equal(first, [actor.select_action(each) for each in observations])
+    # It depends on what came before, in the same episode alone.
+    assert (play(observations[::-1])[2] != first[1]).any()
+    testing.assert_nests_equal(play(observations), first)
+    experiments.export_policy(run.directory, file := tmp_path / "policy.safetensors")
+    shared = minerva_acme.load_policy(file)
+    testing.assert_nests_equal([shared(each).action for each in observations], first)
+    with pytest.raises(ValueError, match="A policy with memory cannot be exported as a program"):
+        experiments.export_policy(run.directory, tmp_path / "policy.pt2", format="pt2")
+
+
+def test_a_policy_without_memory_can_be_reset_and_acts_on(make_run):
+    policy, observation = minerva_acme.load_policy(make_run("PPO").directory), np.ones(3, np.float32)
+    first = policy(observation).action
+    policy.reset()
+    testing.assert_nests_equal(policy(observation).action, first)
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_checkpoint_with_memory_is_evaluated_by_an_actor_that_remembers(make_run, name):
+    run = make_run(name)
+    policy = minerva_acme.load_policy(run.directory)
+
+    def play(environment, forgets):
+        policy.reset()
+        episode_return, timestep = 0.0, environment.reset()
+        while not timestep.last():
+            if forgets:
+                policy.reset()
+            timestep = environment.step(policy(timestep.observation).action)
+            episode_return += float(timestep.reward)
+        return episode_return
+
+    def make_environment():
+        return environments.make_training_environment("Pendulum-v1", seed=5)
+
+    result = experiments.evaluate_checkpoint(run.directory, run.builder, make_environment(), 2)
+    with contextlib.closing(make_environment()) as environment:
+        assert result.returns == pytest.approx([play(environment, forgets=False) for _ in range(2)], rel=1e-9)
+    with contextlib.closing(make_environment()) as environment:
+        assert play(environment, forgets=True) != pytest.approx(result.returns[0], rel=1e-6)

@@ -212,6 +212,7 @@ def _make_rollout(generator: torch.Generator, is_discrete: bool) -> types.Rollou
         reward=reward,
         discount=1.0 - last * (torch.arange(T) < T - 1)[:, None],
         next_observation=observation[1:].clone(),
+        first=torch.cat([torch.ones(1, E), last[:-1]]),
         last=last,
         return_so_far=reward.cumsum(dim=0),
         extras=acting.BehaviourExtras(

@@ -50,3 +50,47 @@ def test_groups_have_learning_rates_of_their_own():
         ([layer.weight], 0.1),
         ([layer.bias], 0.2),
     ]
+
+
+def trajectory(**spoilt):
+    mask = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+    fields = {"observation": torch.ones(2, 3, 2), "action": torch.ones(2, 2, 1)}
+    fields |= {
+        "reward": torch.ones(2, 2),
+        "discount": torch.ones(2, 2),
+        "mask": mask,
+        "extras": torch.ones(2),
+    }
+    for name, index in spoilt.items():
+        fields[name][index] = float("nan")
+    return types.Trajectory(**fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "plural"),
+    [
+        ("observation", (1, 1, 0), "observations"),
+        ("action", (1, 0), "actions"),
+        ("reward", (0, 1), "rewards"),
+        ("discount", (0, 0), "discounts"),
+    ],
+)
+def test_every_field_of_a_batch_is_checked_by_its_name(name, index, plural):
+    with pytest.raises(learners.NonFinite, match=f"the {plural} are not finite"):
+        learners.require_finite(learners.checked_fields(trajectory(**{name: index})))
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("observation", (1, 2)), ("action", (1, 1)), ("reward", (1, 1)), ("discount", (1, 1)), ("extras", 0)],
+)
+def test_what_stands_at_masked_steps_and_what_was_recorded_may_be_anything(name, index):
+    fields = learners.checked_fields(trajectory(**{name: index}))
+    learners.require_finite(fields)
+    assert len(fields) == 5
+
+
+def test_fields_of_transitions_are_called_as_people_call_them():
+    fields = learners.checked_fields(types.Transition(*[torch.ones(1)] * 6))
+    assert list(fields) == ["observations", "actions", "rewards", "discounts", "next observations"]
+    assert list(learners.checked_fields(torch.ones(2))) == ["batches"]

@@ -56,6 +56,7 @@ def make_learner(losses=None, samples=None, networks=None, seed=0, **overrides):
             for name in losses
             if hasattr(networks, name)
         },
+        "periods": {},
         "update_targets": lambda nets, num_steps: learners.update_target(
             nets.target_critic, nets.critic, num_steps, rate=0.5
         ),
@@ -222,3 +223,41 @@ def test_without_priorities_every_item_counts_alike():
 
     make_learner({"policy": loss}).step()
     assert seen == [1.0]
+
+
+def test_a_loss_with_a_period_is_minimised_on_every_such_batch_from_its_end_on():
+    logger, seen = testing.FakeLogger(), []
+
+    def policy(nets, batch, generator):
+        seen.append(batch.data)
+        return policy_loss(nets, batch, generator)
+
+    learner = make_learner({"critic": critic_loss, "policy": policy}, periods={"policy": 3}, logger=logger)
+    learner.run(num_steps=7)
+    assert len(seen) == 2
+    assert [("loss/policy" in row, "loss/critic" in row) for row in logger.rows] == [
+        (step in (3, 6), True) for step in range(1, 8)
+    ]
+
+
+def test_a_restored_learner_goes_on_with_its_periods():
+    learner, restored = (make_learner(periods={"policy": 2}, logger=testing.FakeLogger()) for _ in range(2))
+    learner.step()
+    restored.restore(testing.through_a_file(learner.save()))
+    restored.step()
+    assert "loss/policy" in restored._logger.rows[0]
+
+
+def test_a_batch_that_is_not_finite_is_skipped_where_no_gradient_shows_it():
+    networks, logger = make_networks(), testing.FakeLogger()
+    before = [state(module) for module in networks]
+
+    def clipped(nets, batch, generator):
+        return learners.Loss(nets.policy(batch.data.clamp(-1.0, 1.0)).square().mean())
+
+    batch = torch.ones(8, 3)
+    batch[2, 1] = math.inf
+    samples = itertools.repeat(Sample(batch))
+    make_learner({"policy": clipped}, samples, networks=networks, logger=logger).step()
+    testing.assert_nests_equal([state(module) for module in networks], before, "Nothing may have moved.")
+    assert logger.rows[0].keys() == {"steps", "walltime", "skipped_batches"}

@@ -188,3 +188,13 @@ def test_a_group_is_trained_by_its_own_losses_alone():
     testing.assert_nests_equal(
         dict(scene.modules["policy"].state_dict()), dict(before), "Of another group nothing may move."
     )
+
+
+def test_no_gradient_is_computed_for_what_is_not_trained():
+    scene = Scene()
+    x = batch(0)
+    loss = (scene.modules["policy"](x) * scene.modules["critic"](x)).square().mean()
+    with scene.updates.whole_or_nothing(0):
+        scene.updates.minimise("policy", loss)
+    assert all(parameter.grad is None for parameter in scene.modules["critic"].parameters())
+    assert all(parameter.grad is not None for parameter in scene.modules["policy"].parameters())

@@ -45,3 +45,12 @@ def test_no_gradient_flows_to_the_target() -> None:
 def test_a_wrong_shape_is_named() -> None:
     with pytest.raises(ValueError, match=r"`target_t` must have shape \[... = \[2, 2\]\], got \[2\]"):
         losses.critic_loss(torch.ones(2, 2), torch.ones(2), torch.ones(2, 2))
+
+
+def test_a_weight_shrinks_the_loss_of_its_step_and_no_other() -> None:
+    q_t = torch.tensor([[1.0, 3.0], [2.0, 7.0]], requires_grad=True)
+    weights_t = torch.tensor([[0.5, 1.0], [1.0, 0.0]])
+    loss = losses.critic_loss(q_t, TARGET, weights_t)
+    torch.testing.assert_close(loss, torch.tensor((0.5 * 1.0 + 4.0 + 0.0) / 3.0))
+    loss.backward()
+    torch.testing.assert_close(q_t.grad, torch.tensor([[1.0, 4.0], [0.0, 0.0]]) / 3.0)

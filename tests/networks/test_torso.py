@@ -47,13 +47,13 @@ def test_untrained_torso_sees_the_scale_of_its_input() -> None:
 def test_missing_or_empty_layers_are_refused(layer_sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="`layer_sizes` must hold at least one size, all >= 1, got"):
         networks.LayerNormMLP(5, layer_sizes)
-    for torso in (networks.TanhMLP, networks.SimBa):
+    for torso in (networks.TanhMLP, networks.ReLUMLP, networks.SimBa):
         with pytest.raises(ValueError, match="`layer_sizes` must hold at least one size, all >= 1, got"):
             torso(5, layer_sizes)
 
 
 def test_layers_that_the_machine_cannot_hold_are_refused_before_anything_is_allocated() -> None:
-    for torso in (networks.LayerNormMLP, networks.TanhMLP, networks.SimBa):
+    for torso in (networks.LayerNormMLP, networks.TanhMLP, networks.ReLUMLP, networks.SimBa):
         with pytest.raises(
             ValueError, match=r"`layer_sizes` must be sizes that .* GB .* for inputs of 1000000."
         ):
@@ -76,10 +76,10 @@ def test_tanh_mlp_is_linear_and_tanh(leading: tuple[int, ...]) -> None:
     assert torch.equal(x, before)
 
 
-@pytest.mark.parametrize("torso", [networks.LayerNormMLP, networks.TanhMLP])
+@pytest.mark.parametrize("torso", [networks.LayerNormMLP, networks.TanhMLP, networks.ReLUMLP])
 def test_layers_are_plain_torch_whose_hooks_fire(torso: type[nn.Sequential]) -> None:
     layers = torso(5, (8, 6))
-    assert {type(layer) for layer in layers} <= {nn.Linear, nn.LayerNorm, nn.Tanh, nn.ELU}
+    assert {type(layer) for layer in layers} <= {nn.Linear, nn.LayerNorm, nn.Tanh, nn.ELU, nn.ReLU}
     fired = []
     for index, layer in enumerate(layers):
         layer.register_forward_hook(lambda *_, index=index: fired.append(index))
@@ -153,3 +153,13 @@ def test_units_are_brought_to_norm_one_and_keep_their_direction() -> None:
     assert len(layers) == 5
     others = [name for name in before if before[name].ndim == 1]
     assert all(torch.equal(torso.state_dict()[name], before[name]) for name in others)
+
+
+def test_layers_of_a_relu_mlp_are_linear_and_relu() -> None:
+    torso = networks.ReLUMLP(5, (16, 12), generator=torch.Generator().manual_seed(0))
+    first, _, second, _ = torso
+    x = torch.randn(7, 5)
+    h = (x @ first.weight.T + first.bias).clamp(min=0.0)
+    torch.testing.assert_close(torso(x), (h @ second.weight.T + second.bias).clamp(min=0.0))
+    assert torso.output_size == 12
+    assert first.weight.abs().max() <= 5**-0.5 and second.weight.abs().max() <= 16**-0.5

@@ -129,6 +129,37 @@ class SavesAnArray(Actor):
         return {**super().save(), "array": np.zeros(2)}
 
 
+class Remembers(Actor):
+    """Adds what the episode has shown to its actions."""
+
+    def __init__(self):
+        super().__init__()
+        self.remembered = np.zeros(3, np.float32)
+
+    def observe_first(self, timestep):
+        self.remembered = np.zeros(3, np.float32)
+
+    def select_action(self, observation):
+        self.remembered = 0.9 * self.remembered + observation / 50
+        return np.clip(super().select_action(observation) / 2 + self.remembered[:2], -1.0, 1.0)
+
+    def save(self):
+        return {**super().save(), "remembered": torch.from_numpy(self.remembered)}
+
+    def restore(self, state):
+        super().restore(state)
+        self.remembered = state["remembered"].numpy()
+
+
+class TestActorThatRemembersAnEpisode(ActorSuite):
+    part = Remembers
+
+
+class NeverForgets(Remembers):
+    def observe_first(self, timestep):
+        pass
+
+
 class Following(Actor):
     """Asks a source for its variables, and acts at random all the same."""
 
@@ -407,6 +438,13 @@ class SharesItsState(testing.FakeLearner):
             ForgetsItsRandomness,
             "a_state_that_can_be_saved_reproduces_the_actions",
             "`restore` must let an actor act as the saved one continues to act. Expected array(",
+        ),
+        (
+            ActorSuite,
+            NeverForgets,
+            "what_an_episode_showed_is_forgotten_in_the_next",
+            "`observe_first` must begin an episode in which nothing is remembered of the one before: the "
+            "action differs where that had shown its observations in another order. Expected array(",
         ),
         (
             ActorSuite,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import actors, counting, distributions, specs, testing
+from minerva_acme import actors, counting, distributions, networks, specs, testing
 from minerva_acme.agents import off_policy
 
 DISCRETE = specs.DiscreteArray(4, name="action")
@@ -174,3 +174,37 @@ def test_a_linear_schedule_ends_at_its_last_value():
 def test_a_linear_schedule_over_no_steps_is_refused():
     with pytest.raises(ValueError, match=r"`num_steps` must be >= 1, got 0. `constant` does not change."):
         off_policy.linear(1.0, 0.0, 0)
+
+
+# Noise in units of the range, and random actions at first.
+
+
+def test_noise_may_be_in_halves_of_the_actions_range():
+    spec = specs.BoundedArray((2,), np.float32, [-100.0, 0.0], [100.0, 10.0], name="action")
+    assert off_policy.half_range(spec).tolist() == [100.0, 5.0]
+    choose = off_policy.gaussian_noise(off_policy.constant(0.1), off_policy.half_range(spec))
+    noise = choices(make_policy(Says([1.0, 5.0]), choose, spec), 4000) - np.array([1.0, 5.0])
+    np.testing.assert_allclose(noise.std(axis=0), [10.0, 0.5], rtol=0.1)
+
+
+def test_actions_are_uniform_within_their_bounds_for_the_first_steps():
+    counter = counting.Counter()
+    choose = off_policy.random_at_first(10, BOUNDED, off_policy.mode)
+    policy = make_policy(Says([0.5, 0.25]), choose, counter=counter)
+    actor = counting.Counter(counter, "actor")
+    actor.increment(steps=9)
+    first = choices(policy, 4000)
+    np.testing.assert_allclose(first.mean(axis=0), [0.0, 0.25], atol=0.05)
+    np.testing.assert_allclose(first.std(axis=0), [2.0 / 12**0.5, 0.5 / 12**0.5], rtol=0.05)
+    actor.increment(steps=1)
+    assert choices(policy, 2).tolist() == [[0.5, 0.25]] * 2
+
+
+def test_greedy_choices_take_a_prediction_of_values():
+    def prediction(values):
+        return networks.ScalarPrediction(values.unsqueeze(-1))
+
+    module = Says([0.0, 3.0, 1.0, 2.0], prediction)
+    assert choices(make_policy(module, off_policy.argmax, DISCRETE), 2).tolist() == [1, 1]
+    never = off_policy.epsilon_greedy(off_policy.constant(0.0))
+    assert choices(make_policy(module, never, DISCRETE), 2).tolist() == [1, 1]

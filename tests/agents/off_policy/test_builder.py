@@ -40,6 +40,13 @@ def test_a_prioritised_config_makes_a_prioritised_table_whatever_its_items_are(c
     assert table.sampler == replay.Prioritized(0.7)
 
 
+def test_a_prioritised_config_draws_all_alike_where_it_is_switched_off():
+    builder = scene.QBuilder(scene.QConfig(prioritized=False))
+    (table,) = builder.make_replay_tables(SPEC)
+    assert table.sampler == replay.Uniform()
+    assert builder._priorities(None, 100) is None
+
+
 def write_and_read(builder, num_episodes, batch_size):
     environment = testing.FakeEnvironment(episode_length=3, action_spec=specs.DiscreteArray(2))
     spec = specs.make_environment_spec(environment)

@@ -158,6 +158,7 @@ def collect(builder, spec, network, generator, index=0, has_outliers=False):
         reward=reward,
         discount=discount,
         next_observation=next_observation,
+        first=torch.cat([torch.ones(1, E), last[:-1]]),
         last=last,
         return_so_far=return_so_far,
         extras=extras,

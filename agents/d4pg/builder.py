@@ -1,0 +1,46 @@
+"""Makes the parts of D4PG."""
+
+from collections.abc import Mapping
+
+import torch
+
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy, requirements
+from minerva_acme.agents.d4pg import config as d4pg_config
+from minerva_acme.agents.d4pg import learner
+from minerva_acme.agents.d4pg import networks as d4pg_networks
+
+
+class D4PGBuilder(off_policy.TransitionBuilder[d4pg_networks.D4PGNetworks, d4pg_config.D4PGConfig]):
+    """D4PG over replayed transitions. Every part can be swapped by overriding its `make_` method."""
+
+    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        super().check_spec(spec)
+        requirements.check_observations(self.name, spec)
+        requirements.check_continuous(self.name, spec)
+
+    def make_networks(
+        self, spec: specs.EnvironmentSpec, generator: torch.Generator
+    ) -> d4pg_networks.D4PGNetworks:
+        return d4pg_networks.make_networks(spec, self._config, generator)
+
+    def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
+        config, losses = self._config, learner.D4PGLosses(self._config)
+        return {
+            "critic": off_policy.Objective(losses.critic, config.critic_learning_rate, config.max_grad_norm),
+            "policy": off_policy.Objective(losses.policy, config.policy_learning_rate, config.max_grad_norm),
+        }
+
+    def update_targets(self, networks: d4pg_networks.D4PGNetworks, num_steps: int) -> None:
+        for target, online, period in (
+            (networks.target_policy, networks.policy, self._config.target_policy_update_period),
+            (networks.target_critic, networks.critic, self._config.target_critic_update_period),
+        ):
+            learners.update_target(target, online, num_steps, period=period)
+
+    def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
+        if evaluation:
+            return off_policy.mode
+        noise = off_policy.constant(self._config.exploration_stddev)
+        explore = off_policy.gaussian_noise(noise, off_policy.half_range(spec.actions))
+        return off_policy.random_at_first(self._config.random_steps, spec.actions, explore)

@@ -1,0 +1,48 @@
+"""What D4PG learns: two losses, which `learners.LossLearner` minimises on each batch.
+
+Shapes: B batch, D action dimensions.
+"""
+
+import dataclasses
+
+import torch
+
+from minerva_acme import learners, losses
+from minerva_acme.agents import off_policy
+from minerva_acme.agents.d4pg.config import D4PGConfig
+from minerva_acme.agents.d4pg.networks import D4PGNetworks
+
+
+@dataclasses.dataclass(frozen=True)
+class D4PGLosses:
+    """The losses of D4PG, each of the module of its name.
+
+    Source: Barth-Maron et al. 2018, "Distributed distributional deterministic policy gradients", algorithm 1.
+    """
+
+    config: D4PGConfig
+
+    def critic(self, nets: D4PGNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+        """The critic learns the distribution of the return over n steps, bootstrapped by that of the target.
+
+            J_Z = mean H(Phi(r + d z'), Z(s, a)),  z' ~ Z'(s', pi'(s'))
+
+        H is the cross-entropy and Phi the projection onto the critic's atoms. Source: section 3.
+        """
+        data = batch.data  # a `types.Transition` over n steps; its discount d is 0 at a terminal
+        with torch.no_grad():
+            next_action = nets.target_policy(data.next_observation)
+            returns = nets.target_critic(data.next_observation, next_action).returns(
+                generator=generator, num_samples=self.config.num_returns
+            )
+            target = returns.bootstrapped(data.reward, data.discount)
+        return off_policy.regress(nets.critic, batch, nets.critic(data.observation, data.action), target)
+
+    def policy(self, nets: D4PGNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+        """The policy follows the gradient of the expected return by its action: see `losses.dpg_loss`."""
+        observation = batch.data.observation
+        action = nets.policy(observation)
+        q = nets.critic(observation, action).mean()
+        (dq_da,) = torch.autograd.grad(q.sum(), action)
+        loss = losses.dpg_loss(action, dq_da, max_norm=self.config.max_action_gradient)
+        return learners.Loss(loss, {"policy/q": q.detach().mean(), "policy/dq_da": dq_da.norm(dim=-1).mean()})

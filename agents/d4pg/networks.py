@@ -1,0 +1,36 @@
+"""The networks that D4PG trains."""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme import specs
+from minerva_acme.agents import off_policy
+from minerva_acme.agents.d4pg import config as d4pg_config
+
+
+class D4PGNetworks(NamedTuple):
+    """Any modules do that have these signatures:
+
+    policy(observation [B, ...]) -> action [B, D], within its bounds
+    critic(observation [B, ...], action [B, D]) -> networks.Prediction [B]; it has a `loss`
+    """
+
+    policy: nn.Module
+    critic: nn.Module
+    target_policy: nn.Module
+    target_critic: nn.Module
+
+
+def make_networks(
+    spec: specs.EnvironmentSpec, config: d4pg_config.D4PGConfig, generator: torch.Generator
+) -> D4PGNetworks:
+    """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
+    policy = off_policy.make_deterministic_policy(
+        spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso]
+    )
+    critic = off_policy.make_critic(spec, config, generator)
+    target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))
+    return D4PGNetworks(policy, critic, target_policy, target_critic)

@@ -1,0 +1,15 @@
+"""Deep Q-networks (DQN), and what was added: double, dueling, several steps, prioritised, distributional."""
+
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.agents.dqn.builder import DQNBuilder
+    from minerva_acme.agents.dqn.config import PRESETS, DQNConfig
+    from minerva_acme.agents.dqn.learner import DQNLosses
+    from minerva_acme.agents.dqn.networks import DQNNetworks
+
+__all__ = ["DQNBuilder", "DQNConfig", "DQNLosses", "DQNNetworks", "PRESETS"]
+
+__getattr__ = _lazy.attach(__name__, __file__)

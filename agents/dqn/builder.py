@@ -1,0 +1,51 @@
+"""Makes the parts of DQN."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy, requirements
+from minerva_acme.agents.dqn import config as dqn_config
+from minerva_acme.agents.dqn import learner
+from minerva_acme.agents.dqn import networks as dqn_networks
+
+
+class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_config.DQNConfig]):
+    """DQN over replayed transitions. Every part can be swapped by overriding its `make_` method."""
+
+    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        super().check_spec(spec)
+        requirements.check_observations(self.name, spec)
+        requirements.check_discrete(self.name, spec)
+
+    def make_networks(
+        self, spec: specs.EnvironmentSpec, generator: torch.Generator
+    ) -> dqn_networks.DQNNetworks:
+        return dqn_networks.make_networks(spec, self._config, generator)
+
+    def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
+        config, losses = self._config, learner.DQNLosses(self._config)
+        return {
+            "q_network": off_policy.Objective(losses.q_network, config.learning_rate, config.max_grad_norm)
+        }
+
+    def update_targets(self, networks: dqn_networks.DQNNetworks, num_steps: int) -> None:
+        learners.update_target(
+            networks.target_network,
+            networks.q_network,
+            num_steps,
+            period=self._config.target_update_period,
+        )
+
+    def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
+        config = self._config
+        if evaluation:
+            return off_policy.argmax
+        return off_policy.epsilon_greedy(
+            off_policy.linear(config.initial_epsilon, config.final_epsilon, config.epsilon_steps)
+        )
+
+    @property
+    def policy_variables(self) -> Sequence[str]:
+        return ["q_network"]

@@ -1,0 +1,96 @@
+"""What can be set about DQN, and the presets."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from minerva_acme import constraints
+from minerva_acme.agents.off_policy import config as off_policy_config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DQNConfig(
+    off_policy_config.TransitionConfig, off_policy_config.CriticConfig, off_policy_config.PrioritizedConfig
+):
+    """Hyperparameters of DQN; defaults are for small tasks with vectors as observations.
+
+    Sources: [1] Mnih et al. 2015, "Human-level control through deep reinforcement learning"; [2] van Hasselt
+    et al. 2016, "Deep reinforcement learning with double Q-learning"; [3] Wang et al. 2016, "Dueling network
+    architectures for deep reinforcement learning"; [4] Schaul et al. 2016, "Prioritized experience replay";
+    [5] Hessel et al. 2018, "Rainbow: combining improvements in deep reinforcement learning".
+
+    `n_step` and `prioritized` [4] are switches too; `critic_head` makes it distributional.
+    """
+
+    double: bool = True
+    """Whether the trained network chooses the action whose value the target network gives [2]."""
+    dueling: bool = True
+    """Whether a network of the state's value and one of the actions' advantages make up the values [3]."""
+    learning_rate: constraints.Positive = 5e-4
+    """Learning rate of the network."""
+    max_grad_norm: constraints.Positive = 10.0
+    """Global norm to which the gradient is clipped [3]."""
+    target_update_period: constraints.Count = 100
+    """Learner steps between copies of the network to its target."""
+    initial_epsilon: constraints.Share = 1.0
+    """Share of random actions at first."""
+    final_epsilon: constraints.Share = 0.05
+    """Share of random actions once it has fallen."""
+    epsilon_steps: constraints.Count = 10_000
+    """Environment steps over which it falls, linearly."""
+
+    critic_layer_sizes: constraints.Sizes = (128, 128)
+    n_step: constraints.Count = 3
+    batch_size: constraints.Count = 64
+    samples_per_insert: constraints.Positive = 32.0
+    max_replay_size: constraints.Count = 100_000
+    prioritized: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dueling and self.critic_head == "mixture":
+            raise ValueError(
+                "`dueling` must be False with `critic_head` mixture, whose components have no advantages, "
+                "got True."
+            )
+
+
+# Of the frames of an Atari game an agent sees every fourth, so a step is four frames.
+_ATARI: Mapping[str, Any] = {
+    "critic_layer_sizes": (512,),
+    "batch_size": 32,
+    "samples_per_insert": 8.0,  # a learner step every four steps
+    "learning_rate": 6.25e-5,  # Adam's, of [5]; [1] has RMSProp
+    "max_replay_size": 1_000_000,
+}
+PRESETS: Mapping[str, DQNConfig] = MappingProxyType(
+    {
+        "default": DQNConfig(),
+        # That of [1]: all switches off.
+        "nature": DQNConfig(
+            **_ATARI,
+            double=False,
+            dueling=False,
+            n_step=1,
+            min_replay_size=50_000,
+            target_update_period=10_000,
+            final_epsilon=0.1,
+            epsilon_steps=250_000,
+        ),
+        # That of [5] but for its noisy networks, in whose place epsilon stays: all switches on.
+        "rainbow": DQNConfig(
+            **_ATARI,
+            critic_head="c51",
+            vmin=-10.0,
+            vmax=10.0,
+            prioritized=True,
+            priority_exponent=0.5,
+            min_replay_size=20_000,
+            target_update_period=2_000,
+            final_epsilon=0.01,
+            epsilon_steps=62_500,
+        ),
+    }
+)
+"""Named settings: `default`, and for Atari `nature` and `rainbow`."""

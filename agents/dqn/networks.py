@@ -1,0 +1,70 @@
+"""The networks that DQN trains.
+
+Shapes: F features; K discrete actions; n numbers for each value (1, or the bins of a distribution); `...`
+leading axes.
+"""
+
+import copy
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme import networks, specs
+from minerva_acme.agents import off_policy
+from minerva_acme.agents.dqn import config as dqn_config
+
+
+class DQNNetworks(NamedTuple):
+    """Any modules do that have this signature, and a `loss`:
+
+    q_network(observation [..., *]) -> networks.Prediction of all actions, [..., K]
+    """
+
+    q_network: nn.Module
+    target_network: nn.Module
+
+
+class DuelingCritic(nn.Module):
+    """Q(s, a) = V(s) + A(s, a) - mean_a A(s, a), or likewise of the logits of a distribution's bins.
+
+    Source: Wang et al. 2016, eq. 9; of logits, Hessel et al. 2018, "Distributional RL".
+    """
+
+    def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
+        """Takes two critics of features, with heads of one kind: without actions, and of all of them."""
+        super().__init__()
+        self.value = value
+        self.advantage = advantage
+
+    def forward(self, features: torch.Tensor) -> Any:
+        """[..., F] -> the prediction of all actions, [..., K]."""
+        advantage = self.advantage(features)
+        name, numbers = advantage._fields[0], advantage[0]  # [..., K, n]
+        relative = numbers - numbers.mean(dim=-2, keepdim=True)
+        return advantage._replace(**{name: self.value(features)[0].unsqueeze(-2) + relative})
+
+    def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
+        """The head's."""
+        advantage: Any = self.advantage
+        loss: torch.Tensor = advantage.loss(prediction, target, mask)
+        return loss
+
+
+def make_networks(
+    spec: specs.EnvironmentSpec, config: dqn_config.DQNConfig, generator: torch.Generator
+) -> DQNNetworks:
+    """Makes the config's torsos behind an encoder; arguments as of `off_policy.make_critic`."""
+    make_member = _make_dueling if config.dueling else off_policy.make_member
+    network = off_policy.make_critic(spec, config, generator, make_member)
+    return DQNNetworks(network, copy.deepcopy(network).requires_grad_(False))
+
+
+def _make_dueling(
+    features: int, action_spec: specs.BoundedArray, config: Any, generator: torch.Generator
+) -> nn.Module:
+    torso = off_policy.TORSOS[config.torso](features, config.critic_layer_sizes, generator=generator)
+    value = networks.CriticWithHead(
+        torso, off_policy.make_head(torso.output_size, None, config, generator), bounds=None
+    )
+    return DuelingCritic(value, off_policy.make_member(features, action_spec, config, generator))

@@ -1,0 +1,15 @@
+"""Soft actor-critic (SAC), with a temperature that is learned."""
+
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.agents.sac.builder import SACBuilder
+    from minerva_acme.agents.sac.config import PRESETS, SACConfig
+    from minerva_acme.agents.sac.learner import SACLosses
+    from minerva_acme.agents.sac.networks import SACNetworks
+
+__all__ = ["PRESETS", "SACBuilder", "SACConfig", "SACLosses", "SACNetworks"]
+
+__getattr__ = _lazy.attach(__name__, __file__)

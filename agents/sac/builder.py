@@ -1,0 +1,46 @@
+"""Makes the parts of SAC."""
+
+from collections.abc import Mapping
+
+import torch
+
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy, requirements
+from minerva_acme.agents.sac import config as sac_config
+from minerva_acme.agents.sac import learner
+from minerva_acme.agents.sac import networks as sac_networks
+
+
+class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_config.SACConfig]):
+    """SAC over replayed transitions. Every part can be swapped by overriding its `make_` method."""
+
+    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        super().check_spec(spec)
+        requirements.check_observations(self.name, spec)
+        requirements.check_continuous(self.name, spec)
+
+    def make_networks(
+        self, spec: specs.EnvironmentSpec, generator: torch.Generator
+    ) -> sac_networks.SACNetworks:
+        return sac_networks.make_networks(spec, self._config, generator)
+
+    def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
+        config = self._config
+        entropy = config.target_entropy
+        losses = learner.SACLosses(config, -float(spec.actions.shape[0]) if entropy is None else entropy)
+        return {
+            "critic": off_policy.Objective(losses.critic, config.learning_rate),
+            "policy": off_policy.Objective(
+                losses.policy, config.learning_rate, modules=["policy", "temperature"]
+            ),
+        }
+
+    def update_targets(self, networks: sac_networks.SACNetworks, num_steps: int) -> None:
+        learners.update_target(
+            networks.target_critic, networks.critic, num_steps, rate=self._config.target_rate
+        )
+
+    def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
+        if evaluation:
+            return off_policy.mode
+        return off_policy.random_at_first(self._config.random_steps, spec.actions, off_policy.sample)

@@ -1,0 +1,45 @@
+"""What can be set about SAC, and the presets."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from minerva_acme import constraints
+from minerva_acme.agents.off_policy import config as off_policy_config
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SACConfig(
+    off_policy_config.TransitionConfig, off_policy_config.CriticConfig, off_policy_config.PrioritizedConfig
+):
+    """Hyperparameters of SAC; defaults are those of [1], table 1.
+
+    Sources: [1] Haarnoja et al. 2018, "Soft actor-critic algorithms and applications"; [2] Yarats and
+    Kostrikov 2020, github.com/denisyarats/pytorch_sac, on the dm_control suite.
+    """
+
+    policy_layer_sizes: constraints.Sizes = (256, 256)
+    """Units of each layer of the policy's torso; of SimBa's, of each block, all equal."""
+    learning_rate: constraints.Positive = 3e-4
+    """Learning rate of policy, critics and temperature."""
+    target_rate: constraints.Share = 0.005
+    """How far the target critics go towards the critics in each learner step."""
+    initial_temperature: constraints.Positive = 1.0
+    """Temperature at first: what a nat of entropy is worth, in units of the return."""
+    target_entropy: float | None = None
+    """Entropy at which the temperature holds the policy, nats; None: -1 for each action dimension."""
+    random_steps: constraints.Natural = 1_000
+    """Environment steps with random actions, before the policy acts."""
+
+    num_critics: constraints.Count = 2
+    prioritized: bool = False
+
+
+PRESETS: Mapping[str, SACConfig] = MappingProxyType(
+    {
+        "default": SACConfig(),
+        # The first temperature and the random steps are those of [2], its networks are four times as wide.
+        "control": SACConfig(initial_temperature=0.1, random_steps=5_000, min_replay_size=5_000),
+    }
+)
+"""Named settings: `default` and `control` (dm_control suite)."""

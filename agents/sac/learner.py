@@ -1,0 +1,66 @@
+"""What SAC learns: two losses, which `learners.LossLearner` minimises on each batch.
+
+Shapes: B batch, D action dimensions.
+"""
+
+import dataclasses
+
+import torch
+
+from minerva_acme import learners
+from minerva_acme.agents import off_policy
+from minerva_acme.agents.sac.config import SACConfig
+from minerva_acme.agents.sac.networks import SACNetworks
+
+
+@dataclasses.dataclass(frozen=True)
+class SACLosses:
+    """The losses of soft actor-critic: of the critics, and of policy and temperature.
+
+    Source: Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", algorithm 1.
+    """
+
+    config: SACConfig
+    target_entropy: float  # nats
+
+    def critic(self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+        """Every critic regresses to the softened value of the smallest target critic.
+
+            J_Q = mean (Q(s, a) - r - d (Q'(s', a') - alpha log pi(a' | s')))^2,  a' ~ pi(s')
+
+        Source: eq. 5. With a head that predicts distributions, the return z' takes the place of Q'.
+        """
+        data = batch.data  # a `types.Transition`; its discount d is 0 at a terminal
+        with torch.no_grad():
+            action, log_prob = nets.policy(data.next_observation).sample_and_log_prob(generator)
+            returns = nets.target_critic(data.next_observation, action).returns(
+                generator=generator, num_samples=self.config.num_returns
+            )
+            entropy_bonus = -nets.temperature() * log_prob  # [B]
+            target = returns.bootstrapped(data.reward + data.discount * entropy_bonus, data.discount)
+        return off_policy.regress(nets.critic, batch, nets.critic(data.observation, data.action), target)
+
+    def policy(self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+        """The policy follows the smallest critic and keeps its entropy, by reparameterised actions.
+
+            J_pi = mean alpha log pi(a | s) - Q(s, a),  a ~ pi(s)
+            J_alpha = log alpha (mean -log pi(a | s) - target)
+
+        The temperature rises where the entropy is below its target, and falls where it is above. Neither loss
+        trains what the other does. Source: eq. 9; eq. 18, of alpha, in whose place its logarithm keeps the
+        temperature positive, as in the authors' code.
+        """
+        observation = batch.data.observation
+        action, log_prob = nets.policy(observation).sample_and_log_prob(generator)
+        q = nets.critic(observation, action).mean()
+        temperature, entropy = nets.temperature().detach(), -log_prob.detach().mean()
+        policy_loss = (temperature * log_prob - q).mean()
+        temperature_loss = nets.temperature.log * (entropy - self.target_entropy)
+        return learners.Loss(
+            policy_loss + temperature_loss,
+            {
+                "loss/temperature": temperature_loss.detach(),
+                "policy/entropy": entropy,
+                "temperature": temperature,
+            },
+        )

@@ -1,0 +1,53 @@
+"""The networks that SAC trains."""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme import specs
+from minerva_acme.agents import off_policy
+from minerva_acme.agents.sac import config as sac_config
+
+
+class Temperature(nn.Module):
+    """A positive number, the exponential of what is learned."""
+
+    def __init__(self, initial: float) -> None:
+        """Args: initial: its first value."""
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor(float(initial)).log())
+
+    def forward(self) -> torch.Tensor:
+        """Its value, []."""
+        return self.log.exp()
+
+
+class SACNetworks(NamedTuple):
+    """Any modules do that have these signatures:
+
+    policy(observation [B, ...]) -> distributions.SquashedGaussian [B, D]
+    critic(observation [B, ...], action [B, D]) -> networks.Prediction [B]; it has a `loss`
+    temperature() -> [], with its logarithm as `log`
+    """
+
+    policy: nn.Module
+    critic: nn.Module
+    target_critic: nn.Module
+    temperature: nn.Module
+
+
+def make_networks(
+    spec: specs.EnvironmentSpec, config: sac_config.SACConfig, generator: torch.Generator
+) -> SACNetworks:
+    """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
+    critic = off_policy.make_critic(spec, config, generator)
+    return SACNetworks(
+        policy=off_policy.make_gaussian_policy(
+            spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso]
+        ),
+        critic=critic,
+        target_critic=copy.deepcopy(critic).requires_grad_(False),
+        temperature=Temperature(config.initial_temperature),
+    )

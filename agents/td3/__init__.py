@@ -1,0 +1,15 @@
+"""Twin delayed deep deterministic policy gradient (TD3)."""
+
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.agents.td3.builder import TD3Builder
+    from minerva_acme.agents.td3.config import PRESETS, TD3Config
+    from minerva_acme.agents.td3.learner import TD3Losses
+    from minerva_acme.agents.td3.networks import TD3Networks
+
+__all__ = ["PRESETS", "TD3Builder", "TD3Config", "TD3Losses", "TD3Networks"]
+
+__getattr__ = _lazy.attach(__name__, __file__)

@@ -1,0 +1,50 @@
+"""Makes the parts of TD3."""
+
+from collections.abc import Mapping
+
+import torch
+
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy, requirements
+from minerva_acme.agents.td3 import config as td3_config
+from minerva_acme.agents.td3 import learner
+from minerva_acme.agents.td3 import networks as td3_networks
+
+
+class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_config.TD3Config]):
+    """TD3 over replayed transitions. Every part can be swapped by overriding its `make_` method."""
+
+    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        super().check_spec(spec)
+        requirements.check_observations(self.name, spec)
+        requirements.check_continuous(self.name, spec)
+
+    def make_networks(
+        self, spec: specs.EnvironmentSpec, generator: torch.Generator
+    ) -> td3_networks.TD3Networks:
+        return td3_networks.make_networks(spec, self._config, generator)
+
+    def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
+        config = self._config
+        low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
+        losses = learner.TD3Losses(config, low, high)
+        return {
+            "critic": off_policy.Objective(losses.critic, config.learning_rate),
+            "policy": off_policy.Objective(losses.policy, config.learning_rate, period=config.policy_period),
+        }
+
+    def update_targets(self, networks: td3_networks.TD3Networks, num_steps: int) -> None:
+        for target, online in (
+            (networks.target_policy, networks.policy),
+            (networks.target_critic, networks.critic),
+        ):
+            learners.update_target(
+                target, online, num_steps, period=self._config.policy_period, rate=self._config.target_rate
+            )
+
+    def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
+        if evaluation:
+            return off_policy.mode
+        noise = off_policy.constant(self._config.exploration_stddev)
+        explore = off_policy.gaussian_noise(noise, off_policy.half_range(spec.actions))
+        return off_policy.random_at_first(self._config.random_steps, spec.actions, explore)

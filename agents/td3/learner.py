@@ -1,0 +1,56 @@
+"""What TD3 learns: two losses, which `learners.LossLearner` minimises, the policy's on every second batch.
+
+Shapes: B batch, D action dimensions.
+"""
+
+import dataclasses
+
+import torch
+
+from minerva_acme import learners
+from minerva_acme.agents import off_policy
+from minerva_acme.agents.td3.config import TD3Config
+from minerva_acme.agents.td3.networks import TD3Networks
+
+
+@dataclasses.dataclass(frozen=True)
+class TD3Losses:
+    """The losses of TD3, each of the module of its name.
+
+    Source: Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods",
+    algorithm 1.
+    """
+
+    config: TD3Config
+    low: torch.Tensor  # [D]  smallest action
+    high: torch.Tensor  # [D]  largest action
+
+    def critic(self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+        """Every critic regresses to the value that the smallest target critic gives a smoothed action.
+
+            J_Q = mean (Q(s, a) - r - d Q'(s', a'))^2,  a' = clip(pi'(s') + clip(noise, -c, c), low, high)
+
+        Source: eq. 10 and 14. With a head that predicts distributions, the return z' takes the place of Q'.
+        """
+        data = batch.data  # a `types.Transition`; its discount d is 0 at a terminal
+        with torch.no_grad():
+            action = self._smoothed(nets.target_policy(data.next_observation), generator)
+            returns = nets.target_critic(data.next_observation, action).returns(
+                generator=generator, num_samples=self.config.num_returns
+            )
+            target = returns.bootstrapped(data.reward, data.discount)
+        return off_policy.regress(nets.critic, batch, nets.critic(data.observation, data.action), target)
+
+    def policy(self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+        """The policy follows the first critic: J_pi = -mean Q_1(s, pi(s))."""
+        observation = batch.data.observation
+        q = nets.critic.first(observation, nets.policy(observation)).mean()
+        return learners.Loss(-q.mean())
+
+    def _smoothed(self, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Target policy smoothing, section 5.3: actions near each other have values near each other."""
+        low, high = self.low.to(action), self.high.to(action)
+        noise = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)
+        clip = self.config.target_noise_clip
+        noise = (self.config.target_stddev * noise).clamp(-clip, clip)
+        return (action + 0.5 * (high - low) * noise).clamp(low, high)

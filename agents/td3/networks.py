@@ -1,0 +1,37 @@
+"""The networks that TD3 trains."""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from minerva_acme import specs
+from minerva_acme.agents import off_policy
+from minerva_acme.agents.td3 import config as td3_config
+
+
+class TD3Networks(NamedTuple):
+    """Any modules do that have these signatures:
+
+    policy(observation [B, ...]) -> action [B, D], within its bounds
+    critic(observation [B, ...], action [B, D]) -> networks.Prediction [B]; it has a `loss`,
+        and `first` of the same arguments, which the policy follows
+    """
+
+    policy: nn.Module
+    critic: off_policy.EncodedCritic
+    target_policy: nn.Module
+    target_critic: nn.Module
+
+
+def make_networks(
+    spec: specs.EnvironmentSpec, config: td3_config.TD3Config, generator: torch.Generator
+) -> TD3Networks:
+    """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
+    policy = off_policy.make_deterministic_policy(
+        spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso]
+    )
+    critic = off_policy.make_critic(spec, config, generator)
+    target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))
+    return TD3Networks(policy, critic, target_policy, target_critic)

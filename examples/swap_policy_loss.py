@@ -1,0 +1,92 @@
+"""MPO with the policy loss of a recent paper; the other parts stay as they are.
+
+    python examples/swap_policy_loss.py --num-env-steps 20000
+
+The loss is that of Wasserstein policy optimisation [Pfau et al. 2025, arXiv:2505.00663]: samples of the
+policy follow the gradient of Q by the action. Networks, critic, Retrace targets, KL bounds with their
+multipliers, replay and acting are MPO's. There is no E-step.
+"""
+
+from typing import Any
+
+import torch
+import tyro
+
+from minerva_acme import distributions, environments, experiments, learners, losses, types
+from minerva_acme.agents import mpo
+from minerva_acme.agents.mpo import critics, improvement
+
+
+def wpo_loss(
+    policy: distributions.DiagonalGaussian, actions_NBD: torch.Tensor, dq_da_NBD: torch.Tensor
+) -> torch.Tensor:
+    """-mean dQ/da . d log pi(a) / da, of which the policy's parameters have the gradient.
+
+    For a Gaussian the gradient by the mean is multiplied by its variance, and that by the standard deviation
+    by half of it, which is the inverse of the Fisher information, as in the paper.
+    """
+    stddev = policy.log_std.exp()
+    variance = stddev.detach().square()
+    mean, stddev = scale_gradient(policy.mean, variance), scale_gradient(stddev, 0.5 * variance)
+    dlogpi_da_NBD = -(actions_NBD - mean) / stddev.square()
+    return -(dq_da_NBD * dlogpi_da_NBD).sum(dim=-1).mean()
+
+
+def scale_gradient(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """The same number, whose gradient is multiplied."""
+    return x.detach() + factor * (x - x.detach())
+
+
+class WPOLearner(mpo.MPOLearner):
+    """MPO's learner with another improvement of the policy."""
+
+    def _improve_policy(
+        self, batch: types.Trajectory, features: torch.Tensor, estimates: Any
+    ) -> dict[str, Any]:
+        config, target = self._config, estimates.policy
+        states = self._target.encoder(learners.at(batch.observation, (slice(None), 0)))
+        actions_NBD = estimates.actions.transpose(0, 1).detach().requires_grad_()
+        q_NB = critics.ContinuousCritic(self._target.critic)(states, actions_NBD)
+        (dq_da_NBD,) = torch.autograd.grad(q_NB.sum(), actions_NBD)
+
+        online = self._online.policy(features[:, 0].detach())
+        kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)
+        dual_loss, metrics = improvement.dual_loss(torch.zeros(()), kls, self._duals, config)
+        self._updates.minimise("duals", dual_loss)
+        alphas = [alpha() for alpha in self._duals.alphas().values()]
+        loss = wpo_loss(online, actions_NBD.detach(), dq_da_NBD) + losses.kl_penalty(kls, *alphas)
+        return metrics | {
+            "loss/policy": loss.detach(),
+            "grad_norm/policy": self._updates.minimise("policy", loss),
+            "policy/dq_da": dq_da_NBD.norm(dim=-1).mean(),
+        }
+
+
+class WPOBuilder(mpo.MPOBuilder):
+    """All of MPO but the learner."""
+
+    learner_class = WPOLearner
+
+
+def main(
+    env: str = "dm_control/cartpole/swingup",
+    num_env_steps: int = 20_000,
+    directory: str = "runs/wpo",
+    seed: int = 0,
+    config: mpo.MPOConfig = mpo.PRESETS["control"],
+) -> experiments.ExperimentResult:
+    """Trains as `minerva train mpo` does, but for the policy's loss."""
+    return experiments.run_experiment(
+        experiments.ExperimentConfig(
+            builder=WPOBuilder(config),
+            environment_factory=lambda seed: environments.make_training_environment(env, seed=seed),
+            directory=directory,
+            num_env_steps=num_env_steps,
+            seed=seed,
+        )
+    )
+
+
+if __name__ == "__main__":
+    result = tyro.cli(main)
+    print(result.random, result.before, result.after, sep="\n")

@@ -1,0 +1,34 @@
+"""The deterministic policy gradient.
+
+Shapes: B batch, D action dimensions.
+"""
+
+import torch
+
+from minerva_acme.losses.shapes import check_shapes
+
+
+def dpg_loss(action: torch.Tensor, dq_da: torch.Tensor, *, max_norm: float) -> torch.Tensor:
+    """A loss whose gradient by the action is minus that of Q, mean over states.
+
+        L = -mean_b sum_d clip(dQ/da)_bd a_bd
+
+    The gradient of each state is clipped by its norm, as in Acme's D4PG. Source: Silver et al. 2014,
+    "Deterministic policy gradient algorithms", eq. 9. The value of the loss means nothing.
+
+    Args:
+        action: the policy's actions, [B, D].
+        dq_da: the gradient of the critic's values by them, [B, D].
+        max_norm: largest norm of a state's gradient, in units of Q over those of the action, > 0.
+
+    Returns:
+        The loss, []. Its gradient flows to `action` alone.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    check_shapes(("action", action, "BD"), ("dq_da", dq_da, "BD"))
+    dq_da = dq_da.detach()
+    norm = torch.linalg.vector_norm(dq_da, dim=-1, keepdim=True)  # [B, 1]
+    clipped = dq_da * (max_norm / norm.clamp(min=max_norm))
+    return -(clipped * action).sum(dim=-1).mean()

@@ -1,0 +1,157 @@
+"""What a network remembers of an episode: recurrent layers between an encoder and torsos.
+
+Shapes: T steps; E environments; F features into the memory; H features out of it; n = T * E.
+"""
+
+import abc
+import itertools
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+import torch
+from torch import nn
+
+Kind: TypeAlias = Literal["lstm", "gru"]
+MemoryState: TypeAlias = tuple[torch.Tensor, ...]
+"""What is remembered of E episodes, tensors [E, ...]."""
+
+
+class Past(NamedTuple):
+    """What T steps of E environments do not show by themselves: what came before, where episodes begin."""
+
+    state: MemoryState  # [E, ...] each  of the memory, before the first step
+    start: torch.Tensor  # [T, E]  1 where an episode begins: the state before that step is not used
+    burn_in: int = 0  # first steps that only warm the state up: no features of them, and no gradient
+
+
+class Memory(nn.Module, abc.ABC):
+    """A recurrent layer that begins anew wherever an episode does.
+
+    A subclass defines `initial_state` and `unroll`, which knows nothing of episodes, and sets `output_size`.
+    """
+
+    output_size: int
+    """H."""
+
+    @abc.abstractmethod
+    def initial_state(self, num_environments: int) -> MemoryState:
+        """What is remembered where an episode begins, float32 [E, ...] each."""
+
+    @abc.abstractmethod
+    def unroll(self, features: torch.Tensor, state: MemoryState) -> tuple[torch.Tensor, MemoryState]:
+        """Takes in steps of one episode of each environment.
+
+        Args:
+            features: [T, E, F].
+            state: [E, ...] each, before the first step.
+
+        Returns:
+            Features [T, E, H] and the state after the last step, [E, ...] each.
+        """
+
+    def forward(
+        self, features: torch.Tensor, state: MemoryState, start: torch.Tensor
+    ) -> tuple[torch.Tensor, MemoryState]:
+        """Takes in steps across the ends of episodes, with one `unroll` from one beginning to the next.
+
+        Args:
+            features: [T, E, F].
+            state: [E, ...] each, before the first step.
+            start: [T, E], 1 where an episode begins: there the state is the initial one before the step is
+                taken in.
+
+        Returns:
+            Features [T, E, H] and the state after the last step, [E, ...] each.
+        """
+        begins = start > 0
+        initial = self.initial_state(start.shape[1])
+        times = [t for t, any_begins in enumerate(begins.any(dim=1).tolist()) if any_begins and t > 0]
+        outputs = []
+        for t, end in itertools.pairwise([0, *times, len(start)]):
+            state = tuple(
+                torch.where(begins[t].view(-1, *[1] * (kept.ndim - 1)), new, kept)
+                for new, kept in zip(initial, state, strict=True)
+            )
+            output, state = self.unroll(features[t:end], state)
+            outputs.append(output)
+        return torch.cat(outputs), state
+
+
+class LSTM(Memory):
+    """One layer of LSTM units. Its state is (hidden [E, H], cell [E, H]).
+
+    Source: Hochreiter and Schmidhuber 1997, "Long short-term memory".
+    """
+
+    def __init__(self, input_size: int, size: int, *, generator: torch.Generator | None = None) -> None:
+        """Makes the layer. Args: input_size: F. size: H. generator: draws the initial weights."""
+        super().__init__()
+        self.rnn = _orthogonal(nn.LSTM, input_size, size, generator)
+        self.output_size = size
+
+    def initial_state(self, num_environments: int) -> MemoryState:
+        zeros = next(self.parameters()).new_zeros(num_environments, self.output_size)
+        return zeros, zeros.clone()
+
+    def unroll(self, features: torch.Tensor, state: MemoryState) -> tuple[torch.Tensor, MemoryState]:
+        hidden, cell = (part[None].contiguous() for part in state)
+        output, (hidden, cell) = self.rnn(features, (hidden, cell))
+        return output, (hidden[0], cell[0])
+
+
+class GRU(Memory):
+    """One layer of gated recurrent units. Its state is (hidden [E, H],).
+
+    Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder".
+    """
+
+    def __init__(self, input_size: int, size: int, *, generator: torch.Generator | None = None) -> None:
+        """Makes the layer. Args: input_size: F. size: H. generator: draws the initial weights."""
+        super().__init__()
+        self.rnn = _orthogonal(nn.GRU, input_size, size, generator)
+        self.output_size = size
+
+    def initial_state(self, num_environments: int) -> MemoryState:
+        return (next(self.parameters()).new_zeros(num_environments, self.output_size),)
+
+    def unroll(self, features: torch.Tensor, state: MemoryState) -> tuple[torch.Tensor, MemoryState]:
+        (hidden,) = state
+        output, hidden = self.rnn(features, hidden[None].contiguous())
+        return output, (hidden[0],)
+
+
+Layer = TypeVar("Layer", nn.LSTM, nn.GRU)
+_KINDS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
+
+
+def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Generator | None) -> Memory:
+    """Makes a memory.
+
+    Args:
+        kind: `lstm` or `gru`.
+        input_size: F.
+        size: H.
+        generator: draws the initial weights; None is torch's global one.
+
+    Raises:
+        ValueError: the kind is unknown, or a size is below 1.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"`kind` must be one of {', '.join(_KINDS)}, got {kind}.")
+    for name, value in (("input_size", input_size), ("size", size)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be >= 1, got {value}.")
+    return _KINDS[kind](input_size, size, generator=generator)
+
+
+def _orthogonal(layer: type[Layer], input_size: int, size: int, generator: torch.Generator | None) -> Layer:
+    """A recurrent layer with the weights of each gate orthogonal, and biases of zero."""
+    # Torch draws weights of its own here, which must not move the global generator.
+    with torch.random.fork_rng(devices=[]):
+        rnn = layer(input_size, size)
+    for name, parameter in rnn.named_parameters():
+        if name.startswith("bias"):
+            nn.init.zeros_(parameter)
+            continue
+        for gate in parameter.detach().split(size):
+            nn.init.orthogonal_(gate, generator=generator)
+    return rnn

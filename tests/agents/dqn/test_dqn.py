@@ -1,0 +1,58 @@
+"""What is DQN's own: discrete actions, how it explores, and which switches go together."""
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import counting, specs
+from minerva_acme.agents import dqn
+
+from .. import transition_scene as scene
+
+AGENT = scene.AGENTS["dqn"]
+
+
+def test_continuous_actions_are_refused_with_the_way_out():
+    with pytest.raises(
+        ValueError, match=r"DQN needs one discrete action, got BoundedArray\(2,\).*`minerva list agents`"
+    ):
+        AGENT.make().check_spec(scene.make_spec(discrete=False))
+    with pytest.raises(ValueError, match="DQN needs one discrete action, got a nest"):
+        AGENT.make().check_spec(AGENT.spec._replace(actions=(specs.DiscreteArray(2),)))
+
+
+def test_epsilon_falls_over_environment_steps_and_evaluation_is_greedy():
+    builder = AGENT.make(initial_epsilon=0.9, final_epsilon=0.3, epsilon_steps=100)
+    generator, counter = torch.Generator().manual_seed(0), counting.Counter()
+    networks = builder.make_networks(AGENT.spec, generator)
+    observations = np.ones((4000, 3), np.float32)
+
+    def share_of_others(evaluation=False):
+        policy = builder.make_policy(networks, AGENT.spec, generator, evaluation, counter)
+        actions = policy.batch(observations).action
+        return 1.0 - np.bincount(actions, minlength=3).max() / 4000
+
+    actor = counting.Counter(counter, "actor")
+    # A random action is the greedy one in a third of cases; a standard deviation is at most 0.008.
+    assert share_of_others() == pytest.approx(0.6, abs=0.04)
+    actor.increment(steps=50)
+    assert share_of_others() == pytest.approx(0.4, abs=0.04)
+    actor.increment(steps=500)
+    assert share_of_others() == pytest.approx(0.2, abs=0.04)
+    assert share_of_others(evaluation=True) == 0.0
+
+
+def test_advantages_of_a_dueling_network_add_up_to_nothing():
+    builder = AGENT.make(dueling=True)
+    networks = builder.make_networks(AGENT.spec, torch.Generator().manual_seed(0))
+    (member,) = networks.q_network.critic.members
+    features = torch.randn(5, 3)
+    value = member.value(features).mean()
+    torch.testing.assert_close(member(features).mean().mean(dim=-1), value)
+    assert member(features).mean().std(dim=-1).min() > 0.0
+
+
+def test_a_mixture_cannot_be_dueling():
+    with pytest.raises(ValueError, match="`dueling` must be False with `critic_head` mixture"):
+        dqn.DQNConfig(critic_head="mixture")
+    assert dqn.DQNConfig(critic_head="mixture", dueling=False).num_components == 5

@@ -1,0 +1,136 @@
+"""Parts are exchanged by flags: every combination in the table of docs/composing.md is built and learns."""
+
+import dataclasses
+import itertools
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import counting, replay, specs, testing
+from minerva_acme.agents import mpo, off_policy, registry, td3
+
+from . import transition_scene as scene
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "composing.md"
+COLUMNS = "| policy improvement | critic head | critic target | replay |"
+SMALL = {"critic_layer_sizes": (8,), "batch_size": 4, "min_replay_size": 4, "vmin": -5.0, "vmax": 5.0}
+
+
+def settings(word):
+    """`a=1 b=x` -> {"a": 1, "b": "x"}."""
+    pairs = (setting.split("=") for setting in word.split())
+    return {name: {"True": True, "False": False}.get(x, int(x) if x.isdigit() else x) for name, x in pairs}
+
+
+def table():
+    """Yields the agent and the settings of each combination."""
+    lines = PAGE.read_text().split(COLUMNS)[1].splitlines()[2:]
+    for line in itertools.takewhile(lambda line: line.startswith("|"), lines):
+        agents, *parts = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|"))
+        for agent, *words in itertools.product(agents, *parts):
+            yield agent, " ".join(words)
+
+
+COMBINATIONS = list(table())
+
+
+def make_environment(agent):
+    discrete = agent == "dqn"
+    spec = scene.make_spec(discrete)
+    return testing.FakeEnvironment(
+        observation_spec=spec.observations, action_spec=spec.actions, episode_length=4, truncates=True
+    )
+
+
+def step_once(builder, environment):
+    """Plays until there is a batch, and makes a learner step; returns its row, and whether weights moved."""
+    spec = specs.make_environment_spec(environment)
+    builder.check_spec(spec)
+    generator, logger = torch.Generator().manual_seed(0), testing.FakeLogger()
+    networks = builder.make_networks(spec, generator)
+    policy = builder.make_policy(networks, spec, generator)
+    with (
+        replay.make_server(builder.make_replay_tables(spec), "memory", seed=0) as server,
+        server.client() as client,
+        builder.make_adder(client, spec) as adder,
+        builder.make_dataset(client, spec, torch.device("cpu")) as dataset,
+    ):
+        learner = builder.make_learner(
+            networks=networks,
+            dataset=dataset,
+            client=client,
+            spec=spec,
+            counter=counting.Counter(),
+            logger=logger,
+            generator=generator,
+            device=torch.device("cpu"),
+        )
+        actor = builder.make_actor(policy, adder=adder)
+        for _ in range(2):
+            timestep = environment.reset()
+            actor.observe_first(timestep)
+            while not timestep.last():
+                action = actor.select_action(timestep.observation)
+                timestep = environment.step(action)
+                actor.observe(action, timestep)
+        adder.flush()
+        before = learner.get_variables(builder.policy_variables)
+        learner.run(num_steps=2)  # TD3's policy learns in every second one
+        (before,), (after,) = before, learner.get_variables(builder.policy_variables)
+    return logger.rows[-1], any(not np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize(("agent", "words"), COMBINATIONS)
+def test_every_combination_of_the_table_is_built_and_learns(agent, words):
+    entry = registry.find(agent)
+    small = SMALL if agent == "dqn" else {**SMALL, "policy_layer_sizes": (8,)}
+    config = dataclasses.replace(entry.presets["default"], **{**small, **settings(words)})
+    row, has_moved = step_once(entry.builder(config), make_environment(agent))
+    assert row["skipped_batches"] == 0 and has_moved
+    assert row["loss/q" if agent == "mpo" else next(name for name in row if "loss/" in name)].isfinite()
+
+
+def test_the_table_has_every_agent_over_replay_and_every_head():
+    over_replay = {
+        name
+        for name, entry in registry.AGENTS.items()
+        if issubclass(entry.builder, off_policy.OffPolicyBuilder)
+    }
+    heads = {"scalar", "c51", "two_hot", "hl_gauss", "mixture"}
+    found = {(agent, settings(words)["critic_head"]) for agent, words in COMBINATIONS}
+    assert found == set(itertools.product(over_replay, heads))
+
+
+@pytest.mark.parametrize("agent", sorted({agent for agent, _ in COMBINATIONS}))
+@pytest.mark.parametrize("others", [{"num_critics": 2, "critic_ensemble": "mean"}, {"torso": "simba"}])
+def test_any_agent_takes_several_critics_and_another_torso(agent, others):
+    entry = registry.find(agent)
+    small = SMALL if agent == "dqn" else {**SMALL, "policy_layer_sizes": (8,)}
+    config = dataclasses.replace(entry.presets["default"], **small, **others)
+    row, has_moved = step_once(entry.builder(config), make_environment(agent))
+    assert row["skipped_batches"] == 0 and has_moved
+
+
+@pytest.mark.parametrize("name", ["dmpo", "dmpo_mixture", "two_hot"])
+def test_the_distributional_presets_of_mpo_are_built_and_learn(name):
+    preset = mpo.PRESETS[name]
+    assert (preset.sequence_length, preset.retrace_mc_actions, preset.num_samples) == (5, 20, 20)
+    if name != "dmpo_mixture":
+        assert (preset.num_bins, preset.vmin, preset.vmax) == (51, -150.0, 150.0)
+    small = {**SMALL, "policy_layer_sizes": (8,), "vmin": -150.0, "vmax": 150.0}
+    row, has_moved = step_once(mpo.MPOBuilder(dataclasses.replace(preset, **small)), make_environment("mpo"))
+    assert row["skipped_batches"] == 0 and has_moved
+
+
+def test_the_page_swaps_one_loss_of_an_agent_for_another():
+    (code,) = re.findall(r"^```python swap\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    names = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    builder = names["MyTD3"](td3.TD3Config(**SMALL, policy_layer_sizes=(8,)))
+    objective = builder.make_objectives(scene.make_spec())["policy"]
+    assert objective.loss is names["policy_loss"]
+    row, has_moved = step_once(builder, make_environment("td3"))
+    assert row["skipped_batches"] == 0 and has_moved

@@ -1,0 +1,243 @@
+"""What holds for every agent that learns from transitions."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import actors, counting, learners, replay, specs, testing
+from minerva_acme.agents import registry
+
+from . import transition_scene as scene
+
+CONTINUOUS = [name for name, agent in scene.AGENTS.items() if not agent.discrete]
+
+
+@pytest.fixture(params=scene.AGENTS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def agent(name):
+    return scene.AGENTS[name]
+
+
+def test_the_agent_has_its_name_and_presets(name, agent):
+    entry = registry.find(name)
+    assert (entry.builder, entry.config) == (agent.builder, agent.config)
+    assert agent.make().name == entry.title
+    presets = {"default"} if agent.discrete else {"default", "control"}
+    assert presets <= set(entry.presets)
+
+
+class TestLearner(testing.LearnerConformance):
+    @pytest.fixture(autouse=True)
+    def _take(self, agent):
+        self.agent = agent
+        self.names = tuple(agent.make().make_networks(agent.spec, torch.Generator())._fields)
+
+    def make_learner(self):
+        spec = self.agent.spec
+        dataset = testing.RepeatedBatch(scene.make_batch(spec))
+        return scene.make_learner(self.agent.make(), spec, dataset=dataset)[0]
+
+
+class TestActor(testing.ActorConformance):
+    @pytest.fixture(autouse=True)
+    def _take(self, agent):
+        self.agent = agent
+
+    def make_environment(self):
+        spec = self.agent.spec
+        return testing.FakeEnvironment(observation_spec=spec.observations, action_spec=spec.actions)
+
+    def make_actor(self):
+        builder, generator = self.agent.make(), torch.Generator().manual_seed(0)
+        networks = builder.make_networks(self.agent.spec, generator)
+        return actors.FeedForwardActor(policy=builder.make_policy(networks, self.agent.spec, generator))
+
+
+# Batches that are not finite.
+
+
+FIELDS = {
+    "reward": "rewards",
+    "discount": "discounts",
+    "observation": "observations",
+    "next_observation": "next observations",
+    "action": "actions",
+}
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e30])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(n, f) for n in scene.AGENTS for f in FIELDS if n in CONTINUOUS or f != "action"],  # integers are finite
+)
+def test_a_batch_that_is_not_finite_is_skipped_whole(agent, field, number, caplog):
+    spec = agent.spec
+    good = [scene.make_batch(spec, seed) for seed in range(3)]
+    spoilt = getattr(good[0], field).clone()
+    spoilt[(2,) + (0,) * (spoilt.ndim - 1)] = number
+    bad = good[0]._replace(**{field: spoilt})
+    learner, _, rows = scene.make_learner(agent.make(), spec, [good[1], bad, good[2]])
+    other, _, _ = scene.make_learner(agent.make(), spec, [good[1], good[0], good[2]])
+    learner.step()
+    other.step()
+    before = scene.state_of(learner)
+    learner.step()
+    testing.assert_nests_equal(scene.state_of(learner), before, "A skipped batch must leave no trace.")
+    assert rows[-1].keys() == {"steps", "walltime", "skipped_batches"}
+    assert re.search(f"learner step 1 skipped: the {FIELDS[field]} are (not finite|as large as)", caplog.text)
+    other.step()
+    names = agent.make().policy_variables
+    assert not np.array_equal(
+        *(
+            np.concatenate([x.ravel() for x in one.get_variables(names)[0].values()])
+            for one in (learner, other)
+        )
+    )
+    learner.step()
+    assert rows[-1]["skipped_batches"] == 1 and len(rows[-1]) > 3
+
+
+def test_priorities_are_the_errors_of_the_critic_and_weights_shrink_its_loss(agent):
+    """Weights of one half everywhere halve the critic's gradient, and nobody else's."""
+    spec = agent.spec
+    builder = agent.make(prioritized=True)
+    (table,) = builder.make_replay_tables(spec)
+    assert table.sampler == replay.Prioritized(0.6)
+    (table,) = agent.make().make_replay_tables(spec)
+    assert table.sampler == replay.Uniform()
+    batch = scene.make_batch(spec)
+    objective = next(iter(builder.make_objectives(spec).values()))
+    losses, priorities = [], []
+    for weights in (1.0, torch.full((8,), 0.5)):
+        networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
+        loss = objective.loss(networks, learners.Batch(batch, weights), torch.Generator().manual_seed(1))
+        losses.append(loss.value.item())
+        priorities.append(loss.priorities)
+    assert losses[1] == pytest.approx(0.5 * losses[0]) and losses[0] > 0.0
+    torch.testing.assert_close(*priorities)
+    assert priorities[0].shape == (8,) and (priorities[0] >= 0).all() and (priorities[0] <= 1).all()
+    # A larger reward is a larger error, up to 1.
+    at_least = (batch.reward.abs() > 3.0).nonzero().flatten()
+    assert (priorities[0][at_least] == 1.0).all()
+
+
+# Acting.
+
+
+def act(agent, env_steps, evaluation=False, number=2000, **config):
+    builder, generator = agent.make(**config), torch.Generator().manual_seed(0)
+    counter = counting.Counter()
+    counting.Counter(counter, "actor").increment(steps=env_steps)
+    networks = builder.make_networks(agent.spec, generator)
+    policy = builder.make_policy(networks, agent.spec, generator, evaluation, counter)
+    return policy.batch(np.ones((number, 3), np.float32)).action
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_actions_are_random_within_their_bounds_at_first_and_the_policys_later(agent):
+    first, later = (act(agent, steps, random_steps=100) for steps in (99, 100))
+    low, high = np.array(scene.LOW, np.float32), np.array(scene.HIGH, np.float32)
+    for actions in (first, later):
+        assert actions.dtype == np.float32 and (actions >= low).all() and (actions <= high).all()
+    # Uniform: mean and deviation, a twentieth of the range being ten standard errors of 2000 draws.
+    np.testing.assert_allclose(first.mean(axis=0), (low + high) / 2, atol=0.05 * (high - low).max())
+    np.testing.assert_allclose(first.std(axis=0), (high - low) / 12**0.5, rtol=0.05)
+    greedy = act(agent, 100, evaluation=True, random_steps=100)
+    assert (greedy == greedy[0]).all() and not (later == later[0]).all()
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_discrete_actions_are_refused_with_the_way_out(name, agent):
+    title = registry.find(name).title
+    with pytest.raises(
+        ValueError, match=f"{title} needs continuous actions, got DiscreteArray with 3 .*list"
+    ):
+        agent.make().check_spec(scene.make_spec(discrete=True))
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_actions_without_bounds_are_refused(agent):
+    spec = agent.spec._replace(actions=specs.Array((2,), np.float32))
+    with pytest.raises(ValueError, match="needs actions with finite bounds"):
+        agent.make().check_spec(spec)
+
+
+# Runs.
+
+
+class Reacher(testing.FakeEnvironment):
+    """Pays 1 - the squared distance of the action to a point far from the middle; time runs out."""
+
+    def __init__(self, spec, seed):
+        super().__init__(
+            observation_spec=spec.observations,
+            action_spec=spec.actions,
+            episode_length=4,
+            truncates=True,
+            seed=seed,
+        )
+
+    def step(self, action):
+        timestep = super().step(action)
+        if timestep.first():
+            return timestep
+        if np.ndim(action):
+            reward = 1.0 - np.square(action - np.array([0.6, -0.6])).sum()
+        else:
+            reward = float(action == 2)
+        return timestep._replace(reward=np.float32(reward))
+
+
+def test_what_pays_is_found(name, agent, run):
+    builder = agent.make(discount=0.0, **LEARNS_FAST[name])
+    spec = agent.spec._replace(observations=CALM)
+    result = run(builder, lambda seed: Reacher(spec, seed), 300, replay="memory", evaluation_episodes=5)
+    # Of at most 4; a uniform action earns about 0.6 of each 1.
+    assert result.after.mean > 3.7 > 3.0 > result.random.mean
+
+
+@pytest.mark.reverb
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_run_on_reverb_makes_the_same_number_of_steps(agent, run, prioritized):
+    builder = agent.make(prioritized=prioritized)
+    result = run(builder, lambda seed: Reacher(agent.spec, seed), 24, replay="reverb")
+    assert (result.env_steps, result.learner_steps) == (24, 17)
+
+
+CALM = specs.BoundedArray((3,), np.float32, -0.1, 0.1, name="observation")
+FAST = {"random_steps": 50, "batch_size": 32, "samples_per_insert": 32.0, "critic_layer_sizes": (32,)}
+LEARNS_FAST = {
+    "sac": {**FAST, "learning_rate": 1e-2, "initial_temperature": 0.01},
+    "td3": {**FAST, "learning_rate": 1e-2},
+    "d4pg": {
+        **FAST,
+        "policy_learning_rate": 3e-3,
+        "critic_learning_rate": 1e-2,
+        "target_critic_update_period": 10,
+        "vmin": -5.0,
+        "vmax": 2.0,
+    },
+    "dqn": {"batch_size": 32, "samples_per_insert": 32.0, "learning_rate": 1e-2, "epsilon_steps": 100},
+}
+
+
+# Observations of any kind.
+
+OBSERVATIONS = {
+    "image": specs.BoundedArray((8, 8, 1), np.uint8, 0, 255, name="camera"),
+    "nest": {"gear": specs.DiscreteArray(3, name="gear"), "joints": (specs.Array((2,), np.float32),)},
+}
+
+
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+def test_images_and_nests_are_learned_from(agent, run, kind):
+    spec = agent.spec._replace(observations=OBSERVATIONS[kind])
+    result = run(agent.make(), lambda seed: Reacher(spec, seed), 24, replay="memory")
+    assert result.learner_steps == 17
