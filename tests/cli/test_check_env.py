@@ -2,6 +2,7 @@
 
 import pytest
 
+from minerva_acme.agents import registry
 from minerva_acme.cli import check_env, main
 
 MODULE = '''
@@ -148,10 +149,19 @@ def verdicts(tmp_path, monkeypatch, capsys):
 def test_what_is_right_is_ok_in_every_line(verdicts, name):
     status, rows = verdicts(name)
     assert status == 0
-    agents = rows.pop("mpo"), rows.pop("vmpo"), rows.pop("ppo")
+    agents = {agent: rows.pop(agent)[0] for agent in registry.AGENTS}
     assert {judged for judged, _ in rows.values()} == {"ok"}
     assert {*check_env._NAMES.values(), "ends", "observations", "actions"} <= set(rows)
-    assert [agent[0] for agent in agents] == (["warning", "ok", "ok"] if name == "Gym" else ["ok"] * 3)
+    # Several choices, one choice, one vector.
+    of_vectors, of_choices = {"sac", "td3", "d4pg"}, {"dqn"}
+    refusing = {
+        "Gym": {"mpo"} | of_vectors | of_choices,
+        "CartPole-v1": of_vectors,
+        "dm_control/point_mass/easy": of_choices,
+        "Good": of_choices,
+    }
+    assert {agent for agent, judged in agents.items() if judged == "warning"} == refusing[name]
+    assert set(agents.values()) <= {"ok", "warning"}
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_where_there_is_no_entry_the_known_and_the_near_ones_are_named(known, en
         tasks.find("ppo", environment)
     assert str(raised.value) == (
         f"ppo has no task preset for '{environment}'; it has CartPole-v1, dm_control/walker/walk. {hint}"
-        "For any environment there are the presets default, control, minerva."
+        "For any environment there are the presets default, control, memory, minerva."
     )
 
 

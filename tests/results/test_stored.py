@@ -121,6 +121,8 @@ def test_the_table_of_the_readme_is_of_the_rows():
 def test_the_tables_of_the_agents_pages_are_of_the_rows(agent):
     task, preset, steps, num_checked = "", "default", 0, 0
     for row in cells(f"agents/{agent}/README.md"):
+        if row[0] == "memory":  # of an environment that has no id
+            break
         # task, (preset,) steps, seed, returns during training, random actions, final
         if not re.fullmatch(r"[\d., ]+ \+- [\d.]+( each)?", row[-1]):
             continue

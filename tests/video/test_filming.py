@@ -129,7 +129,7 @@ def test_tensorboard_plays_each_evaluations_first_episode_of_a_run(tmp_path):
     )
     assert main([*command.split(), str(tmp_path)]) == 0
     done = subprocess.run(
-        [sys.executable, "-c", READ, str(tmp_path / "tensorboard" / "evaluator")],
+        [sys.executable, "-c", READ, str(tmp_path / "tensorboard")],
         capture_output=True,
         text=True,
     )

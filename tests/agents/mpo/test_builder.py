@@ -44,7 +44,7 @@ def with_spec(spec, **overrides):
         (
             "actions",
             specs.BoundedArray((2,), np.int32, 0, 3),
-            r"MPO needs actions .*got several discrete choices, BoundedArray\(2,\) int32 in \[0, 3\]\. PPO",
+            r"MPO needs actions .*got several discrete choices, .* in \[0, 3\]\. On-policy",
         ),
         (
             "actions",

@@ -227,7 +227,7 @@ def check_steps(spec, config):
     before = randomised(state["modules"])
     learner.restore({**state, "modules": before, "num_steps": FIRST_STEP})
     batches += [make_trajectory(before["target_policy"], seed) for seed in range(NUM_STEPS)]
-    expected = Reference(before, config=config, num_steps=FIRST_STEP, generator=generator)
+    expected = Reference(before, config=config, num_steps=FIRST_STEP, num_updates=100, generator=generator)
     noise = generator.get_state()
     for step, batch in enumerate(batches):
         learner.step()
