@@ -71,8 +71,10 @@ class Ring:
         return plain_mpo.PlainTrajectory(*map(torch.from_numpy, [observation, *(x[rows] for x in arrays)]))
 
 
-def train_plain(task: str, seed: int, num_env_steps: int, period: int) -> Iterator[tuple[int, float]]:
-    """Yields the return of the mean action, over ten episodes, after every `period` steps."""
+def train_plain(
+    task: str, seed: int, num_env_steps: int, period: int, num_episodes: int
+) -> Iterator[tuple[int, float]]:
+    """Yields the mean return of the mean action after every `period` steps."""
     environment, judge = (environments.make_training_environment(task, seed=s) for s in (seed, seed + 10_000))
     spec = specs.make_environment_spec(environment)
     learner = mpo_setup.make_plain(spec, CONFIG, seed)
@@ -99,7 +101,7 @@ def train_plain(task: str, seed: int, num_env_steps: int, period: int) -> Iterat
         if step > CONFIG.min_replay_size and step % STEPS_PER_UPDATE == 0:
             learner.update(ring.sample(random, CONFIG.batch_size, CONFIG.sequence_length))
         if step % period == 0:
-            yield step, float(np.mean([_return_of(learner.policy, judge) for _ in range(10)]))
+            yield step, float(np.mean([_return_of(learner.policy, judge) for _ in range(num_episodes)]))
 
 
 @torch.no_grad()
@@ -120,11 +122,17 @@ def _return_of(policy: plain_mpo.Policy, environment: dm_env.Environment) -> flo
 
 
 def train_library(
-    task: str, seed: int, num_env_steps: int, period: int, folder: pathlib.Path
+    task: str, seed: int, num_env_steps: int, period: int, num_episodes: int, folder: pathlib.Path
 ) -> Iterator[tuple[int, float]]:
     """The same by the command line."""
     command = [sys.executable, "-m", "minerva_acme.cli.main", "train", "mpo", "--env", task, *FLAGS]
-    options = {"num-env-steps": num_env_steps, "evaluation-period": period, "seed": seed, "replay": "memory"}
+    options = {
+        "num-env-steps": num_env_steps,
+        "evaluation-period": period,
+        "evaluation-episodes": num_episodes,
+        "seed": seed,
+        "replay": "memory",
+    }
     flags = [f"--{name}={value}" for name, value in options.items()]
     subprocess.run([*command, *flags, f"--directory={folder / str(seed)}"], check=True)
     with open(folder / str(seed) / "evaluator.csv", newline="", encoding="utf-8") as file:
@@ -153,10 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--num-env-steps", type=int, default=40_000)
     parser.add_argument("--evaluation-period", type=int, default=10_000)
+    parser.add_argument("--evaluation-episodes", type=int, default=10)
     parser.add_argument("--directory", type=pathlib.Path, default=pathlib.Path("runs/against_plain"))
     chosen = parser.parse_args(arguments)
     chosen.directory.mkdir(parents=True, exist_ok=True)
-    budget = chosen.num_env_steps, chosen.evaluation_period
+    budget = chosen.num_env_steps, chosen.evaluation_period, chosen.evaluation_episodes
     variants: dict[str, Callable[[int], Iterator[tuple[int, float]]]] = {
         "library": lambda seed: train_library(chosen.env, seed, *budget, chosen.directory),
         "plain": lambda seed: train_plain(chosen.env, seed, *budget),
