@@ -30,7 +30,7 @@ def test_windows_lie_within_an_episode_and_end_in_what_followed_it():
 
 
 def test_both_train_and_their_rows_are_written_as_they_come(tmp_path, capfd):
-    budget = "--num-env-steps 1012 --evaluation-period 506 --evaluation-episodes 1".split()
+    budget = ["--num-env-steps", "1012", "--evaluation-period", "506", "--evaluation-episodes", "1"]
     rows = against_plain.main(["--seeds", "3", *budget, "--directory", str(tmp_path)])
     assert [(row.variant, row.seed, row.env_step) for row in rows] == [
         (variant, 3, env_step) for variant in ("library", "plain") for env_step in (506, 1012)
