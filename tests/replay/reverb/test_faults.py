@@ -144,7 +144,7 @@ def test_a_blocked_writer_closes_at_once_and_says_what_is_lost(serve, table, wri
 def test_a_server_closes_at_once_under_blocked_users(table, write_with):
     queue = table(rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
     server = replay.ReverbServer([table(name="empty"), queue])
-    client = replay.ReverbClient(server.address, timeout_seconds=0.2, answer_seconds=0.5)
+    client = replay.ReverbClient(server.address, timeout_seconds=0.2, answer_seconds=2.0)
     sampler, writer = client.sampler("empty"), client.writer(3)
     for blocked in (lambda: sampler.sample_batch(1, 0.1), lambda: write_with(writer, num_items=20)):
         with pytest.raises(replay.ReplayTimeout):
@@ -159,8 +159,8 @@ def test_a_server_closes_at_once_under_blocked_users(table, write_with):
 
 @pytest.mark.parametrize("user", ["sampler", "writer", "table_info", "priorities", "checkpoint", "new"])
 def test_a_killed_server_is_an_error_and_no_hang(server_process, write, write_with, user):
-    client = replay.ReverbClient(server_process.address, timeout_seconds=0.5, answer_seconds=0.5)
-    write(client, num_items=20)
+    write(replay.ReverbClient(server_process.address), num_items=20)  # as long as its start takes
+    client = replay.ReverbClient(server_process.address, timeout_seconds=0.5, answer_seconds=2.0)
     sampler, writer = client.sampler("replay"), client.writer(3)
     sampler.sample_batch(1)
     server_process.kill()
