@@ -4,16 +4,14 @@ Shapes: F features; D action dimensions; K discrete actions; `...` leading axes.
 """
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from minerva_acme import networks, specs
 from minerva_acme.agents.mpo import config as mpo_config
-
-TORSOS: Mapping[str, networks.TorsoFactory] = {"mlp": networks.LayerNormMLP, "simba": networks.SimBa}
+from minerva_acme.agents.off_policy import networks as kit
 
 
 class MPONetworks(NamedTuple):
@@ -63,74 +61,40 @@ def make_networks(
         encoder: None: `networks.make_encoder`'s.
     """
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
-    make_parts = _discrete_parts if isinstance(spec.actions, specs.DiscreteArray) else _continuous_parts
-    policy, make_critic = make_parts(encoder.output_size, spec.actions, config, generator)
+    parts = encoder.output_size, spec.actions, config, generator
+    policy = _make_policy(*parts)
+    critics = [_make_critic(*parts) for _ in range(config.num_critics)]
     normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
     if normalizer is not None:
         encoder = networks.NormalizedEncoder(normalizer, encoder)
-    critics = [make_critic() for _ in range(config.num_critics)]
     critic = critics[0] if len(critics) == 1 else networks.Ensemble(critics, rule=config.critic_ensemble)
     return MPONetworks(policy=policy, critic=critic, encoder=encoder)
 
 
-_Parts = tuple[nn.Module, Callable[[], nn.Module]]  # a policy, and what makes a critic
-
-
-def _continuous_parts(
+def _make_policy(
     features: int, action_spec: specs.BoundedArray, config: mpo_config.MPOConfig, generator: torch.Generator
-) -> _Parts:
-    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
-    sizes, make_torso = config.critic_layer_sizes, TORSOS[config.torso]
-
-    def make_critic() -> nn.Module:
-        if config.critic_head == "scalar" and config.num_critics == 1:  # the one with a fast twin
-            return networks.Critic(features, low, high, sizes, generator=generator, torso=make_torso)
-        torso = make_torso(features + len(low), sizes, generator=generator)
-        head = _make_head(torso.output_size, None, config, generator)
-        return networks.CriticWithHead(torso, head, bounds=(low, high))
-
-    policy = networks.GaussianPolicy(
+) -> nn.Module:
+    sizes, torso = config.policy_layer_sizes, kit.TORSOS[config.torso]
+    if isinstance(action_spec, specs.DiscreteArray):
+        num_actions = action_spec.num_values
+        return networks.CategoricalPolicy(features, num_actions, sizes, generator=generator, torso=torso)
+    return networks.GaussianPolicy(
         features,
-        len(low),
-        config.policy_layer_sizes,
+        action_spec.shape[0],
+        sizes,
         generator=generator,
         initial_stddev=config.init_stddev,
-        torso=make_torso,
+        torso=torso,
     )
-    return policy, make_critic
 
 
-def _discrete_parts(
-    features: int, action_spec: specs.DiscreteArray, config: mpo_config.MPOConfig, generator: torch.Generator
-) -> _Parts:
-    num_actions, make_torso = action_spec.num_values, TORSOS[config.torso]
-
-    def make_critic() -> nn.Module:
-        torso = make_torso(features, config.critic_layer_sizes, generator=generator)
-        head = _make_head(torso.output_size, num_actions, config, generator)
-        return networks.CriticWithHead(torso, head, bounds=None)
-
-    policy = networks.CategoricalPolicy(
-        features, num_actions, config.policy_layer_sizes, generator=generator, torso=make_torso
-    )
-    return policy, make_critic
-
-
-def _make_head(
-    features: int, num_actions: int | None, config: mpo_config.MPOConfig, generator: torch.Generator
+def _make_critic(
+    features: int, action_spec: specs.BoundedArray, config: mpo_config.MPOConfig, generator: torch.Generator
 ) -> nn.Module:
-    options: dict[str, Any] = {"num_actions": num_actions, "generator": generator}
-    if config.critic_head == "scalar":
-        return networks.ScalarHead(features, **options)
-    if config.critic_head == "mixture":
-        return networks.MixtureOfGaussiansHead(
-            features, num_components=config.num_components, init_scale=config.init_scale, **options
-        )
-    return networks.CategoricalCriticHead(
-        features,
-        vmin=config.vmin,
-        vmax=config.vmax,
-        num_bins=config.num_bins,
-        projection=config.critic_head,
-        **options,
-    )
+    """Makes one critic: of continuous actions, alone and scalar, the one that gives values as they are."""
+    is_discrete = isinstance(action_spec, specs.DiscreteArray)
+    if is_discrete or config.critic_head != "scalar" or config.num_critics > 1:
+        return kit.make_member(features, action_spec, config, generator)
+    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
+    torso = kit.TORSOS[config.torso]
+    return networks.Critic(features, low, high, config.critic_layer_sizes, generator=generator, torso=torso)

@@ -4,7 +4,7 @@ Shapes: D action dimensions; K discrete actions; `...` leading axes, such as [B]
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import nn
@@ -20,6 +20,42 @@ TORSOS: Mapping[str, networks.TorsoFactory] = {
 """By the names that configs give them."""
 
 _LAST_LAYER = 3e-3  # bound of its first weights: actions begin in the middle (Lillicrap et al. 2016)
+
+
+class CriticSettings(Protocol):
+    """What a config says of one critic, such as a `CriticConfig`."""
+
+    @property
+    def torso(self) -> str:
+        """One of `TORSOS`."""
+
+    @property
+    def critic_layer_sizes(self) -> Sequence[int]:
+        """Units of each layer of the torso."""
+
+    @property
+    def critic_head(self) -> Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"]:
+        """What the critic predicts."""
+
+    @property
+    def vmin(self) -> float:
+        """Smallest return that bins hold."""
+
+    @property
+    def vmax(self) -> float:
+        """Largest return that bins hold."""
+
+    @property
+    def num_bins(self) -> int:
+        """Bins between them."""
+
+    @property
+    def num_components(self) -> int:
+        """Gaussians of a mixture."""
+
+    @property
+    def init_scale(self) -> float:
+        """Their standard deviation at first."""
 
 
 class EncodedCritic(nn.Module):
@@ -64,7 +100,7 @@ class SquashedPolicy(nn.Module):
 def make_member(
     features: int,
     action_spec: specs.BoundedArray,
-    config: off_policy_config.CriticConfig,
+    config: CriticSettings,
     generator: torch.Generator,
 ) -> nn.Module:
     """Makes one critic, of features and actions or of all discrete actions; arguments as of `MakeMember`."""
@@ -114,7 +150,7 @@ def make_critic(
 def make_head(
     features: int,
     num_actions: int | None,
-    config: off_policy_config.CriticConfig,
+    config: CriticSettings,
     generator: torch.Generator,
 ) -> nn.Module:
     """Makes the head that a config names: see `networks.critic_heads`.
