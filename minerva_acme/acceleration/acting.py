@@ -192,31 +192,7 @@ class UnknownPolicy(Exception):
 
 
 def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
-    _check(network)
-    if type(network) is GaussianPolicy:
-        layers = _layers(network.torso)
-        head = _gaussian(network.mean_head, network.log_std_head)
-    elif type(network) is CategoricalPolicy:
-        layers = _layers(network.torso)
-        head = _categorical(network.logits)
-    elif type(network) is ActorCritic and network.memory is None:
-        layers = [] if network.normalizer is None else _layers(network.normalizer)
-        layers += _layers(network.encoder)
-        layers += _layers(network.policy_torso)
-        head = _head(network.policy_head)
-    elif type(network) is encoders.EncodedPolicy:
-        before, after = _layers(network.encoder), _policy(network.policy)
-
-        def forward_encoded(observations: Array) -> Distribution:
-            features = observations.T
-            for layer in before:
-                features = layer(features)
-            return after(features.T)
-
-        return forward_encoded
-    else:
-        memory = " with memory" if getattr(network, "memory", None) is not None else ""
-        raise UnknownPolicy(f"{type(network).__name__}{memory} is not known")
+    layers, head = _layers_and_head(network)
 
     def forward(observations: Array) -> Distribution:
         features = observations.T
@@ -225,6 +201,23 @@ def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
         return head(features)
 
     return forward
+
+
+def _layers_and_head(network: nn.Module) -> tuple[list[_Layer], Callable[[Array], Distribution]]:
+    _check(network)
+    if type(network) is GaussianPolicy:
+        return _layers(network.torso), _gaussian(network.mean_head, network.log_std_head)
+    if type(network) is CategoricalPolicy:
+        return _layers(network.torso), _categorical(network.logits)
+    if type(network) is ActorCritic and network.memory is None:
+        parts = [network.normalizer, network.encoder, network.policy_torso]
+        layers = [layer for part in parts if part is not None for layer in _layers(part)]
+        return layers, _head(network.policy_head)
+    if type(network) is encoders.EncodedPolicy:
+        layers, head = _layers_and_head(network.policy)
+        return [*_layers(network.encoder), *layers], head
+    memory = " with memory" if getattr(network, "memory", None) is not None else ""
+    raise UnknownPolicy(f"{type(network).__name__}{memory} is not known")
 
 
 def _head(module: nn.Module) -> Callable[[Array], Distribution]:
