@@ -1,0 +1,49 @@
+"""Learning curves drawn with characters, for a terminal."""
+
+from collections.abc import Mapping
+
+import plotext
+
+from minerva_acme.plotting import curves
+
+_HEIGHT = 16  # lines
+_MARKERS = ("braille", "dot")
+
+
+def draw_curves(
+    by_label: Mapping[str, curves.Curve],
+    *,
+    title: str,
+    limits: tuple[float, float],
+    line_at: float | None = None,
+    width: int = 80,
+) -> str:
+    """Draws curves without colours.
+
+    Args:
+        by_label: one or two curves with points; the first is a fine line, the second one of dots behind it.
+        title: stands above.
+        limits: of the vertical axis.
+        line_at: a value that is drawn as a horizontal line.
+        width: columns.
+
+    Raises:
+        ValueError: there is no curve, there are more than two, or one has no points.
+    """
+    if not 1 <= len(by_label) <= len(_MARKERS) or not all(len(curve.x) for curve in by_label.values()):
+        points = {label: len(curve.x) for label, curve in by_label.items()}
+        raise ValueError(f"`by_label` must be one or two curves with points, got points of {points}.")
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plot_size(width, _HEIGHT)
+    plotext.title(title)
+    plotext.ylim(*limits)
+    plotext.xlim(0.0, max(curve.x[-1] for curve in by_label.values()) or 1.0)
+    if line_at is not None:
+        plotext.hline(line_at)
+    # What comes later lies above.
+    for (label, curve), marker in reversed([*zip(by_label.items(), _MARKERS, strict=False)]):
+        plotext.plot(curve.x.tolist(), curve.values.tolist(), marker=marker, label=label)
+    drawn: str = plotext.uncolorize(plotext.build())
+    plotext.clear_figure()
+    return "\n".join(line.rstrip() for line in drawn.splitlines())
