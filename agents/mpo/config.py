@@ -264,5 +264,5 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
     }
 )
 """Named settings: `default`, `control` (dm_control suite), `modern` (the same with today's networks), `demo`
-(what `minerva demo` trains with), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too, with critics of bins or
-mixtures), `minerva` (the original's)."""
+(what `minerva demo` trains with), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too, with critics of bins
+or mixtures), `minerva` (the original's)."""

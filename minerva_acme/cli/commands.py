@@ -164,6 +164,8 @@ class Video:
     """Height of the picture, pixels."""
     width: int | None = None
     """Width of the picture, pixels."""
+    every: int = 1
+    """Draw one in so many environment steps; the film plays in real time all the same."""
     seed: int = 0
     """Seed of the first episode; the others' follow it."""
     explore: bool = False

@@ -28,7 +28,8 @@ EXPERIMENT = "mpo_demo"
 """The stored results of such trainings."""
 
 _LIMITS = (0.0, 1000.0)
-_FILM = {"height": 240, "width": 320}  # pixels
+# The film of a whole episode in real time, at 25 pictures a second, which are drawn in some seconds.
+_FILM = {"height": 240, "width": 320, "every": 4}
 
 
 def run(

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import plotext
 
 from minerva_acme.plotting import curves
 
-_HEIGHT = 16  # lines
+_HEIGHT = 18  # lines
+_NUM_TICKS = 6
 _MARKERS = ("braille", "dot")
 
 
@@ -37,8 +39,14 @@ def draw_curves(
     plotext.theme("clear")
     plotext.plot_size(width, _HEIGHT)
     plotext.title(title)
-    plotext.ylim(*limits)
-    plotext.xlim(0.0, max(curve.x[-1] for curve in by_label.values()) or 1.0)
+    last = max(float(curve.x[-1]) for curve in by_label.values()) or 1.0
+    for span, limit, ticks in (
+        ((0.0, last), plotext.xlim, plotext.xticks),
+        (limits, plotext.ylim, plotext.yticks),
+    ):
+        limit(*span)
+        places = np.linspace(*span, _NUM_TICKS).tolist()
+        ticks(places, [f"{place:,.0f}" for place in places])
     if line_at is not None:
         plotext.hline(line_at)
     # What comes later lies above.

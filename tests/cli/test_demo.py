@@ -13,11 +13,11 @@ from minerva_acme.agents import registry
 from minerva_acme.cli import commands, demo, parsing, progress, video
 from minerva_acme.experiments import checkpointing, options
 
-TINY = """
-    train mpo --env Pendulum-v1 --preset demo --num-env-steps 60 --evaluation-period 20 --evaluation-episodes 1
-    --batch-size 8 --min-replay-size 20 --samples-per-insert 2 --policy-layer-sizes 8 --critic-layer-sizes 8 8
-    --num-samples 4 --retrace-mc-actions 2 --log csv --replay memory
-""".split()
+TINY = (
+    "train mpo --env Pendulum-v1 --preset demo --num-env-steps 60 --evaluation-period 20 --batch-size 8 "
+    "--evaluation-episodes 1 --min-replay-size 20 --samples-per-insert 2 --policy-layer-sizes 8 "
+    "--critic-layer-sizes 8 8 --num-samples 4 --retrace-mc-actions 2 --log csv --replay memory"
+)
 ALWAYS, NEVER = -1e6, 1e6  # goals
 
 
@@ -29,7 +29,7 @@ def run(tmp_path, monkeypatch, capsys):
     def run_(goal, *, film=lambda command: 0, known=None, **changes):
         monkeypatch.setattr(video, "run", film)
         command = commands.Demo(directory=tmp_path / "demo", goal=goal, **changes)
-        assert demo.run(command, TINY, known) == 0
+        assert demo.run(command, TINY.split(), known) == 0
         return " ".join(capsys.readouterr().out.split())
 
     return run_
