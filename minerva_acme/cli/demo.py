@@ -28,8 +28,9 @@ EXPERIMENT = "mpo_demo"
 """The stored results of such trainings."""
 
 _LIMITS = (0.0, 1000.0)
-# The film of a whole episode in real time, at 25 pictures a second, which are drawn in some seconds.
-_FILM = {"height": 240, "width": 320, "every": 4}
+# A whole episode in real time, at 25 pictures a second, which take some seconds to draw.
+_FILM_HEIGHT, _FILM_WIDTH = 240, 320  # pixels
+_FILM_EVERY = 4  # steps
 
 
 def run(
@@ -149,19 +150,20 @@ def _show_curve(
 
 def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
     """Films the best checkpoint; where that is not possible, says why."""
-    out = directory / "videos" / "demo.mp4"
+    has_sizes = env_name.startswith("dm_control/")  # others choose theirs
+    film = commands.Video(
+        directory=directory,
+        checkpoint="best",
+        episodes=1,
+        out=directory / "videos" / "demo.mp4",
+        height=_FILM_HEIGHT if has_sizes else None,
+        width=_FILM_WIDTH if has_sizes else None,
+        every=_FILM_EVERY,
+    )
     try:
-        video.run(
-            commands.Video(
-                directory=directory, checkpoint="best", episodes=1, out=out, **_film_size(env_name)
-            )
-        )
+        video.run(film)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         console.print(f"No film: {' '.join(str(error).split())}", markup=False)
-
-
-def _film_size(env_name: str) -> dict[str, int]:
-    return _FILM if env_name.startswith("dm_control/") else {}  # others choose it themselves
 
 
 def _speed(directory: pathlib.Path) -> float:

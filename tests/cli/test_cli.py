@@ -254,7 +254,7 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
 MISTAKES = [
     (
         "trian mpo",
-        "There is no command 'trian'; there are train, sweep, resume, eval, video, plot, report,",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
     (
@@ -263,7 +263,7 @@ MISTAKES = [
     ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
-        "There is no preset 'controll'; there are default, control, modern, dmpo, dmpo_mixture, two_hot, "
+        "There is no preset 'controll'; there are default, control, modern, demo, dmpo, dmpo_mixture, two_hot, "
         "minerva, task. Did you mean 'control'?",
     ),
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
