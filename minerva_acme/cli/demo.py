@@ -50,7 +50,7 @@ def run(
     recording.choose_renderer()
     console = Console(highlight=False, soft_wrap=True)
     words = [*words, "--seed", str(command.seed)]
-    words += ["--stop-at-return", f"{command.goal:g}", "--stop-after-minutes", f"{command.minutes:g}"]
+    words += ["--stop-at-return", str(command.goal), "--stop-after-minutes", str(command.minutes)]
     asked = parsing.parse(words)
     directory = _find_folder(command.directory, asked, console)
     asked = parsing.parse([*words, "--directory", str(directory)])
