@@ -27,6 +27,7 @@ TRAINING = (
 EXPERIMENT = "mpo_demo"
 """The stored results of such trainings."""
 
+_THIS, _KNOWN = "This run", "Known runs"
 _LIMITS = (0.0, 1000.0)
 # A whole episode in real time, at 25 pictures a second, which take some seconds to draw.
 _FILM_HEIGHT, _FILM_WIDTH = 240, 320  # pixels
@@ -119,11 +120,11 @@ def _show_curve(
     """Draws the curve in the terminal and to files, the known ones behind it."""
     from minerva_acme.plotting import terminal
 
-    shown = {"this run": curve}
-    groups = [plotting.make_group("This run", [[curve]], generator := np.random.default_rng(0))]
+    shown, generator = {"this run": curve}, np.random.default_rng(0)
+    groups = [plotting.make_group(_THIS, [[curve]], generator)]
     if behind:
-        groups.append(plotting.make_group("Known runs", [behind], generator))
-        shown[f"interquartile mean of {len(behind)} known runs"] = groups[1].mean
+        groups.insert(0, plotting.make_group(_KNOWN, [behind], generator))
+        shown[f"interquartile mean of {len(behind)} known runs"] = groups[0].mean
     values = np.concatenate([run.values for group in groups for run in group.runs])
     limits = _LIMITS
     if values.min() < _LIMITS[0] or values.max() > _LIMITS[1]:  # not of dm_control's suite
@@ -142,7 +143,8 @@ def _show_curve(
             from minerva_acme.plotting import figure
         random = run_results.random_return(directory)
         panel = plotting.Panel(plotting.make_title(asked.env), groups, random=random, limits=limits)
-        files = figure.save(figure.draw([panel], y_label="Evaluation return"), directory / "curve")
+        drawn = figure.draw([panel], y_label="Evaluation return", labels=[_THIS, _KNOWN])
+        files = figure.save(drawn, directory / "curve")
         console.print(f"The curve as a picture: {', '.join(map(str, files))}", markup=False)
     except ValueError as error:
         console.print(f"No picture of the curve: {error}", markup=False)
@@ -167,12 +169,21 @@ def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
 
 
 def _speed(directory: pathlib.Path) -> float:
-    """Environment steps a second over the last half of the evaluations, which count too; nan: unknown."""
+    """Environment steps a second, evaluations included, over the last half of them; nan: unknown.
+
+    Steps before the first learner step, which take far less time, are left out if that can be.
+    """
     steps, seconds = plotting.read_curve(directory, "evaluator/wall_seconds")
-    first = (len(steps) - 1) // 2
-    if len(steps) < 2 or seconds[-1] <= seconds[first]:
+    if len(steps) < 2:
         return math.nan
-    return float((steps[-1] - steps[first]) / (seconds[-1] - seconds[first]))
+    learned_at = math.inf
+    if "evaluator/learner_steps" in plotting.list_metrics(directory):  # is logged from the first on
+        updates = plotting.read_curve(directory, "evaluator/learner_steps")
+        learned_at = min(updates.x[updates.values > 0], default=math.inf)
+    num_before = np.count_nonzero(steps < learned_at)
+    first = max((len(steps) - 1) // 2, min(num_before - 1, len(steps) - 2))
+    spent = seconds[-1] - seconds[first]
+    return float((steps[-1] - steps[first]) / spent) if spent > 0 else math.nan
 
 
 def _what_is_left(

@@ -24,7 +24,7 @@ class StopEarly:
         if goal is not None and evaluation is not None and evaluation.mean >= goal:
             _stop(f"the evaluation return of {evaluation.mean:.1f} has reached `stop_at_return` {goal:g}")
         if minutes is not None and time.monotonic() - self._began_at >= 60.0 * minutes:
-            _stop(f"the {minutes:g} minutes of `stop_after_minutes` are over")
+            _stop(f"the time is over, with `stop_after_minutes` {minutes:g}")
 
 
 def reached_return(checkpoint: pathlib.Path, goal: float | None) -> float | None:

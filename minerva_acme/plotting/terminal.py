@@ -1,5 +1,6 @@
 """Learning curves drawn with characters, for a terminal."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,6 +10,7 @@ from minerva_acme.plotting import curves
 
 _HEIGHT = 18  # lines
 _NUM_TICKS = 6
+_ROUND = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _MARKERS = ("braille", "dot")
 
 
@@ -39,7 +41,7 @@ def draw_curves(
     plotext.theme("clear")
     plotext.plot_size(width, _HEIGHT)
     plotext.title(title)
-    last = max(float(curve.x[-1]) for curve in by_label.values()) or 1.0
+    last = _round_up(max(float(curve.x[-1]) for curve in by_label.values()))
     for span, limit, ticks in (
         ((0.0, last), plotext.xlim, plotext.xticks),
         (limits, plotext.ylim, plotext.yticks),
@@ -55,3 +57,10 @@ def draw_curves(
     drawn: str = plotext.uncolorize(plotext.build())
     plotext.clear_figure()
     return "\n".join(line.rstrip() for line in drawn.splitlines())
+
+
+def _round_up(end: float) -> float:
+    """Where an axis ends that holds a value and has ticks at round numbers."""
+    step = (end or 1.0) / (_NUM_TICKS - 1)
+    magnitude = 10.0 ** math.floor(math.log10(step))
+    return (_NUM_TICKS - 1) * magnitude * next(part for part in _ROUND if part * magnitude >= step)

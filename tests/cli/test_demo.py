@@ -88,7 +88,7 @@ def test_a_demo_without_time_says_where_it_stands_and_goes_on_with_the_same_comm
     directory = tmp_path / "demo"
     known = make_known([[-1500.0, -1000.0, NEVER], [-1400.0, -1200.0]])
     out = run(NEVER, known=known, minutes=1e-9)
-    assert "Stopped early, evaluated and saved: the 1e-09 minutes of `stop_after_minutes` are over" in out
+    assert "Stopped early, evaluated and saved: the time is over, with `stop_after_minutes` 1e-09" in out
     assert "the goal of 1e+06 is not reached" in out
     assert "After so many steps 2 known runs had" in out
     assert "1 of them reached the goal, after 40 to 40 steps" in out
@@ -193,13 +193,26 @@ def test_a_speed_that_is_not_known_promises_no_time(tmp_path):
     assert "minutes" not in text and f"minerva resume {tmp_path}" in text
 
 
-def test_the_speed_is_that_of_the_last_half_of_the_evaluations(tmp_path):
-    (tmp_path / "evaluator.csv").write_text(
-        "actor_steps,episode_return,wall_seconds\n0,1,5\n100,1,6\n200,1,16\n300,1,26\n400,1,36\n"
-    )
-    assert demo._speed(tmp_path) == 10.0
-    (tmp_path / "evaluator.csv").write_text("actor_steps,episode_return,wall_seconds\n0,1,5\n")
-    assert math.isnan(demo._speed(tmp_path))
+@pytest.mark.parametrize(
+    ("rows", "speed"),
+    [
+        ("0,0,5 100,0,6 200,50,16 300,100,26 400,150,36", 10.0),
+        ("0,0,5 1000,0,6 1001,1,8", 0.5),  # not those before the first learner step
+        ("0,0,5 1000,0,6 1001,0,8", 0.5),  # none has been made
+        ("0,,5 100,,6 1000,,7 1001,1,9", 0.5),
+        ("0,0,5", math.nan),
+        ("0,0,5 0,0,5", math.nan),
+    ],
+)
+def test_the_speed_is_that_of_the_last_half_of_the_evaluations_once_it_learns(tmp_path, rows, speed):
+    lines = ["actor_steps,learner_steps,wall_seconds", *rows.split()]
+    (tmp_path / "evaluator.csv").write_text("\n".join([*lines, ""]))
+    assert demo._speed(tmp_path) == pytest.approx(speed, nan_ok=True)
+
+
+def test_the_speed_is_known_before_anything_is_learned(tmp_path):
+    (tmp_path / "evaluator.csv").write_text("actor_steps,wall_seconds\n0,5\n10,10\n")
+    assert demo._speed(tmp_path) == 2.0
 
 
 def test_a_known_run_that_ended_early_stays_where_it_was():

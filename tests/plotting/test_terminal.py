@@ -32,7 +32,7 @@ def test_the_curve_goes_where_its_values_go_within_the_width_and_without_colours
     assert "Return" in lines[0] and "these runs" in text
     points = drawn_in(lines, is_braille)
     left, right = min(points, key=lambda point: point[1]), max(points, key=lambda point: point[1])
-    assert left[0] > right[0] and right[1] > 50  # up, and to the right end
+    assert left[0] > right[0] and right[1] > 45  # up, and to the right end
     assert lines[-1].split() == ["0", "400", "800", "1,200", "1,600", "2,000"]
     assert [line.split("┤")[0].strip() for line in lines if "┤" in line][:1] == ["1,000"]
 
@@ -43,6 +43,14 @@ def test_the_curve_behind_has_its_own_marks_and_the_axis_ends_with_the_longer_on
     fine, dots = drawn_in(lines, is_braille), drawn_in(lines, lambda character: character == "•")
     assert fine and dots
     assert max(column for _, column in fine) < max(column for _, column in dots)
+
+
+@pytest.mark.parametrize(
+    ("last", "end"), [(0, "1"), (30_000, "30,000"), (5_000, "5,000"), (12_001, "12,500")]
+)
+def test_the_axis_ends_at_a_round_number_behind_the_last_step(last, end):
+    curve = curves.Curve(np.array([0.0, last]), np.array([0.0, 900.0]))
+    assert draw({"these runs": curve}).splitlines()[-1].split()[-1] == end
 
 
 def test_a_line_lies_at_its_value():
