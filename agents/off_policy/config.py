@@ -30,6 +30,12 @@ class OffPolicyConfig:
     acceleration: Literal["auto", "off"] = "auto"
     """Whether learner and actors may compute in faster ways than by plain torch; the log says which are
     taken. Numbers differ by float32 rounding."""
+    image_encoder: Literal["nature", "small"] = "nature"
+    """Convolutions for images of 36 pixels and more on each side: those of DQN for Atari, or some that take
+    half of the time on a CPU. Smaller images have MinAtar's."""
+    random_shift: constraints.Natural = 0
+    """Pixels by which the learner shifts images at most, at random, up or down and to a side: see
+    `learners.RandomShift`. 4 is usual for 84 x 84; 0: images stay."""
 
     def __post_init__(self) -> None:
         constraints.check_fields(self)
@@ -51,6 +57,9 @@ class TransitionConfig(OffPolicyConfig):
 
     n_step: constraints.Count = 1
     """Steps that a transition is folded over, fewer at the end of an episode."""
+    frame_stack: constraints.Count = 1
+    """Frames of an observation where the environment is in a `FrameStackWrapper`: replay holds each of them
+    once. 1: observations are stored as they are."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +97,16 @@ class PrioritizedConfig(OffPolicyConfig):
     importance_exponent: constraints.Share = 0.4
     """Beta of the importance weights at the beginning. It rises linearly and is 1 at the end of the run;
     where nobody knows how long that is, it stays."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedEncoderConfig(OffPolicyConfig):
+    """Whether policy and critic have one encoder; to be inherited beside `CriticConfig`."""
+
+    shared_encoder: bool = False
+    """Whether the policy sees through the critic's encoder, which the critic's loss alone trains, or through
+    one of its own. Worth it for images. Source: Yarats et al. 2021, "Improving sample efficiency in
+    model-free reinforcement learning from images"."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Environments by id, and the wrappers that agents for flat control expect around them.
 
 An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, or `gymnasium/<id>`,
-or that `<id>` alone, for anything that Gymnasium has registered.
+or that `<id>` alone, for anything that Gymnasium has registered. Behind a task of the suite, `/pixels` asks
+for pictures in the place of its observations: `dm_control/cartpole/swingup/pixels,repeat=8`.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import dm_env
 
 from minerva_acme import specs, wrappers
-from minerva_acme.environments import origin, process_vector, training_wrappers, vector
+from minerva_acme.environments import origin, pixels, process_vector, training_wrappers, vector
 
 if TYPE_CHECKING:
     import gymnasium
@@ -44,13 +45,16 @@ def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm
     following episodes start as they would have without the interruption.
 
     Args:
-        environment_id: `dm_control/<domain>/<task>` or an id of Gymnasium's.
+        environment_id: `dm_control/<domain>/<task>` or an id of Gymnasium's. With `/pixels` behind it, the
+            task shows stacks of pictures, uint8 [3, 84, 84, 3], and repeats each action twice;
+            `/pixels,repeat=8` repeats it 8 times. `frames` and `size` are set likewise.
         seed: determines the episodes; None: a new seed.
         **task_kwargs: handed to the dm_control task or to `gymnasium.make`.
 
     Raises:
         ValueError: there is no such environment; the message lists those with a similar id.
         ImportError: the environment needs a package that is not installed.
+        RuntimeError: there must be pixels, and this machine cannot draw.
     """
     if seed is not None and not 0 <= seed < 2**32:
         raise ValueError(f"`seed` must be None or in [0, 2**32), got {seed}.")
@@ -166,11 +170,14 @@ def _make_dm_control(
     environment_id: str, seed: int | None, task_kwargs: dict[str, Any]
 ) -> dm_env.Environment:
     suite = _import_suite()
-    domain, _, task = environment_id.removeprefix(_DM_CONTROL).partition("/")
+    domain, _, rest = environment_id.removeprefix(_DM_CONTROL).partition("/")
+    task, _, picture = rest.partition("/")
     if (domain, task) not in suite.ALL_TASKS:
         raise _unknown(environment_id)
-    environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
-    return wrappers.DmControlRandomState(environment)
+    settings = pixels.PixelSettings.parse(picture) if picture else None
+    environment: dm_env.Environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
+    environment = wrappers.DmControlRandomState(environment)
+    return environment if settings is None else settings.wrap(environment)
 
 
 def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str, Any]) -> dm_env.Environment:
