@@ -18,8 +18,8 @@ from minerva_acme.plotting import report
 from minerva_acme.video import recording
 
 TRAINING = (
-    *("train", "mpo", "--env", "dm_control/cartpole/swingup", "--preset", "demo"),
-    *("--num-env-steps", "30000", "--evaluation-period", "1000"),
+    *("train", "mpo", "--env", "dm_control/cartpole/swingup/repeat=4", "--preset", "demo"),
+    *("--num-env-steps", "16000", "--evaluation-period", "500"),
     *("--evaluation-episodes", "10", "--evaluation-environments", "10"),
 )
 """The training, as it would be typed. Its hyperparameters are the preset's, in `agents/mpo/config.py`."""

@@ -1,8 +1,9 @@
 """Environments by id, and the wrappers that agents for flat control expect around them.
 
 An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, or `gymnasium/<id>`,
-or that `<id>` alone, for anything that Gymnasium has registered. Behind a task of the suite, `/pixels` asks
-for pictures in the place of its observations: `dm_control/cartpole/swingup/pixels,repeat=8`.
+or that `<id>` alone, for anything that Gymnasium has registered. Behind a task of the suite, `/repeat=4`
+repeats each action four times, and `/pixels` asks for pictures in the place of its observations:
+`dm_control/cartpole/swingup/pixels,repeat=8`.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import dm_env
 
 from minerva_acme import specs, wrappers
-from minerva_acme.environments import origin, pixels, process_vector, training_wrappers, vector
+from minerva_acme.environments import origin, process_vector, task_settings, training_wrappers, vector
 
 if TYPE_CHECKING:
     import gymnasium
@@ -45,9 +46,10 @@ def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm
     following episodes start as they would have without the interruption.
 
     Args:
-        environment_id: `dm_control/<domain>/<task>` or an id of Gymnasium's. With `/pixels` behind it, the
-            task shows stacks of pictures, uint8 [3, 84, 84, 3], and repeats each action twice;
-            `/pixels,repeat=8` repeats it 8 times. `frames` and `size` are set likewise.
+        environment_id: `dm_control/<domain>/<task>` or an id of Gymnasium's. With `/repeat=4`
+            behind it, the task repeats each action 4 times. With `/pixels` it shows stacks of pictures,
+            uint8 [3, 84, 84, 3], and repeats each action twice; `/pixels,repeat=8` repeats it 8 times.
+            `frames` and `size` are set likewise.
         seed: determines the episodes; None: a new seed.
         **task_kwargs: handed to the dm_control task or to `gymnasium.make`.
 
@@ -171,10 +173,10 @@ def _make_dm_control(
 ) -> dm_env.Environment:
     suite = _import_suite()
     domain, _, rest = environment_id.removeprefix(_DM_CONTROL).partition("/")
-    task, _, picture = rest.partition("/")
+    task, _, behind = rest.partition("/")
     if (domain, task) not in suite.ALL_TASKS:
         raise _unknown(environment_id)
-    settings = pixels.PixelSettings.parse(picture) if picture else None
+    settings = task_settings.TaskSettings.parse(behind) if behind else None
     environment: dm_env.Environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
     environment = wrappers.DmControlRandomState(environment)
     return environment if settings is None else settings.wrap(environment)

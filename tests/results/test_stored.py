@@ -9,7 +9,7 @@ import pytest
 from minerva_acme import environments, results
 from minerva_acme.agents import registry
 from minerva_acme.cli import parsing
-from minerva_acme.environments import pixels
+from minerva_acme.environments.task_settings import TaskSettings
 from minerva_acme.experiments import policies, run_results
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -26,9 +26,9 @@ def test_every_row_is_of_an_environment_that_there_is_and_of_a_known_metric(name
         if ":" in env_name:  # of a package that tests do not need; the page says how to get it
             assert f"--env {env_name} " in page
         else:
-            task, _, settings = env_name.partition("/pixels")
-            assert task in environments.list_environments()
-            assert not settings or pixels.PixelSettings.parse(f"pixels{settings}")
+            parts = env_name.split("/")
+            assert "/".join(parts[:3]) in environments.list_environments()
+            assert not parts[3:] or TaskSettings.parse(*parts[3:])
 
 
 @pytest.mark.parametrize("name", OWN)

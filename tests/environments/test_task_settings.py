@@ -1,4 +1,4 @@
-"""Tasks of dm_control from pixels, by id."""
+"""Tasks of dm_control with repeated actions and from pixels, by id."""
 
 import functools
 import os
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import environments
-from minerva_acme.environments import pixels
+from minerva_acme.environments.task_settings import TaskSettings
 
 ID = "dm_control/cartpole/swingup/pixels"
 
@@ -32,19 +32,22 @@ def need_a_renderer():
 @pytest.mark.parametrize(
     ("text", "settings"),
     [
-        ("pixels", pixels.PixelSettings(repeat=2, frames=3, size=84)),
-        ("pixels,repeat=8", pixels.PixelSettings(repeat=8, frames=3, size=84)),
-        ("pixels,size=64,frames=1,repeat=4", pixels.PixelSettings(repeat=4, frames=1, size=64)),
+        ("repeat=4", TaskSettings(pixels=False, repeat=4)),
+        ("pixels", TaskSettings(pixels=True, repeat=2, frames=3, size=84)),
+        ("pixels,repeat=8", TaskSettings(pixels=True, repeat=8, frames=3, size=84)),
+        ("pixels,size=64,frames=1,repeat=4", TaskSettings(pixels=True, repeat=4, frames=1, size=64)),
     ],
 )
 def test_settings_are_read_from_the_end_of_an_id(text, settings):
-    assert pixels.PixelSettings.parse(text) == settings
+    assert TaskSettings.parse(text) == settings
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pictures", "must be pixels, got 'pictures'"),
+        ("pictures", "without pixels must be repeat, .*got 'pictures'"),
+        ("size=64", "without pixels must be repeat, .*got 'size=64'"),
+        ("repeat=2,pixels", "got 'pixels'"),
         ("pixels,repat=8", "must be repeat, frames, size.*got 'repat=8'.*pixels,repeat=8"),
         ("pixels,repeat=0", "number >= 1, got 'repeat=0'"),
         ("pixels,repeat=-2", "got 'repeat=-2'"),
@@ -54,7 +57,21 @@ def test_settings_are_read_from_the_end_of_an_id(text, settings):
 )
 def test_settings_that_are_none_are_refused_with_the_right_ones(text, message):
     with pytest.raises(ValueError, match=message):
-        pixels.PixelSettings.parse(text)
+        TaskSettings.parse(text)
+
+
+def test_without_pixels_an_action_is_repeated_and_nothing_else_changes():
+    task = environments.make_training_environment("dm_control/cartpole/swingup", seed=3)
+    repeated = environments.make_training_environment("dm_control/cartpole/swingup/repeat=4", seed=3)
+    np.testing.assert_array_equal(task.reset().observation, repeated.reset().observation)
+    random = np.random.default_rng(0)
+    for _ in range(250):
+        action = random.uniform(-1.0, 1.0, 1).astype(np.float32)
+        steps = [task.step(action) for _ in range(4)]
+        timestep = repeated.step(action)
+        assert timestep.reward == pytest.approx(sum(step.reward for step in steps), rel=1e-5)
+        np.testing.assert_array_equal(timestep.observation, steps[-1].observation)
+    assert timestep.last() and steps[-1].last()
 
 
 def test_an_agent_gets_stacks_of_pictures_and_an_action_is_repeated():
