@@ -1,6 +1,7 @@
 """Which config a builder takes, as its annotations say."""
 
 import dataclasses
+import functools
 import inspect
 import typing
 from collections.abc import Iterator
@@ -35,6 +36,34 @@ def find_config(builder: type[Any]) -> type[Any]:
         f"{builder.__name__} must say which config it takes, a dataclass, but does not. Annotate it: "
         "`def __init__(self, config: MyConfig)`, or `config: MyConfig` in the class."
     )
+
+
+def check_config(builder: Any, config: Any) -> None:
+    """Checks that a builder is given a config of the class that it takes, where it says which that is.
+
+    Raises:
+        ValueError: it is another; the message says what to write.
+    """
+    name = type(builder).__name__
+    if isinstance(config, type):
+        raise ValueError(
+            f"{name} must be given a config, got the class {config.__name__}. Make one of it: "
+            f"{name}({config.__name__}())"
+        )
+    expected = _find_config_or_none(type(builder))
+    if expected is not None and not isinstance(config, expected):
+        raise ValueError(
+            f"{name} must be given a {expected.__name__}, got {type(config).__name__}. Write "
+            f"{name}({expected.__name__}(...)), or take the builder that belongs to your config."
+        )
+
+
+@functools.cache
+def _find_config_or_none(builder: type[Any]) -> type[Any] | None:
+    try:
+        return find_config(builder)
+    except ValueError:
+        return None
 
 
 def _type_arguments(kind: type[Any]) -> Iterator[tuple[Any, Any]]:

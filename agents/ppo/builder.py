@@ -20,6 +20,14 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
         return "PPO"
 
     @property
+    def learner_step(self) -> str:
+        config = self._config
+        return (
+            f"{super().learner_step}: up to {config.num_epochs} epochs in minibatches of "
+            f"{config.minibatch_size:,}"
+        )
+
+    @property
     def _records_parameters(self) -> bool:
         return False
 
