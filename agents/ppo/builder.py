@@ -22,10 +22,8 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
     @property
     def learner_step(self) -> str:
         config = self._config
-        return (
-            f"{super().learner_step}: up to {config.num_epochs} epochs in minibatches of "
-            f"{config.minibatch_size:,}"
-        )
+        times = f"at most {config.num_epochs:,} times over it in minibatches of {config.minibatch_size:,}"
+        return f"{super().learner_step}, {times}"
 
     @property
     def _records_parameters(self) -> bool:

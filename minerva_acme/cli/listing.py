@@ -37,7 +37,9 @@ def run(command: commands.List) -> int:
         choices.choose("list of", kind, _LISTS, advice=advice)
     kinds = list(_LISTS) if kind == _ALL else [kind]
     with json_output.alone():  # a package that is imported for it may greet
-        found = {name: [item for item in _LISTS[name]() if word.lower() in item.line.lower()] for name in kinds}
+        found = {
+            name: [item for item in _LISTS[name]() if word.lower() in item.line.lower()] for name in kinds
+        }
     if command.json:
         values = {name: [item.value for item in items] for name, items in found.items()}
         json_output.show(values if kind == _ALL else values[kind])
@@ -67,7 +69,9 @@ def _agents() -> Iterator[_Item]:
     for name, entry in registry.entries().items():  # not imported for this: one may be slow, or broken
         words = entry.use or entry.problem or f"{entry.path}, of {entry.source}"
         source = entry.source or "minerva-acme"
-        yield _Item(f"{name:8}{words}", {"name": name, "use": entry.use, "source": source, "path": entry.path})
+        yield _Item(
+            f"{name:8}{words}", {"name": name, "use": entry.use, "source": source, "path": entry.path}
+        )
 
 
 def _environments() -> Iterator[_Item]:

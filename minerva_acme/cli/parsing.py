@@ -64,7 +64,9 @@ def parse(arguments: Sequence[str]) -> Any:
         _show(help_pages.page(command, typed, title))
     hints = dict(flags.of(command))
     settled = flags.settle(rest, hints, typed)
-    parsed = _parse(command, typed, [*settled, *flags.without(flags.settle(from_file, hints, typed), settled)])
+    parsed = _parse(
+        command, typed, [*settled, *flags.without(flags.settle(from_file, hints, typed), settled)]
+    )
     if settings:
         parsed = dataclasses.replace(parsed, settings=settings)
     if getattr(parsed, "import_code", False) or isinstance(parsed, commands.CheckEnv):

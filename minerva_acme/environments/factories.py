@@ -193,7 +193,10 @@ def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str
     except (error.UnregisteredEnv, error.DeprecatedEnv) as exception:
         raise _unknown(environment_id) from exception
     except ImportError as exception:
-        raise _explain_import(environment_id, exception) from exception
+        explained = _explain_import(environment_id, exception)
+        if explained is None:
+            raise
+        raise explained from exception
     except error.Error as exception:
         raise ValueError(f"'{environment_id}' cannot be made: {exception}") from exception
 
@@ -212,25 +215,26 @@ def _list_dm_control() -> list[str]:
     return [f"{_DM_CONTROL}{domain}/{task}" for domain, task in sorted(tasks) or _import_suite().ALL_TASKS]
 
 
-def _explain_import(environment_id: str, error: ImportError) -> Exception:
-    """Says what an environment needs that cannot be imported."""
+def _explain_import(environment_id: str, error: ImportError) -> Exception | None:
+    """Says what an environment needs that cannot be imported; None: only the error itself knows."""
     import gymnasium
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
     module, has_module, name = gymnasium_id.partition(":")
-    spec = gymnasium.registry.get(name if has_module else gymnasium_id)
-    if spec is None and has_module:
-        known = f" Without a module: {name}." if name in gymnasium.registry else ""
+    if has_module and module not in sys.modules:
+        known = f" Gymnasium has {name} without a module before it." if name in gymnasium.registry else ""
         return ValueError(
-            f"`environment_id` '{environment_id}' names a module to import, {module}, but that failed: {error}. "
-            f"Install its package, or put the folder of the module into PYTHONPATH.{known}"
+            f"`environment_id` must name a module that can be imported before the colon, got '{environment_id}', "
+            f"and there is no module '{module}'. Install its package, or put the folder of the module into "
+            f"PYTHONPATH.{known}"
         )
+    spec = gymnasium.registry.get(name if has_module else gymnasium_id)
     if spec is not None and not isinstance(spec.entry_point, str):  # a function that says it has moved
         return _unknown(environment_id)
     entry_point = "" if spec is None else str(spec.entry_point)
     package = next((need for kind, need in _NEEDED_PACKAGES.items() if entry_point.startswith(kind)), "")
     if not package:
-        return error
+        return None
     return ImportError(
         f"'{environment_id}' needs '{error.name or package}', which is not installed: "
         f"pip install 'gymnasium[{_EXTRAS.get(package, package)}]'"
@@ -242,9 +246,10 @@ def _unknown(environment_id: str) -> Exception:
     expected = "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's"
     wanted = environment_id.removeprefix(_GYMNASIUM)
     if _ATARI.match(wanted):
+        install = "" if importlib.util.find_spec("ale_py") else "pip install ale-py, then "
         return ImportError(
-            f"'{environment_id}' is an Atari game, which needs 'ale-py'. Install it, and name it before the "
-            f"game: pip install ale-py, then ale_py:{wanted}"
+            f"'{environment_id}' is an Atari game, which Gymnasium has from the package ale-py, whose module "
+            f"must stand before it: {install}ale_py:{wanted}"
         )
     known = _list_dm_control() if environment_id.startswith(_DM_CONTROL) else list_makeable()
     newest = _newest_version(wanted)
@@ -272,7 +277,9 @@ def _newest_version(gymnasium_id: str) -> list[str]:
     versions = [
         spec
         for spec in gymnasium.registry.values()
-        if isinstance(spec.entry_point, str) and spec.version is not None and _VERSION.sub("", spec.id) == name
+        if isinstance(spec.entry_point, str)
+        and spec.version is not None
+        and _VERSION.sub("", spec.id) == name
     ]
     if not versions:
         return []

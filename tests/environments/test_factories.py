@@ -77,7 +77,7 @@ def test_an_unknown_id_is_refused_with_near_matches(environment_id, suggestions)
 
 
 def test_an_id_like_no_other_is_refused_with_where_to_look():
-    with pytest.raises(ValueError, match=r"got 'zzzzzz'. `list_environments\(\)` returns those there are"):
+    with pytest.raises(ValueError, match="got 'zzzzzz'. `minerva list environments` shows those that"):
         environments.make("zzzzzz")
 
 
