@@ -72,12 +72,12 @@ class ConfigFile:
         return words
 
     def _word(self, value: Any) -> str:
-        if value is None or isinstance(value, int | float | str) and not isinstance(value, bool):
+        if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)):
             # 1e5 is a float in TOML, also where a whole number is meant.
             return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
         raise ValueError(
-            f"{self.path} must hold numbers, texts, true, false, and lists of such, got {value!r}. Write each "
-            f"flag as a key; tables may be named {' and '.join(_TABLES)}."
+            f"{self.path} must hold numbers, texts, true, false, and lists of such, got {value!r}. Write "
+            f"each flag as a key; tables may be named {' and '.join(_TABLES)}."
         )
 
 
@@ -119,8 +119,8 @@ def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _of_run(settings: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
     if found := [name for name in _ONLY_IN_PYTHON if settings.get(name)]:
         raise ValueError(
-            f"{path} must be of a run that a command can repeat, but it has {found[0]}, which only Python gives "
-            "again: call `run_experiment`, or continue that run by minerva resume."
+            f"{path} must be of a run that a command can repeat, but it has {found[0]}, which only Python "
+            "gives again: call `run_experiment`, or continue that run by minerva resume."
         )
     left = {name: value for name, value in settings.items() if name not in (*_OF_RUNS, *_ONLY_IN_PYTHON)}
     others = [name for name in ("tensorboard", "wandb") if left.pop(name, False)]

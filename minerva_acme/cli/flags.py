@@ -101,8 +101,8 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         "--deterministic": ("--no-explore (it is so by default)",),
     }
 )
-"""What Stable-Baselines3, CleanRL and others call a flag, and what it may be here: the flag, then what to know.
-Those that a command has are shown."""
+"""What Stable-Baselines3, CleanRL and others call a flag, and what it may be here: the flag, then what to
+know. Those that a command has are shown."""
 
 _BY_COMMAS = ("--log", "--format", "--published", "--against")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}

@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import tyro
 
@@ -99,11 +99,12 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
         if preset == _TASK:
             config = tasks.find(agent, known.env).make_config()
         num_env_steps, why = tasks.default_num_env_steps(agent, known.env)
+        options = commands.TrainOptions(num_env_steps=num_env_steps)
         if known.num_learner_steps is not None:
-            num_env_steps = 0
+            options = commands.TrainOptions(num_env_steps=0, num_learner_steps=1)
         elif known.num_env_steps is None:
             steps_by_default = why
-        run = dataclasses.field(default=commands.TrainOptions(num_env_steps=num_env_steps))
+        run = dataclasses.field(default=options)
     return dataclasses.make_dataclass(
         "Train",
         [
@@ -149,8 +150,8 @@ def _agent(
         return file.choose_agent(named), list(arguments) if named else [file.agent, *arguments]
     if not named:
         raise ValueError(
-            f"`{command}` must be told which agent, got none; there are {', '.join(known)}. When to use which: "
-            "minerva train --help"
+            f"`{command}` must be told which agent, got none; there are {', '.join(known)}. When to use "
+            "which: minerva train --help"
         )
     if ":" not in named:
         advice = f"One of your own: {flags.AGENT} my_package.my_module:MyBuilder"

@@ -22,7 +22,11 @@ def train(command: commands.Train) -> int:
     directory = command.directory or by_default
     # What is typed may be imported.
     checkpoint = checkpointing.find_to_resume(directory)
-    why = f" ({command.steps_by_default}; --num-env-steps sets them)" if command.steps_by_default else ""
+    why = (
+        f" by default ({command.steps_by_default}; --num-env-steps sets another number)"
+        if command.steps_by_default
+        else ""
+    )
     return _run(description, directory, checkpoint, import_code=True, why=why)
 
 

@@ -47,8 +47,9 @@ def run(command: commands.Video) -> int:
         except TypeError as error:
             if "'render_mode'" in str(error):  # it came to nobody's mind that it may be drawn
                 raise ValueError(
-                    f"{environment_id} cannot be drawn: it takes no `render_mode`. Give it that argument, and a "
-                    "`render` that returns a picture, uint8 [height, width, 3], where it is 'rgb_array'."
+                    f"{environment_id} cannot be drawn: it takes no `render_mode`. Give it that "
+                    "argument, and a `render` that returns a picture, uint8 [height, width, 3], where it is "
+                    "'rgb_array'."
                 ) from error
             raise ValueError(
                 f"`camera`, `height` and `width` must not be given with {environment_id}, "

@@ -178,7 +178,6 @@ def _make_dm_control(
 
 
 def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str, Any]) -> dm_env.Environment:
-    import gymnasium
     from gymnasium import error
 
     from minerva_acme.environments import gymnasium_adapter
@@ -224,9 +223,9 @@ def _explain_import(environment_id: str, error: ImportError) -> Exception | None
     if has_module and module not in sys.modules:
         known = f" Gymnasium has {name} without a module before it." if name in gymnasium.registry else ""
         return ValueError(
-            f"`environment_id` must name a module that can be imported before the colon, got '{environment_id}', "
-            f"and there is no module '{module}'. Install its package, or put the folder of the module into "
-            f"PYTHONPATH.{known}"
+            "`environment_id` must name a module that can be imported before the colon, got "
+            f"'{environment_id}', and there is no module '{module}'. Install its package, or put the folder "
+            f"of the module into PYTHONPATH.{known}"
         )
     spec = gymnasium.registry.get(name if has_module else gymnasium_id)
     if spec is not None and not isinstance(spec.entry_point, str):  # a function that says it has moved

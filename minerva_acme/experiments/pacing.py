@@ -99,8 +99,8 @@ class Pacer(core.Saveable):
         if num_env_steps and not learns_by(num_env_steps):
             needed = bisect.bisect_left(range(_MOST_STEPS), True, key=learns_by)
             _logger.warning(
-                "Nothing will be learned: the run makes %s environment steps, and the first learner step needs "
-                "%s at least. Raise `num_env_steps`, or lower the steps of the agent's rollout "
+                "Nothing will be learned: the run makes %s environment steps, and the first learner step "
+                "needs %s at least. Raise `num_env_steps`, or lower the steps of the agent's rollout "
                 "(`rollout_steps`) or the items that its replay must hold first (`min_replay_size`).",
                 f"{num_env_steps:,}",
                 f"{needed:,}" if needed < _MOST_STEPS else "more than any run makes",

@@ -182,8 +182,8 @@ def _check_environment(environment: Any) -> None:
     name = type(environment).__name__
     if hasattr(environment, "observation_space"):
         raise ValueError(
-            f"`environment_factory` must return an environment of dm_env, got one of Gymnasium's, {name}. Wrap "
-            "it: environments.make_training_environment(...) takes it as it is."
+            f"`environment_factory` must return an environment of dm_env, got one of Gymnasium's, {name}. "
+            "Wrap it: environments.make_training_environment(...) takes it as it is."
         )
     raise ValueError(
         f"`environment_factory` must return an environment, got {name}. Return what it made, a "

@@ -20,11 +20,11 @@ from minerva_acme.agents import registry
 
 _FILE = "tasks.toml"
 _USUAL_STEPS = (  # pattern of an id, steps, what these environments are
-    (r"dm_control/", 1_000_000, "dm_control's suite"),
+    (r"dm_control/", 1_000_000, "dm_control"),
     (r"(CartPole|Acrobot|MountainCar|MountainCarContinuous|Pendulum)(-v\d+)?$", 100_000, "classic control"),
     (r"(tabular/|FrozenLake|CliffWalking|Blackjack|Taxi)", 100_000, "small tables"),
     (r"ALE/|\w+NoFrameskip", 10_000_000, "Atari"),
-    (r"", 1_000_000, "other environments"),
+    (r"", 1_000_000, "the rest"),
 )
 
 
@@ -89,10 +89,10 @@ def default_num_env_steps(agent: str, environment: str) -> tuple[int, str]:
     environment = environment.removeprefix("gymnasium/")
     for table in _tables():
         if (table["agent"], table["environment"]) == (agent, environment):
-            return table["num_env_steps"], f"{agent}'s task preset here"
+            return table["num_env_steps"], f"as in {agent}'s task preset"
     name = environment.partition(":")[2] or environment
     _, num_env_steps, suite = next(usual for usual in _USUAL_STEPS if re.match(usual[0], name))
-    return num_env_steps, f"the default for {suite}"
+    return num_env_steps, f"usual for {suite}"
 
 
 @functools.cache

@@ -169,8 +169,8 @@ def _try_to_render(render: Render, environment: dm_env.Environment) -> np.ndarra
             return render(environment)
     except NotImplementedError as error:
         raise ValueError(
-            "`environment` must be one that can be drawn, but its `render` is not implemented. Write one that "
-            "returns a picture, uint8 [height, width, 3], for the `render_mode` 'rgb_array'."
+            "`environment` must be one that can be drawn, but its `render` is not implemented. Write one "
+            "that returns a picture, uint8 [height, width, 3], for the `render_mode` 'rgb_array'."
         ) from error
     except (ValueError, MemoryError):
         raise  # says what is wrong with the size or the camera
