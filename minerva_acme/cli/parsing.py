@@ -96,9 +96,10 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     config, run = entry.presets["default" if preset == _TASK else preset], dataclasses.field()
     steps_by_default = ""
     if known.env is not None:  # without an environment the parser asks for it
-        if preset == _TASK:
-            config = tasks.find(agent, known.env).make_config()
         num_env_steps, why = tasks.default_num_env_steps(agent, known.env)
+        if preset == _TASK:
+            task = tasks.find(agent, known.env)
+            config, num_env_steps = task.make_config(), task.num_env_steps
         options = commands.TrainOptions(num_env_steps=num_env_steps)
         if known.num_learner_steps is not None:
             options = commands.TrainOptions(num_env_steps=0, num_learner_steps=1)

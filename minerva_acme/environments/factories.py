@@ -228,8 +228,8 @@ def _explain_import(environment_id: str, error: ImportError) -> Exception | None
             f"of the module into PYTHONPATH.{known}"
         )
     spec = gymnasium.registry.get(name if has_module else gymnasium_id)
-    if spec is not None and not isinstance(spec.entry_point, str):  # a function that says it has moved
-        return _unknown(environment_id)
+    if getattr(spec and spec.entry_point, "__module__", "").startswith("gymnasium."):
+        return _unknown(environment_id)  # it is a function which says that the environment has moved
     entry_point = "" if spec is None else str(spec.entry_point)
     package = next((need for kind, need in _NEEDED_PACKAGES.items() if entry_point.startswith(kind)), "")
     if not package:

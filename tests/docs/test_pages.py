@@ -284,7 +284,7 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 
 def test_every_flag_that_a_page_names_exists() -> None:
-    known = {"--help", parsing.AGENT, parsing.DEBUG, *flags.OTHER_NAMES}
+    known = {"--help", "--version", flags.AGENT, parsing.DEBUG, *flags.OTHER_NAMES}
     for agent in registry.AGENTS:
         known.update(dict(flags.of(parsing.train_command(agent))))
     for command in cli_commands.COMMANDS.values():
