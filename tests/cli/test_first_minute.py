@@ -12,7 +12,8 @@ import pytest
 from minerva_acme import _version
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags, guide, help_pages, json_output, parsing
-from minerva_acme.experiments import tasks
+from minerva_acme.experiments import run_folder, tasks
+from minerva_acme.video import recording
 
 LARGE = {"torch", "numpy", "gymnasium", "dm_control", "rich", "tensorflow"}
 
@@ -286,6 +287,24 @@ def test_a_learner_step_of_ppo_is_named_for_what_it_is():
     assert builder.learner_step == (
         "all updates from one rollout of 2,048 environment steps, at most 10 times over it in minibatches of "
         "64"
+    )
+
+
+def test_a_film_of_an_environment_that_cannot_be_drawn_names_the_cause_before_it_plays(
+    trained, call, monkeypatch
+):
+    def make_factory(description, **options):
+        def make(seed, **settings):
+            raise TypeError("__init__() got an unexpected keyword argument 'render_mode'")
+
+        return make
+
+    monkeypatch.setattr(recording, "choose_renderer", lambda: None)  # for good, in this process
+    monkeypatch.setattr(run_folder.RunDescription, "make_environment_factory", make_factory)
+    status, out, err = call("video", trained, "--episodes", 1)
+    assert (status, out) == (2, "")
+    assert (
+        "Pendulum-v1 cannot be drawn: it takes no `render_mode`. Give it that argument, and a `render`" in err
     )
 
 

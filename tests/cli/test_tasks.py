@@ -110,7 +110,7 @@ def test_without_an_environment_the_preset_task_asks_for_it(call):
 
 
 def test_other_presets_are_trained_for_the_steps_of_the_entry_too():
-    command = parsing.parse("train ppo --env CartPole-v1 --preset control".split())
+    command = parsing.parse(["train", "ppo", "--env", "CartPole-v1", "--preset", "control"])
     assert command.run.num_env_steps == tasks.find("ppo", "CartPole-v1").num_env_steps
     assert command.hyperparameters == registry.find("ppo").presets["control"]
 
