@@ -15,7 +15,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Share": ("export", "verify"),
     "Measure": ("bench",),
 }
-"""The commands by what they are for."""
+"""The commands by what they are for; those that are not here are shown last."""
 
 
 def commands_page() -> str:
@@ -24,7 +24,11 @@ def commands_page() -> str:
         "usage: minerva COMMAND ...",
         "Reinforcement learning agents from interchangeable parts.",
     ]
-    for title, names in GROUPS.items():
+    grouped = {name for names in GROUPS.values() for name in names}
+    others = tuple(name for name in commands.COMMANDS if name not in grouped)
+    for title, names in {**GROUPS, "Others": others}.items():
+        if not names:
+            continue
         rows = {name: _first_sentence(commands.COMMANDS[name]) for name in names}
         blocks.append(_section(title, rows))
     first_steps = {

@@ -1,6 +1,5 @@
 """What somebody meets who types `minerva` for the first time."""
 
-import itertools
 import json
 import os
 import shutil
@@ -40,9 +39,9 @@ print("loaded", sorted({LARGE!r} & set(sys.modules)))
 
 
 def test_the_first_page_has_every_command_once_in_a_group():
-    named = list(itertools.chain(*guide.GROUPS.values()))
-    assert sorted(named) == sorted(commands.COMMANDS)
     page = guide.commands_page().splitlines()
+    shown = [line.split()[0] for line in page if line.startswith("  ") and line[2] != " "]
+    assert [shown.count(name) for name in commands.COMMANDS] == [1] * len(commands.COMMANDS)
     for group, names in guide.GROUPS.items():
         below = page[page.index(f"{group}:") + 1 :][: len(names)]
         assert below[0].split()[0] == names[0]
