@@ -50,7 +50,7 @@ def check_config(builder: Any, config: Any) -> None:
             f"{name} must be given a config, got the class {config.__name__}. Make one of it: "
             f"{name}({config.__name__}())"
         )
-    expected = _find_config_or_none(type(builder))
+    expected = _find_config_or_none(type(builder))  # type: ignore[arg-type]  # classes are hashable
     if expected is not None and not isinstance(config, expected):
         raise ValueError(
             f"{name} must be given a {expected.__name__}, got {type(config).__name__}. Write "

@@ -18,7 +18,7 @@ def run(command: commands.Completion) -> int:
         Annotated[parsing.train_command(agent), tyro.conf.subcommand(agent)] for agent in registry.AGENTS
     ]
     train = dataclasses.make_dataclass("Train", [("agent", functools.reduce(operator.or_, agents))])
-    kinds = {**commands.COMMANDS, "train": train}
+    kinds: dict[str, Any] = {**commands.COMMANDS, "train": train}
     try:
         tyro.extras.subcommand_cli_from_dict(
             kinds,

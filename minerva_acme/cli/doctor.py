@@ -60,9 +60,9 @@ def run(command: commands.Doctor) -> int:
     if command.json:
         with json_output.alone():
             checks = list(examine(command.directory))
-        works = all(check.status != "wrong" for check in checks)
-        json_output.show({"works": works, "checks": [check._asdict() for check in checks]})
-        return int(not works)
+        is_fine = all(check.status != "wrong" for check in checks)
+        json_output.show({"works": is_fine, "checks": [check._asdict() for check in checks]})
+        return int(not is_fine)
     console = Console(highlight=False, soft_wrap=True)
     counts = verdicts.show(examine(command.directory), console, name_width=_NAME_WIDTH)
     works = "Training does not work here yet." if counts["wrong"] else "Training works here."
