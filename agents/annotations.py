@@ -1,7 +1,6 @@
 """Which config a builder takes, as its annotations say."""
 
 import dataclasses
-import functools
 import inspect
 import typing
 from collections.abc import Iterator
@@ -50,19 +49,20 @@ def check_config(builder: Any, config: Any) -> None:
             f"{name} must be given a config, got the class {config.__name__}. Make one of it: "
             f"{name}({config.__name__}())"
         )
-    expected = _find_config_or_none(type(builder))  # type: ignore[arg-type]  # classes are hashable
-    if expected is not None and not isinstance(config, expected):
+    # A subclass may take another config, and make its base's from it.
+    taken = [found for kind in type(builder).__mro__ if (found := _find_config_or_none(kind)) is not None]
+    if taken and not isinstance(config, tuple(taken)):
+        expected = taken[0].__name__
         raise ValueError(
-            f"{name} must be given a {expected.__name__}, got {type(config).__name__}. Write "
-            f"{name}({expected.__name__}(...)), or take the builder that belongs to your config."
+            f"{name} must be given a {expected}, got {type(config).__name__}. Write {name}({expected}(...)), or "
+            "take the builder that belongs to your config."
         )
 
 
-@functools.cache
 def _find_config_or_none(builder: type[Any]) -> type[Any] | None:
     try:
         return find_config(builder)
-    except ValueError:
+    except (TypeError, ValueError):  # it is no builder, or does not say it
         return None
 
 
