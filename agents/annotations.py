@@ -54,8 +54,8 @@ def check_config(builder: Any, config: Any) -> None:
     if taken and not isinstance(config, tuple(taken)):
         expected = taken[0].__name__
         raise ValueError(
-            f"{name} must be given a {expected}, got {type(config).__name__}. Write {name}({expected}(...)), or "
-            "take the builder that belongs to your config."
+            f"{name} must be given a {expected}, got {type(config).__name__}. Write {name}({expected}(...)), "
+            "or take the builder that belongs to your config."
         )
 
 

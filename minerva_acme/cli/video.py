@@ -45,7 +45,7 @@ def run(command: commands.Video) -> int:
         try:
             return make_environment(episode_seed, **settings)
         except TypeError as error:
-            if "'render_mode'" in str(error):  # it came to nobody's mind that it may be drawn
+            if "argument 'render_mode'" in str(error):  # it came to nobody's mind that it may be drawn
                 raise ValueError(
                     f"{environment_id} cannot be drawn: it takes no `render_mode`. Give it that "
                     "argument, and a `render` that returns a picture, uint8 [height, width, 3], where it is "
