@@ -26,6 +26,8 @@ def run(command: commands.Video) -> int:
     Raises:
         ValueError: there is no such run or file, a package is missing, or the environment cannot be drawn so.
     """
+    if command.every < 1:
+        raise ValueError(f"`every` must be >= 1 step, got {command.every}. With 1 each step is drawn.")
     with extras.needed("video"):
         from minerva_acme.video import movie
     console = Console(highlight=False, soft_wrap=True)
@@ -76,12 +78,12 @@ def run(command: commands.Video) -> int:
 
     best = recording.find_best(play_unseen, num_episodes=num_episodes, seed=command.seed, on_episode=report)
     with contextlib.closing(make(best.seed)) as environment, tempfile.TemporaryDirectory() as folder:
-        rate = rendering.frames_per_second(environment)
+        rate = rendering.frames_per_second(environment) / command.every
         film = files.get("mp4", pathlib.Path(folder, "film.mp4"))
         console.print(f"Drawing the best, {rate:g} pictures for a second of the environment's time ...")
         progress = Progress(console=console, disable=not console.is_terminal)
         with movie.MovieWriter(film, frames_per_second=rate) as writer, progress:
-            total = best.length + 1
+            total = 1 + best.length // command.every
             task = progress.add_task("pictures", total=total)
             drawn_so_far = itertools.count(1)
 
@@ -92,7 +94,8 @@ def run(command: commands.Video) -> int:
                 if not console.is_terminal and count % _PICTURES_A_LINE == 0:
                     console.print(f"{count:,} of {total:,} pictures")
 
-            drawn = play(recording.DrawingWrapper(environment, render=render, on_frame=draw), best.seed)
+            drawing = recording.DrawingWrapper(environment, render=render, on_frame=draw, every=command.every)
+            drawn = play(drawing, best.seed)
         if "gif" in files:
             console.print("Turning it into a gif ...")
             movie.write_gif(film, files["gif"], frames_per_second=rate)
