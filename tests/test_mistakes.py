@@ -984,7 +984,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are train, sweep, resume, eval, video, plot, report, "
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report, "
         "collect, export, verify, list, bench, check-env, doctor, completion. Did you mean 'train'?",
     ),
     "an agent misspelt": (
@@ -996,7 +996,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
         2,
-        "There is no preset 'contrl'; there are default, control, modern, dmpo, dmpo_mixture, two_hot, "
+        "There is no preset 'contrl'; there are default, control, modern, demo, dmpo, dmpo_mixture, two_hot, "
         "minerva, task. Did you mean 'control'?",
     ),
     "a flag misspelt": (
