@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, builders, core, counting, learners, loggers, specs, types
-from minerva_acme.agents import requirements
+from minerva_acme.agents import annotations, requirements
 from minerva_acme.agents.off_policy import acting, schedules
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.replay import base as replay
@@ -45,6 +45,10 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     `make_choice` chooses otherwise. An agent with a learner of its own overrides `make_learner` instead of
     `make_objectives`.
     """
+
+    def __init__(self, config: Config) -> None:
+        annotations.check_config(self, config)
+        super().__init__(config)
 
     @property
     def name(self) -> str:
@@ -178,6 +182,10 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     @property
     def variable_update_period(self) -> int:
         return self._config.variable_update_period
+
+    @property
+    def learner_step(self) -> str:
+        return f"one update from {self._config.batch_size:,} items of replay"
 
     def learner_steps_due(self, num_inserted: int) -> int:
         # Counted from the first learner step on, so that filling the replay leaves no debt.

@@ -11,6 +11,7 @@ from minerva_acme.constraints import Constraint
 class OffPolicyConfig:
     """How much is kept, drawn and learned; agents add their own and change the defaults."""
 
+    # Replay and acting.
     discount: constraints.Share = 0.99
     """Gamma, multiplied with the environment's own discount."""
     batch_size: constraints.Count = 256
@@ -55,6 +56,7 @@ class OffPolicyConfig:
 class TransitionConfig(OffPolicyConfig):
     """Items are transitions over n steps."""
 
+    # Replay and acting.
     n_step: constraints.Count = 1
     """Steps that a transition is folded over, fewer at the end of an episode."""
     frame_stack: constraints.Count = 1
@@ -66,6 +68,7 @@ class TransitionConfig(OffPolicyConfig):
 class SequenceConfig(OffPolicyConfig):
     """Items are sequences."""
 
+    # Replay and acting.
     sequence_length: constraints.Count
     """Transitions in a replayed sequence."""
     sequence_period: constraints.Count = 1
@@ -90,6 +93,7 @@ class PrioritizedConfig(OffPolicyConfig):
     Source: Schaul et al. 2016, "Prioritized experience replay", the proportional variant.
     """
 
+    # Priorities.
     prioritized: bool = True
     """Whether items are drawn by priority, or all alike, whatever the exponents are."""
     priority_exponent: constraints.NonNegative = 0.6
@@ -120,11 +124,13 @@ class CriticConfig(OffPolicyConfig):
     [6] Lee et al. 2025, "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning".
     """
 
+    # Networks.
     torso: Literal["mlp", "relu", "simba"] = "mlp"
     """What policies and critics are made of: layers behind a LayerNorm, plain layers of ReLU, or residual
     blocks [6]."""
     critic_layer_sizes: constraints.Sizes = (256, 256)
     """Units of each layer of a critic's torso; of SimBa's, of each block, all equal."""
+    # Critic.
     critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"
     """What a critic predicts: the value; the return's distribution over bins [1] or as a mixture of Gaussians
     [4]; or the value by cross-entropy over bins, two-hot [2] or a histogram of a Gaussian [3]."""

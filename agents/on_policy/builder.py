@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
-from minerva_acme.agents import acting, actions, requirements
+from minerva_acme.agents import acting, actions, annotations, requirements
 from minerva_acme.agents.on_policy import batch
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
@@ -28,6 +28,10 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     An item is a rollout of one environment, and goes out once: a learner step takes one of each
     environment, so that it learns from nothing but what the newest policy did.
     """
+
+    def __init__(self, config: Config) -> None:
+        annotations.check_config(self, config)
+        super().__init__(config)
 
     @property
     @abc.abstractmethod
@@ -152,6 +156,10 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     @property
     def num_environments(self) -> int:
         return self._config.num_environments
+
+    @property
+    def learner_step(self) -> str:
+        return f"all updates from one rollout of {self._config.rollout_steps:,} environment steps"
 
     def learner_steps_due(self, num_inserted: int) -> int:
         return num_inserted // self._config.num_environments

@@ -134,6 +134,7 @@ class Parts:
         if self.config.environment_processes:
             return environments.make_vector(factories, processes=True)
         first: dm_env.Environment | environments.VectorEnvironment = factories[0]()
+        _check_environment(first)
         if len(factories) == 1 or isinstance(first, environments.VectorEnvironment):
             return first
         return environments.make_vector([lambda: first, *factories[1:]], processes=False)
@@ -172,6 +173,22 @@ class Parts:
             logger=self.logs.actor,
             observers=self.config.observers,
         )
+
+
+def _check_environment(environment: Any) -> None:
+    """Raises ValueError unless it can tell what is observed, as dm_env's do."""
+    if hasattr(environment, "observation_spec"):
+        return
+    name = type(environment).__name__
+    if hasattr(environment, "observation_space"):
+        raise ValueError(
+            f"`environment_factory` must return an environment of dm_env, got one of Gymnasium's, {name}. "
+            "Wrap it: environments.make_training_environment(...) takes it as it is."
+        )
+    raise ValueError(
+        f"`environment_factory` must return an environment, got {name}. Return what it made, a "
+        "`dm_env.Environment` or a `VectorEnvironment`."
+    )
 
 
 def _check_vector(
