@@ -13,7 +13,7 @@ from packaging import requirements, utils
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _HEADER = """\
-# The extra `tested`: `pip install 'minerva-acme[tested]'` installs these versions, which were tested together.
+# The extra `tested`: pip install 'minerva-acme[tested]' installs these versions, tested together.
 # Written from constraints.txt by `python -m tests.tested_pins > tested.txt`.
 """
 _EXTRAS = ("plot", "video")
@@ -45,7 +45,8 @@ def render() -> str:
     """Returns what tested.txt must hold."""
     wanted = declared()
     marker_of = {}
-    for number in range(len(_CONDITIONAL), -1, -1):  # what is needed without the last ones gets the weakest marker
+    # The weakest marker comes last: what is needed without the conditional ones has none.
+    for number in range(len(_CONDITIONAL), -1, -1):
         some = {name: wanted[name] for name in wanted if name not in _CONDITIONAL[number:]}
         marker = wanted[_CONDITIONAL[number - 1]].marker if number else None
         marker_of |= dict.fromkeys(_needed_by(some), marker)

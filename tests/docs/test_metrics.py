@@ -78,7 +78,8 @@ def test_the_glossary_has_every_number_that_a_run_of_the_agent_logs(
 def test_the_glossary_has_every_number_that_the_code_of_a_learner_names() -> None:
     """Those too that only some settings log."""
     named = set()
-    for path in [*(REPOSITORY / "agents").rglob("*.py"), *(REPOSITORY / "minerva_acme/learners").glob("*.py")]:
+    learners = (REPOSITORY / "minerva_acme" / "learners").glob("*.py")
+    for path in [*(REPOSITORY / "agents").rglob("*.py"), *learners]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 if re.fullmatch(r"(loss|kl|policy|q|value|advantage|alpha|grad_norm)/\w+", node.value):

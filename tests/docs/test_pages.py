@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 class MyLearner(core.Learner):
-    """Stands for a learner of the README's reader: takes batches and learns nothing."""
+    """Stands for a learner of the reader: takes batches and learns nothing."""
 
     def __init__(self, networks: mpo.MPONetworks, dataset: Iterator[Any]) -> None:
         self._networks, self._dataset, self.num_batches = networks, dataset, 0
@@ -68,7 +68,7 @@ class MyLearner(core.Learner):
 
 
 learners: list[MyLearner] = []
-GIVEN: dict[str, dict[str, Any]] = {"README.md": {"MyLearner": MyLearner}}
+GIVEN: dict[str, dict[str, Any]] = {"docs/quickstart.md": {"MyLearner": MyLearner}}
 
 
 def read(page: str) -> str:
