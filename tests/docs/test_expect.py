@@ -42,6 +42,8 @@ def test_what_is_to_be_tried_is_a_command_or_a_name_of_the_library(command: str)
 def test_the_test_behind_it_exists(number: str, named: str) -> None:
     path, _, function = named.partition("::")
     found = REPOSITORY / path
-    files = [found] if found.is_file() else sorted(found.rglob("test_*.py")) + sorted(found.rglob("check*.py"))
+    files = (
+        [found] if found.is_file() else sorted(found.rglob("test_*.py")) + sorted(found.rglob("check*.py"))
+    )
     source = "\n".join(file.read_text() for file in files)
     assert re.search(rf"^ *def {function or 'test_'}" + (r"\(" if function else ""), source, re.MULTILINE)

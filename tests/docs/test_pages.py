@@ -418,6 +418,19 @@ def test_links_of_an_included_page_are_pointed_from_the_page_it_is_in() -> None:
     assert mend(fenced, "README.md", "index.md") == fenced
 
 
+def test_code_wraps_behind_the_parts_of_a_path_and_not_within_a_flag() -> None:
+    mend = load_hooks().on_page_content
+    code = "<code>minerva train --num-env-steps 5 a/b_c::d</code>"
+    wrapped = mend(f"<p>a_b --c {code}</p>")
+    assert re.sub(r"</?span[^>]*>|<wbr>", "", wrapped) == f"<p>a_b --c {code}</p>"
+    assert wrapped.startswith("<p>a_b --c <code>")
+    assert '<span class="flag">--num-env-steps</span> 5 a/<wbr>b_<wbr>c::<wbr>d' in wrapped
+    highlighted = '<code><span class="n_a">make_x</span></code>'
+    assert mend(highlighted) == '<code><span class="n_a">make_<wbr>x</span></code>'
+    block = "<pre><span></span><code>make_x --y-z</code></pre>"
+    assert mend(block) == block.replace("--y-z", '<span class="flag">--y-z</span>')
+
+
 def test_equations_are_drawn_without_anything_from_elsewhere() -> None:
     drawn = load_hooks().on_page_content(
         r'<p><span class="arithmatex">\(\frac{a}{b} &lt; \epsilon\)</span></p>'
