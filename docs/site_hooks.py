@@ -263,7 +263,7 @@ def _rewrite_links(markdown: str, source: str, page: str, drop_title: bool = Fal
 
 
 def _wrap(code: str, in_text: bool) -> str:
-    """Lets code break in front of a flag, not within one, and in text and tables behind the parts of a path."""
+    """Lets code break in front of a flag, not within one, and in text behind the parts of a path."""
     pieces = re.split(r"(<[^>]*>)", code)  # text and tags in turns
     for index in range(0, len(pieces), 2):
         text = re.sub(r"(/|::|_(?=\w))", r"\1<wbr>", pieces[index]) if in_text else pieces[index]
