@@ -104,7 +104,10 @@ $(INSTALLED): setup.cfg pyproject.toml constraints.txt minerva_acme/_version.py 
 	    echo "deactivate it, and make creates .venv with the one it finds."; exit 1; }
 	@python -c 'import sys; sys.exit(sys.version_info[:2] > (3, 11))' || \
 	    echo "$$(python --version): Reverb has no wheels for it, so replay will be kept in memory."
-	@echo "Installing minerva-acme and what it needs into $(VENV) (the first time: a few minutes, 3 GB)"
+	@python -c 'import sys; sys.exit(sys.version_info[:2] > (3, 12))' || \
+	    echo "$$(python --version): dm_control has none either, so its environments will be missing."
+	@echo "Installing minerva-acme and what it needs into $(VENV) (the first time: a few minutes, about 3 GB;"
+	@echo "of these 1.4 GB are TensorFlow, which Reverb needs. PyTorch for CUDA takes 4 GB more: docs/installing.md)"
 	@python -m pip install --disable-pip-version-check -c constraints.txt -e ".[dev]" \
 	    | awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing collected/ {print "  unpacking ..."; fflush()}'
 	@printf '%s' "$(CURDIR)" > "$@"

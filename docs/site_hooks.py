@@ -96,7 +96,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html_text: str, **_: Any) -> str:
-    """Renders the equations."""
+    """Renders the equations, and says where code may wrap."""
+    html_text = re.sub(
+        r"(<pre>(?:<span></span>)?)?<code>.*?</code>",
+        lambda match: _wrap(match[0], in_text=not match[1]),
+        html_text,
+        flags=re.DOTALL,
+    )
     html_text = re.sub(
         r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         lambda match: _draw(match[1]),
@@ -253,6 +259,15 @@ def _rewrite_links(markdown: str, source: str, page: str, drop_title: bool = Fal
         if fence:
             pieces.append(fence[0])
             end = fence.end()
+    return "".join(pieces)
+
+
+def _wrap(code: str, in_text: bool) -> str:
+    """Lets code break in front of a flag, not within one, and in text behind the parts of a path."""
+    pieces = re.split(r"(<[^>]*>)", code)  # text and tags in turns
+    for index in range(0, len(pieces), 2):
+        text = re.sub(r"(/|::|_(?=\w))", r"\1<wbr>", pieces[index]) if in_text else pieces[index]
+        pieces[index] = re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r'<span class="flag">\1</span>', text)
     return "".join(pieces)
 
 

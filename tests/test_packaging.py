@@ -1,6 +1,8 @@
 """What is installed is what the folders hold."""
 
 import configparser
+import email
+import email.message
 import hashlib
 import importlib.metadata
 import pathlib
@@ -8,12 +10,17 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
 from packaging import requirements, utils
 
 import minerva_acme
+
+from . import tested_pins
+
+PYTHONS = ("3.11", "3.12", "3.13")
 
 
 @pytest.fixture(scope="module")
@@ -24,16 +31,38 @@ def setup_cfg(repository: pathlib.Path) -> configparser.ConfigParser:
 
 
 @pytest.fixture(scope="module")
-def wheel(repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A wheel built from a copy of the sources, so that no build folder stays or is reused."""
-    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(repository / name, source)
-    for name in ("minerva_acme", "adders", "agents"):
-        shutil.copytree(repository / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", built, source)
+def sdist(repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The unpacked archive of the sources, built from a copy: no build folder stays or is reused."""
+    copy = tmp_path_factory.mktemp("source") / "copy"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "shared")
+    shutil.copytree(repository, copy, ignore=ignored)
+    command = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    built = tmp_path_factory.mktemp("sdist")
+    done = subprocess.run(
+        [sys.executable, "-c", command, str(built)], cwd=copy, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(built, filter="data")
+    (folder,) = (path for path in built.iterdir() if path.is_dir())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A wheel, built from the archive of the sources, as an installer would."""
+    built = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", built, sdist)
     (path,) = built.glob("*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: pathlib.Path) -> email.message.Message:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    return email.message_from_bytes(archive.read(name))
 
 
 def pip(*arguments: str | pathlib.Path) -> None:
@@ -95,30 +124,104 @@ for name in {modules}:
     assert (site / "bin" / "minerva").exists()
 
 
-def test_the_version_stands_in_one_place() -> None:
-    assert importlib.metadata.version("minerva-acme") == minerva_acme.__version__
-
-
-def test_constraints_pin_every_requirement_within_its_range(
-    repository: pathlib.Path, setup_cfg: configparser.ConfigParser
+def test_the_archive_of_the_sources_holds_what_its_tests_and_pages_need(
+    repository: pathlib.Path, sdist: pathlib.Path
 ) -> None:
-    lines = (repository / "constraints.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    pins = {utils.canonicalize_name(name): version for name, version in pins.items()}
-    declared = [setup_cfg["options"]["install_requires"], *setup_cfg["options.extras_require"].values()]
-    for line in "\n".join(declared).splitlines():
+    for folder in ("docs", "examples", "tests"):
+        files = (path.relative_to(repository) for path in (repository / folder).rglob("*") if path.is_file())
+        missing = [path for path in files if "__pycache__" not in path.parts and not (sdist / path).exists()]
+        assert not missing
+    for name in ("CHANGELOG.md", "CITATION.cff", "LICENSE", "Makefile", "constraints.txt", "mkdocs.yml"):
+        assert (sdist / name).exists()
+
+
+def test_the_version_stands_in_one_place(repository: pathlib.Path) -> None:
+    assert importlib.metadata.version("minerva-acme") == minerva_acme.__version__
+    assert f"version: {minerva_acme.__version__}\n" in (repository / "CITATION.cff").read_text()
+
+
+def test_the_metadata_says_what_the_package_is_and_where_it_runs(metadata: email.message.Message) -> None:
+    classifiers = metadata.get_all("Classifier", [])
+    for python in PYTHONS:
+        assert f"Programming Language :: Python :: {python}" in classifiers
+    assert "Typing :: Typed" in classifiers
+    assert "reinforcement learning" in metadata["Keywords"]
+    assert "# minerva-acme" in str(metadata.get_payload())
+
+
+def test_every_extra_is_described(repository: pathlib.Path, metadata: email.message.Message) -> None:
+    page = (repository / "docs" / "installing.md").read_text()
+    extras = metadata.get_all("Provides-Extra", [])
+    assert "tested" in extras
+    assert [extra for extra in extras if f"| `{extra}` |" not in page] == []
+
+
+def test_the_extra_tested_has_the_pins_of_constraints(repository: pathlib.Path) -> None:
+    assert (repository / "tested.txt").read_text() == tested_pins.render(), (
+        "write it anew: python -m tests.tested_pins > tested.txt"
+    )
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_extra_tested_pins_each_package_once_on_every_python(
+    metadata: email.message.Message, python: str
+) -> None:
+    """As many packages as of the extra are pinned, each to one version, and within its range."""
+    environment = {"python_version": python, "python_full_version": f"{python}.0", "extra": "tested"}
+    lines = map(requirements.Requirement, metadata.get_all("Requires-Dist", []))
+    applying = [line for line in lines if line.marker is None or line.marker.evaluate(environment)]
+    pinned = {}
+    for line in applying:
+        if line.marker is not None and "extra" in str(line.marker):
+            (version,) = line.specifier
+            assert version.operator == "==" and utils.canonicalize_name(line.name) not in pinned
+            pinned[utils.canonicalize_name(line.name)] = version.version
+    for line in applying:
+        assert line.specifier.contains(pinned[utils.canonicalize_name(line.name)])
+    assert ("tensorflow" in pinned) == (python == "3.11" and sys.platform == "linux")
+    assert ("dm-control" in pinned) == (python != "3.13")
+
+
+def test_constraints_pin_every_requirement_within_its_range(setup_cfg: configparser.ConfigParser) -> None:
+    pins = {utils.canonicalize_name(pin.name): pin.specifier for pin in tested_pins.constraints()}
+    extras = {name: text for name, text in setup_cfg["options.extras_require"].items() if name != "tested"}
+    for line in "\n".join([setup_cfg["options"]["install_requires"], *extras.values()]).splitlines():
         if line and not line.startswith("#"):
             requirement = requirements.Requirement(line)
-            version = pins[utils.canonicalize_name(requirement.name)]
-            assert requirement.specifier.contains(version), f"{line}: constraints.txt has {version}"
+            (pin,) = pins[utils.canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(pin.version), f"{line}: constraints.txt has {pin}"
 
 
-def test_constraints_are_plain_pins_in_alphabetical_order(repository: pathlib.Path) -> None:
-    lines = (repository / "constraints.txt").read_text().splitlines()
-    pins = [line for line in lines if not line.startswith("#")]
+def test_constraints_are_plain_pins_in_alphabetical_order() -> None:
+    pins = tested_pins.constraints()
     # A local version such as 2.13.0+cpu exists on one index alone.
-    assert not [line for line in pins if not re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9a-z.]+", line)]
-    assert pins == sorted(pins, key=lambda line: utils.canonicalize_name(line.split("==")[0]))
+    assert not [pin for pin in pins if not re.fullmatch(r"==[0-9a-z.]+", str(pin.specifier))]
+    names = [utils.canonicalize_name(pin.name) for pin in pins]
+    assert names == sorted(names)
+
+
+def test_the_sources_compile_without_a_warning_on_every_python_that_is_here(
+    repository: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Without torch for them: each Python reads every file, and names the line that it cannot."""
+    code = """
+import pathlib, sys, warnings
+warnings.simplefilter("error")
+for folder in sys.argv[1:]:
+    for path in pathlib.Path(folder).rglob("*.py"):
+        compile(path.read_text(encoding="utf-8"), str(path), "exec")
+print(f"{sys.version_info[0]}.{sys.version_info[1]}")
+"""
+    folders = [str(repository / name) for name in ("minerva_acme", "adders", "agents", "examples", "tests")]
+    found = []
+    for python in PYTHONS:
+        program = shutil.which(f"python{python}")
+        command = [program or "", "-c", code, *folders]
+        if program and subprocess.run([program, "-c", ""], capture_output=True).returncode == 0:
+            done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+            assert (done.stdout.strip(), done.returncode) == (python, 0), done.stderr
+            found.append(python)
+    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in found
 
 
 def test_golden_data_is_as_it_was_received(repository: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -41,6 +41,9 @@ _PACKAGES = {
         "pip install tensorboard 'setuptools<81'",
     ),
 }
+
+# Its labmaze has no wheels for it, and builds with Bazel alone.
+_FIRST_WITHOUT_DM_CONTROL = (3, 13)
 
 _NAME_WIDTH = 20  # OPENBLAS_NUM_THREADS
 
@@ -80,7 +83,7 @@ def examine(directory: pathlib.Path) -> Iterator[Check]:
     yield check_bfloat16()
     yield check_cuda()
     yield check_reverb(probe)
-    yield from (check_package(name, *needs, probe) for name, needs in _PACKAGES.items())
+    yield from (check_package(name, *needs, probe, sys.version_info) for name, needs in _PACKAGES.items())
     yield check_rendering(probe)
     yield check_extras()
     yield check_disk(directory)
@@ -177,9 +180,20 @@ def check_reverb(prober: Prober) -> Check:
     return Check("reverb", "ok", f"{version} with TensorFlow {tensorflow}, loaded in {result.seconds:.1f} s")
 
 
-def check_package(name: str, code: str, fix: str, prober: Prober) -> Check:
-    """Checks that a package does what training needs of it."""
+def check_package(name: str, code: str, fix: str, prober: Prober, python: tuple[Any, ...] = ()) -> Check:
+    """Checks that a package does what training needs of it.
+
+    Args:
+        name: of the package.
+        code: what it must be able to do.
+        fix: the command that installs it.
+        prober: runs the code.
+        python: the version of Python.
+    """
     version = _version(name)
+    if version is None and name == "dm_control" and python >= _FIRST_WITHOUT_DM_CONTROL:
+        words = "not installed: it has no wheels for this Python. Gymnasium's environments can be trained in"
+        return Check(name, "warning", words, "for dm_control: Python 3.11 or 3.12")
     if version is None:
         return Check(name, "wrong", "not installed", fix)
     result = prober(code)

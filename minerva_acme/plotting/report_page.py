@@ -26,8 +26,8 @@ table { border-collapse: collapse; font-size: .85rem; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top;
   white-space: nowrap; }
 th { border-bottom: 2px solid #999; } td:first-child, th:first-child { text-align: left; }
-td.long { white-space: normal; text-align: left; min-width: 18rem; max-width: 28rem;
-  overflow-wrap: anywhere; }
+dl { font-size: .85rem; max-width: 56rem; } dt { font-weight: bold; margin-top: .6rem; }
+dd { margin: .1rem 0 .1rem 1rem; overflow-wrap: anywhere; }
 </style>
 </head>
 <body>
@@ -37,7 +37,7 @@ $body
 </html>
 """
 )
-_LONG = 40  # characters of a cell that is broken into lines
+_LONG = 40  # characters of a cell whose column is too wide for a table
 
 
 class Picture(NamedTuple):
@@ -71,14 +71,22 @@ def _picture(picture: Picture) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
-    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
+    """A table; columns with long texts are lists below it, one for each row."""
+    columns = range(len(table.columns))
+    below = [i for i in columns if i and any(len(row[i]) > _LONG for row in table.rows)]
+    beside = [i for i in columns if i not in below]
+    head = "".join(f"<th>{escape(table.columns[i])}</th>" for i in beside)
+    rows = "\n".join(
+        f"<tr>{''.join(f'<td>{escape(row[i])}</td>' for i in beside)}</tr>" for row in table.rows
+    )
+    texts = "\n".join(
+        f"<dt>{escape(row[0])}</dt>"
+        + "".join(f"<dd><i>{escape(table.columns[i])}:</i> {escape(row[i])}</dd>" for i in below if row[i])
+        for row in table.rows
+    )
     return (
         f'<h2>{escape(table.title)}</h2>\n<p class="note">{escape(table.note)}</p>\n'
         f'<div class="wide"><table>\n<tr>{head}</tr>\n{rows}\n</table></div>'
+        + f"\n<dl>{texts}</dl>"
+        * bool(below)
     )
-
-
-def _cell(text: str) -> str:
-    kind = ' class="long"' if len(text) > _LONG else ""
-    return f"<td{kind}>{escape(text)}</td>"

@@ -68,6 +68,11 @@ def test_a_package_that_is_missing_or_does_not_work_is_wrong(monkeypatch):
         "not installed",
         "pip",
     )
+    # From 3.13 on it cannot be installed by that command, and Gymnasium's environments remain.
+    assert doctor.check_package("dm_control", "", "pip", works, (3, 12)).status == "wrong"
+    missing = doctor.check_package("dm_control", "", "pip", works, (3, 13))
+    assert (missing.status, missing.fix) == ("warning", "for dm_control: Python 3.11 or 3.12")
+    assert doctor.check_package("gymnasium", "", "pip", fails, (3, 13)).status == "wrong"
 
 
 def test_without_a_renderer_training_works_and_the_command_is_told(monkeypatch):

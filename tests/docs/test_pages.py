@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 class MyLearner(core.Learner):
-    """Stands for a learner of the README's reader: takes batches and learns nothing."""
+    """Stands for a learner of the reader: takes batches and learns nothing."""
 
     def __init__(self, networks: mpo.MPONetworks, dataset: Iterator[Any]) -> None:
         self._networks, self._dataset, self.num_batches = networks, dataset, 0
@@ -68,7 +68,7 @@ class MyLearner(core.Learner):
 
 
 learners: list[MyLearner] = []
-GIVEN: dict[str, dict[str, Any]] = {"README.md": {"MyLearner": MyLearner}}
+GIVEN: dict[str, dict[str, Any]] = {"docs/quickstart.md": {"MyLearner": MyLearner}}
 
 
 def read(page: str) -> str:
@@ -427,6 +427,19 @@ def test_links_of_an_included_page_are_pointed_from_the_page_it_is_in() -> None:
     assert mend("![e](docs/x.png)", "README.md", "index.md") == "![e](x.png)"
     fenced = "```\n[a](b.py)\n```"
     assert mend(fenced, "README.md", "index.md") == fenced
+
+
+def test_code_wraps_behind_the_parts_of_a_path_and_not_within_a_flag() -> None:
+    mend = load_hooks().on_page_content
+    code = "<code>minerva train --num-env-steps 5 a/b_c::d</code>"
+    wrapped = mend(f"<p>a_b --c {code}</p>")
+    assert re.sub(r"</?span[^>]*>|<wbr>", "", wrapped) == f"<p>a_b --c {code}</p>"
+    assert wrapped.startswith("<p>a_b --c <code>")
+    assert '<span class="flag">--num-env-steps</span> 5 a/<wbr>b_<wbr>c::<wbr>d' in wrapped
+    highlighted = '<code><span class="n_a">make_x</span></code>'
+    assert mend(highlighted) == '<code><span class="n_a">make_<wbr>x</span></code>'
+    block = "<pre><span></span><code>make_x --y-z</code></pre>"
+    assert mend(block) == block.replace("--y-z", '<span class="flag">--y-z</span>')
 
 
 def test_equations_are_drawn_without_anything_from_elsewhere() -> None:

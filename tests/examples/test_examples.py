@@ -118,6 +118,28 @@ class TestItsActor(testing.ActorConformance):
         )
 
 
+# The tour.
+
+
+def test_the_tour_shows_every_part_and_trains(run, tmp_path, capsys):
+    """What it prints of the adder's items is what the rewards of CartPole, 1 a step, come to by hand."""
+    episode_return = run("tour", "--num-env-steps", 600, "--directory", tmp_path / "run")
+    told = capsys.readouterr().out
+    assert [int(number) for number in re.findall(r"^(\d)\. ", told, re.MULTILINE)] == [1, 2, 3, 4, 5, 6, 7]
+    length, num_items = map(int, re.search(r"episode of (\d+) steps became (\d+) items", told).groups())
+    assert length == num_items
+    items = re.findall(r"step +(\d+): reward of 3 steps ([\d.]+), discount behind them ([\d.]+)", told)
+    three, two = f"{1 + 0.99 + 0.99**2:.2f}", f"{1 + 0.99:.2f}"
+    assert items == [
+        ("0", three, f"{0.99**3:.2f}"),
+        ("1", three, f"{0.99**3:.2f}"),
+        (str(length - 2), two, "0.00"),
+        (str(length - 1), "1.00", "0.00"),
+    ]
+    assert float(re.search(r"loss/q_network +([\d.]+)", told).group(1)) > 0
+    assert 8 <= episode_return <= 500 and f"one episode: {episode_return:.0f}." in told
+
+
 # A memory.
 
 

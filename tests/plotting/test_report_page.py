@@ -46,6 +46,10 @@ def test_a_page_holds_everything_and_shows_text_as_it_is():
     kind, data = source.split(",", 1)
     assert kind == "data:image/svg+xml;base64" and base64.b64decode(data) == b"<svg>drawn</svg>"
     assert not re.search(r"https?://", page)
+    assert f"<dt>&lt;script&gt;</dt><dd><i>x:</i> {'x' * 50}</dd>" in page  # too wide for the table
+    assert "<th></th></tr>" in page and "<dl>" not in report_page.make_page(
+        "", [], [], [table._replace(rows=[["", "y"]])]
+    )
 
 
 @pytest.fixture

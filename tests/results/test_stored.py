@@ -110,9 +110,9 @@ def cells(page):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
 
 
-def test_the_table_of_the_readme_is_of_the_rows():
+def test_the_table_of_mpo_is_of_the_rows():
     targets = {"Retrace": "", "one step": "+critic_target=one_step", "n-step (5)": "+critic_target=n_step"}
-    shown = [row for row in cells("README.md") if row[0] in targets and row[1].isdigit()]
+    shown = [row for row in cells("docs/results.md") if row[0] in targets and row[1].isdigit()]
     expected = []
     for label, suffix in targets.items():
         returns = values(f"mpo_control{suffix}", SWINGUP, "avg_return")
