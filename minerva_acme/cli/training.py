@@ -3,12 +3,13 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import dm_env
 from rich.console import Console
 from rich.table import Column, Table
 
-from minerva_acme import experiments, video
+from minerva_acme import distributed, experiments, video
 from minerva_acme.cli import commands, progress
 from minerva_acme.experiments import checkpointing, run_folder
 
@@ -20,7 +21,29 @@ def train(command: commands.Train) -> int:
     by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{description.seed}")
     directory = command.directory or by_default
     # What is typed may be imported.
-    return _run(description, directory, checkpointing.find_to_resume(directory), import_code=True)
+    return _run(
+        description,
+        directory,
+        checkpointing.find_to_resume(directory),
+        import_code=True,
+        processes=_processes(command),
+    )
+
+
+def _processes(command: commands.Train) -> dict[str, Any] | None:
+    """What a distributed run is given beside its config; None: it is none.
+
+    Raises:
+        ValueError: flags are missing or left over.
+    """
+    given = {"num_actors": command.num_actors, "address": command.address}
+    if command.distributed is None:
+        if left_over := [name for name, value in given.items() if value is not None]:
+            raise ValueError(f"`{left_over[0]}` is for distributed runs alone. Add --distributed ray.")
+        return None
+    if command.num_actors is None:
+        raise ValueError("`num_actors` must be given for a distributed run: --num-actors 2")
+    return {"engine": command.distributed, **given}
 
 
 def describe(command: commands.Train) -> run_folder.RunDescription:
@@ -87,6 +110,7 @@ def _run(
     checkpoint: pathlib.Path | None,
     *,
     import_code: bool,
+    processes: dict[str, Any] | None = None,
 ) -> int:
     console = Console(highlight=False, soft_wrap=True)
     environment_id, options = description.environment, description.options
@@ -107,8 +131,11 @@ def _run(
         **options,
     )
     with progress.ProgressDisplay(console) as display:
-        result = experiments.run_experiment(config, display)
-    _show(console, result)
+        if processes is None:
+            result = experiments.run_experiment(config, display)
+        else:
+            result = distributed.run_distributed_experiment(config, display, **processes)
+    _show(console, result, "the same command" if processes else f"minerva resume {directory}")
     return 0
 
 
@@ -120,7 +147,7 @@ def _make_filmer(
     return video.make_filmer(description.environment, **description.environment_settings)
 
 
-def _show(console: Console, result: experiments.ExperimentResult) -> None:
+def _show(console: Console, result: experiments.ExperimentResult, to_resume: str) -> None:
     title = "Evaluation return, mean and standard deviation over the episodes"
     table = Table("policy", Column("return", justify="right"), title=title)
     trained = f"after {result.env_steps:,} environment and {result.learner_steps:,} learner steps"
@@ -135,7 +162,7 @@ def _show(console: Console, result: experiments.ExperimentResult) -> None:
     folders = [f"{name}/" for name in ("tensorboard", "wandb") if (files / name).exists()]
     console.print(f"Files: {files}/ ({', '.join(['run.json', '*.csv', 'checkpoints/', *folders])})")
     if result.interrupted_by:
-        console.print(f"Stopped by {result.interrupted_by} and saved. To resume: minerva resume {files}")
+        console.print(f"Stopped by {result.interrupted_by} and saved. To resume: {to_resume}")
     console.print(f"Play it again: minerva eval {files}")
     if has_better:
         console.print(f"Play the best: minerva eval {files} --checkpoint best")

@@ -81,7 +81,8 @@ class ActorNode(graph.Part):
                 period_seconds=_ROUND_POLL_SECONDS if stamping else _POLL_SECONDS,
                 stop=context.stop,
             )
-            reporter = reports.Reporter(context, lambda: self._status(follower, adders))
+            reporter = reports.Reporter(context)
+            reporter.status = lambda: self._status(reporter, follower, adders)
             policy = builder.make_policy(
                 networks,
                 self._spec,
@@ -140,8 +141,11 @@ class ActorNode(graph.Part):
             elif follower.taken != version:
                 delivered = 0
 
-    def _status(self, follower: weights.Follower, adders: "list[_TimedAdder]") -> dict[str, float]:
+    def _status(
+        self, reporter: reports.Reporter, follower: weights.Follower, adders: "list[_TimedAdder]"
+    ) -> dict[str, float]:
         return {
+            "steps": reporter.counter.own().get("actor_steps", 0),
             "version": weights.learner_steps(max(follower.taken, 0)),
             "weights_age_seconds": follower.age_seconds,
             "weights_failures": follower.num_failures,

@@ -95,7 +95,8 @@ class LearnerNode(graph.Part):
             self._dataset = builder.make_dataset(self._client, self._spec, device)
             if hasattr(self._dataset, "close"):
                 resources.callback(self._dataset.close)
-            self._reporter = reports.Reporter(self._context, self._status, alone=True)
+            self._reporter = reports.Reporter(self._context, alone=True)
+            self._reporter.status = self._status
             learner = builder.make_learner(
                 networks=builder.make_networks(self._spec, own_seeds.generator("networks")),
                 dataset=self._dataset,
@@ -244,7 +245,10 @@ class LearnerNode(graph.Part):
         _logger.info("the learner resumes from %s", checkpoint)
 
     def _status(self) -> dict[str, float]:
-        status = {"wait_seconds": float(getattr(self._dataset, "wait_seconds", 0.0))}
+        status = {
+            "steps": self._reporter.counter.own().get("learner_steps", 0),
+            "wait_seconds": float(getattr(self._dataset, "wait_seconds", 0.0)),
+        }
         if isinstance(self._dataset, rounds.RoundDataset):
             status |= {"stale": self._dataset.num_stale, "surplus": self._dataset.num_surplus}
         with contextlib.suppress(replay.ReplayError):

@@ -49,20 +49,20 @@ class Reporter:
     Attributes:
         counter: shares what is counted.
         facts: those of the program, as last heard.
+        status: returns what else to say of the node.
     """
 
     def __init__(
         self,
         context: graph.Context,
-        status: Callable[[], dict[str, float]] = dict,
         *,
         alone: bool = False,
     ) -> None:
-        """Starts to report. Args: context: of the node. status: what else to say. alone: see `Report`."""
+        """Reports nothing yet. Args: context: of the node. alone: see `Report`."""
         self.counter = SharedCounter()
         self.facts: dict[str, Any] = {}
         self._context = context
-        self._status = status
+        self.status: Callable[[], dict[str, float]] = dict
         self._alone = alone
         self._handle = context.handle("counter")
         self._number = 0
@@ -99,7 +99,7 @@ class Reporter:
                     self._context.incarnation,
                     self._number,
                     self.counter.own(),
-                    {"memory_mb": memory_mb(), "pid": os.getpid(), **self._status()},
+                    {"memory_mb": memory_mb(), "pid": os.getpid(), **self.status()},
                     rows,
                     self._alone,
                 )

@@ -275,6 +275,7 @@ class _Run:
             num_episodes=int(counts.get("actor_episodes", 0)),
             metrics={**self._overview["row"], **self._status.metrics},
             replay_memory=self._replay_memory,
+            nodes=self._status.nodes,
         )
 
     def _note_restart(self, name: str) -> None:

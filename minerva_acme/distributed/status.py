@@ -7,6 +7,7 @@ from typing import Any
 PERIOD_SECONDS = 30.0
 """Between two lines."""
 
+_SPEED_SECONDS = 2.0  # over which a node's speed is measured, at least
 _SHARE = 0.1  # of its time that a side must wait to be called waiting
 
 
@@ -15,14 +16,18 @@ class StatusLine:
 
     Attributes:
         metrics: the newest numbers, for displays.
+        nodes: what each node does, in words, for displays.
     """
 
     def __init__(self, num_actors: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Says nothing yet. Args: num_actors: how many there are. clock: seconds."""
         self.metrics: dict[str, float] = {}
+        self.nodes: dict[str, str] = {}
         self._num_actors = num_actors
         self._clock = clock
         self._last: tuple[float, dict[str, float]] | None = None
+        self._waits = ""
+        self._steps: dict[str, tuple[float, float, float]] = {}  # by node: when, steps, steps a second
 
     def update(self, overview: Mapping[str, Any], restarts: Mapping[str, int]) -> str | None:
         """Takes what the counter's node says; returns a line, if one is due."""
@@ -46,6 +51,7 @@ class StatusLine:
             "write": sum(said.get("replay_seconds", 0.0) for said in actors.values()),
             "round": sum(said.get("round_seconds", 0.0) for said in actors.values()),
         }
+        self.nodes = self._describe(now, overview["status"], restarts)
         if self._last is None:
             self._last = now, sums
         seconds = now - self._last[0]
@@ -54,7 +60,32 @@ class StatusLine:
         # A node that was started again counts its seconds from 0.
         rates = {name: max(0.0, value - self._last[1][name]) / seconds for name, value in sums.items()}
         self._last = now, sums
-        return self._line(rates, overview["status"], actors, learner, restarts)
+        line = self._line(rates, overview["status"], actors, learner, restarts)
+        self._waits = line
+        return line
+
+    def _describe(
+        self, now: float, said: Mapping[str, Mapping[str, float]], restarts: Mapping[str, int]
+    ) -> dict[str, str]:
+        nodes = {"waits": self._waits} if self._waits else {}
+        for name in restarts:
+            one = said.get(name)
+            parts = []
+            if one is None:
+                parts.append("says nothing yet")
+            elif "steps" in one:
+                before, steps, _ = self._steps.get(name, (now, one["steps"], 0.0))
+                if now - before >= _SPEED_SECONDS or name not in self._steps:
+                    speed = max(0.0, one["steps"] - steps) / max(now - before, _SPEED_SECONDS)
+                    self._steps[name] = now, one["steps"], speed
+                parts.append(f"{self._steps[name][2]:.0f} steps/s")
+            if one is not None and "weights_age_seconds" in one:
+                parts.append(f"weights {one['weights_age_seconds']:.1f} s old")
+            if one is not None:
+                parts.append(f"{one.get('memory_mb', 0.0):,.0f} MB")
+            parts.append(f"started again {restarts[name]}x")
+            nodes[name] = ", ".join(parts)
+        return nodes
 
     def _line(
         self,
