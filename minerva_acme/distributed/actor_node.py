@@ -81,6 +81,7 @@ class ActorNode(graph.Part):
                 period_seconds=_ROUND_POLL_SECONDS if stamping else _POLL_SECONDS,
                 stop=context.stop,
             )
+            resources.callback(follower.close)
             reporter = reports.Reporter(context)
             reporter.status = lambda: self._status(reporter, follower, adders)
             policy = builder.make_policy(

@@ -79,6 +79,7 @@ class EvaluatorNode(graph.Part):
                     break
                 self._finishing.wait(_POLL_SECONDS)
         finally:
+            follower.close()
             reporter.close()
 
     def _is_due(self, evaluations: evaluator.Evaluator, reporter: reports.Reporter) -> bool:

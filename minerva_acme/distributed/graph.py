@@ -147,6 +147,9 @@ class Launched(Protocol):
     def endure(self) -> None:
         """Looks after the machines that the nodes are on; called often."""
 
+    def about(self) -> dict[str, dict[str, float]]:
+        """What the processes of the nodes take, by name, as far as they have one of their own."""
+
     def close(self) -> None:
         """Ends what is left of all nodes."""
 

@@ -83,6 +83,9 @@ class InlineProgram:
     def endure(self) -> None:
         pass
 
+    def about(self) -> dict[str, dict[str, float]]:
+        return {}
+
     def close(self) -> None:
         deadline = time.monotonic() + _STOP_SECONDS
         for name, thread in self._threads.items():

@@ -25,9 +25,6 @@ from minerva_acme.replay.reverb import store
 
 _logger = logging.getLogger(__name__)
 
-MARK = "distributed"
-"""What a checkpoint of a distributed run has in its state."""
-
 _LOCK_SECONDS = 30.0  # for the end of a learner that was given up
 _IDLE_SECONDS = 0.05
 
@@ -139,7 +136,7 @@ class LearnerNode(graph.Part):
             return self._newest if self._newest.key > newer_than else None
 
     def finish(self) -> None:
-        """Makes no further step."""
+        """Makes the steps that are due for what was written, and no other."""
         self._finishing.set()
 
     def is_idle(self) -> bool:
@@ -158,7 +155,7 @@ class LearnerNode(graph.Part):
         stop, finishing = self._context.stop, self._finishing
 
         def should_stop() -> bool:
-            return stop.is_set() or finishing.is_set()
+            return stop.is_set() or (finishing.is_set() and not self._is_behind())
 
         with waiting.stoppable(should_stop):
             while not should_stop():
@@ -178,6 +175,19 @@ class LearnerNode(graph.Part):
                 period = self._config.checkpoint_period
                 if period and self._env_steps() - self._saved_at >= period:
                     self._save()
+
+    def _is_behind(self) -> bool:
+        """Whether steps are due for what was written; nothing is any more."""
+        for table in self._tables():
+            limiter = table.rate_limiter
+            if isinstance(limiter, replay.SampleToInsertRatio):
+                try:
+                    info = self._client.table_info(table.name)
+                except replay.ReplayError:
+                    return False
+                if info.sampled < limiter.samples_per_insert * (info.inserted - limiter.min_size):
+                    return True
+        return False
 
     def _version(self, learner: core.Learner) -> int:
         self.poll(self._config.builder.policy_variables, -1)
@@ -217,7 +227,7 @@ class LearnerNode(graph.Part):
         assert self._learner is not None
         variables = self._learner.get_variables(self._config.builder.policy_variables)
         return {
-            MARK: self._num_actors,
+            checkpointing.ACTORS: self._num_actors,
             "counter": self._reporter.counter.get_counts(),
             "learner": self._learner.save(),
             "facts": self._reporter.facts,

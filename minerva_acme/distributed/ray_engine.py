@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from minerva_acme.distributed import graph, inline
+from minerva_acme.distributed import graph, inline, memory
 
 _logger = logging.getLogger(__name__)
 
@@ -118,6 +118,7 @@ class RayProgram:
         self._runs: dict[Any, str] = {}  # by what Ray gives for a call of `run`
         self._logs: dict[Any, str] = {}
         self._where: dict[str, str] = {}  # the machines of the nodes, by Ray's ids
+        self._about: dict[str, dict[str, float]] = {}
         for node in program.nodes:
             self._actors[node.name] = self._make_actor(node)
 
@@ -158,6 +159,9 @@ class RayProgram:
                 _logger.warning("%s leaves a machine that is going to be shut down", name)
                 self._actors[name].leave.remote()
         self._where = {name: place for name, place in self._where.items() if place not in draining}
+
+    def about(self) -> dict[str, dict[str, float]]:
+        return self._about
 
     def close(self) -> None:
         for actor in self._actors.values():
@@ -204,7 +208,7 @@ class RayProgram:
 
     def _take_log(self, name: str, answer: Any) -> None:
         try:
-            place, lines = self._ray.get(answer)
+            place, self._about[name], lines = self._ray.get(answer)
         except self._ray.exceptions.RayError:
             return  # it died; the next `start` listens again
         self._where[name] = place
@@ -284,15 +288,27 @@ class RayNode:
         self._stop.set()
         threading.Thread(target=self._exit, name="leave", daemon=True).start()
 
-    def next_log(self) -> tuple[str, list[tuple[int, str]]]:
-        """Returns the machine it is on and what it has logged, within a second or two."""
+    def next_log(self) -> tuple[str, dict[str, float], list[tuple[int, str]]]:
+        """Returns the machine it is on, what its process takes, and what it has logged, within two seconds."""
         import ray
 
         with self._has_lines:
             self._has_lines.wait_for(lambda: self._lines, 2.0)
             lines = list(self._lines)
             self._lines.clear()
-        return ray.get_runtime_context().get_node_id(), lines
+        about = {"pid": float(os.getpid()), "memory_mb": memory.resident_mb()}
+        return ray.get_runtime_context().get_node_id(), about, lines
+
+    def loaded(self) -> dict[str, Any]:
+        """What its process is made of, for tests and for doubts."""
+        torch: Any = sys.modules.get("torch")
+        return {
+            "pid": os.getpid(),
+            "tensorflow": "tensorflow" in sys.modules,
+            "torch": torch is not None,
+            "torch_threads": torch.get_num_threads() if torch is not None else 0,
+            "cuda": torch is not None and torch.cuda.is_initialized(),
+        }
 
     def _exit(self) -> None:
         if self._has_run:

@@ -2,14 +2,13 @@
 
 import logging
 import os
-import pathlib
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from minerva_acme import counting, loggers
-from minerva_acme.distributed import counter_node, graph
+from minerva_acme.distributed import counter_node, graph, memory
 from minerva_acme.loggers import base
 
 _logger = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ class Reporter:
                     self._context.incarnation,
                     self._number,
                     self.counter.own(),
-                    {"memory_mb": memory_mb(), "pid": os.getpid(), **self.status()},
+                    {"memory_mb": memory.resident_mb(), "pid": os.getpid(), **self.status()},
                     rows,
                     self._alone,
                 )
@@ -157,12 +156,3 @@ class _RemoteLogger(loggers.Logger):
 
     def close(self) -> None:
         pass
-
-
-def memory_mb() -> float:
-    """What this process has in memory alone or with others, in MB; 0 where the system does not tell."""
-    try:
-        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

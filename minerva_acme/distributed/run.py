@@ -246,7 +246,9 @@ class _Run:
             if not self._is_noted:
                 handle.call("put", "replay_epoch", self._replay_epoch)
                 self._is_noted = True
-            self._overview = handle.call("overview")
+            overview = handle.call("overview")
+            status_of = {**self._launched.about(), **overview["status"]}  # what a node says itself counts
+            self._overview = {**overview, "status": status_of}
         except graph.NodeSilence as error:
             _logger.debug("%s", error)
             return
@@ -336,7 +338,7 @@ def _beginning(config: experiment_config.ExperimentConfig) -> program.Beginning:
     if checkpoint is None:
         return program.Beginning()
     state = checkpointing.load_state(checkpoint)
-    if "distributed" not in state:
+    if checkpointing.ACTORS not in state:
         raise ValueError(
             f"{checkpoint} must be of a distributed run to be resumed by one, got that of a run in one process. "
             "Resume it without actors of its own, or choose another directory."

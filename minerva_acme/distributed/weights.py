@@ -44,13 +44,14 @@ class Follower(core.VariableSource):
         self, handle: graph.Handle, names: Sequence[str], *, period_seconds: float, stop: threading.Event
     ) -> None:
         """Starts to ask. Args: handle: of the learner's node. names: of the variables. period_seconds: between
-        two questions. stop: ends them."""
+        two questions. stop: ends them, as `close` does."""
         self.taken = -1
         self.num_failures = 0
         self._handle = handle
         self._names = list(names)
         self._period_seconds = period_seconds
         self._stop = stop
+        self._closed = threading.Event()
         self._newest: core.VersionedVariables | None = None
         self._newest_at = time.monotonic()  # when the newest were last known to be that
         self._came = threading.Condition()
@@ -67,6 +68,10 @@ class Follower(core.VariableSource):
     def age_seconds(self) -> float:
         """Seconds since the newest were last known to be that."""
         return time.monotonic() - self._newest_at
+
+    def close(self) -> None:
+        """Asks no more."""
+        self._closed.set()
 
     def wait(self, newer_than: int, timeout_seconds: float) -> bool:
         """Waits for weights of a newer version; whether they have come in time."""
@@ -101,7 +106,7 @@ class Follower(core.VariableSource):
 
     def _run(self) -> None:
         warned_at = self._newest_at
-        while not self._stop.is_set():
+        while not (self._stop.is_set() or self._closed.is_set()):
             asked_at = time.monotonic()
             try:
                 answer = self._handle.call("poll", self._names, self.version)
@@ -121,7 +126,7 @@ class Follower(core.VariableSource):
                     with self._came:
                         self._newest = core.VersionedVariables(answer[0], _writable(answer[1]))
                         self._came.notify_all()
-            self._stop.wait(self._period_seconds)
+            self._closed.wait(self._period_seconds)
 
 
 def _writable(values: Any) -> list[types.NestedArray]:

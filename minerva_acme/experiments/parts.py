@@ -137,14 +137,19 @@ class Parts:
         shutil.rmtree(scratch, ignore_errors=True)
         resources.callback(shutil.rmtree, scratch, ignore_errors=True)
         files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None
-        server = backends.make_server(
-            self.tables,
-            self.config.replay if self.tables else "memory",
-            seed=self.seeds.number("replay"),
-            device=str(self.config.torch_device),
-            checkpoint_directory=str(scratch),
-            restore_from=str(files) if files else None,
-        )
+        try:
+            server = backends.make_server(
+                self.tables,
+                self.config.replay if self.tables else "memory",
+                seed=self.seeds.number("replay"),
+                device=str(self.config.torch_device),
+                checkpoint_directory=str(scratch),
+                restore_from=str(files) if files else None,
+            )
+        except replay.ReplayError:
+            if files is not None and self.checkpoint is not None:  # its tables may be those of several actors
+                checkpointing.check_of_one_process(self.checkpoint, checkpointing.load_state(self.checkpoint))
+            raise
         return resources.enter_context(resources.enter_context(server).client())
 
 

@@ -133,11 +133,7 @@ class Saver:
         """
         run = self._run
         state = checkpointing.load_state(checkpoint, str(run.config.torch_device))
-        if "distributed" in state:
-            raise ValueError(
-                f"{checkpoint} is of a run with {state['distributed']} actors in processes of their own, which one "
-                "process cannot resume. Resume it by `run_distributed_experiment`, or choose another `directory`."
-            )
+        checkpointing.check_of_one_process(checkpoint, state)
         with checkpointing.explain_misfit(checkpoint):
             if len(state["adders"]) != len(run.adders):
                 raise ValueError(

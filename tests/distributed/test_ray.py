@@ -1,0 +1,177 @@
+"""Real processes, and what becomes of the run when they are killed."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from minerva_acme import distributed, experiments
+from minerva_acme.experiments import checkpointing
+from tests.distributed import small
+
+pytestmark = [pytest.mark.ray, pytest.mark.reverb, pytest.mark.timeout(600)]
+
+_MARK = "MINERVA_TEST_RUN"
+
+
+@pytest.fixture(autouse=True)
+def leaves_the_home_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Is in the environment of all processes that a test starts."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(_MARK, mark)
+    return mark
+
+
+def processes(mark: str) -> dict[int, str]:
+    """The processes with a mark, but this one, and what they run."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if f"{_MARK}={mark}".encode() in (folder / "environ").read_bytes():
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.1)
+    return value
+
+
+class Killer:
+    """A callback that kills one node after the other, each once the run goes on without the last."""
+
+    def __init__(self, names: list[str], directory: pathlib.Path) -> None:
+        self.left = names
+        self.killed: list[str] = []
+        self.progress: list[experiments.Progress] = []
+        self.loaded: dict[str, dict[str, Any]] = {}
+        self._directory = directory
+        self._goal = 0, 0  # environment and learner steps from which on the run counts as going on
+
+    def __call__(self, progress: experiments.Progress) -> None:
+        self.progress.append(progress)
+        if progress.phase != "train" or progress.last_evaluation is None:
+            return
+        restarted = progress.metrics.get("restarts", 0.0)
+        is_over = progress.env_steps > self._goal[0] and progress.learner_steps > self._goal[1]
+        if restarted < len(self.killed) or not is_over:
+            return
+        if checkpointing.latest(self._directory / "checkpoints") is None:
+            return
+        if not self.loaded:
+            self.loaded = {name: self._ask(name) for name in progress.nodes if name != "waits"}
+        if not self.left:
+            raise experiments.StopRun("all were killed")
+        name = self.left.pop(0)
+        os.kill(self._ask(name)["pid"], signal.SIGKILL)
+        self.killed.append(name)
+        # A learner begins again where its checkpoint stood.
+        learned = 0 if name == "learner" else progress.learner_steps + 10
+        self._goal = progress.env_steps + 200, learned
+
+    def _ask(self, name: str) -> dict[str, Any]:
+        import ray
+
+        (namespace,) = {actor["namespace"] for actor in ray.util.list_named_actors(all_namespaces=True)}
+        answer: dict[str, Any] = ray.get(ray.get_actor(name, namespace=namespace).loaded.remote())
+        return answer
+
+
+def test_any_process_may_be_killed_and_the_run_goes_on(tmp_path: pathlib.Path, mark: str) -> None:
+    killer = Killer(["actor/0", "learner", "replay", "evaluator", "counter", "actor/1"], tmp_path)
+    config = small.experiment(tmp_path, small.sac_builder(), num_env_steps=10**6)
+    result = distributed.run_distributed_experiment(config, killer, num_actors=2)
+    assert result.stopped_by == "all were killed"
+    assert killer.killed == ["actor/0", "learner", "replay", "evaluator", "counter", "actor/1"]
+    assert killer.progress[-1].metrics["restarts"] == 6
+
+    # Environment steps never fell, nor learner steps but where the learner began again from its checkpoint.
+    env_steps = [progress.env_steps for progress in killer.progress]
+    learner_steps = [progress.learner_steps for progress in killer.progress]
+    assert env_steps == sorted(env_steps)
+    assert sum(b < a for a, b in zip(learner_steps, learner_steps[1:], strict=False)) <= 1
+    assert max(learner_steps) > 100
+    state = checkpointing.load_state(checkpointing.find(tmp_path))
+    assert state["counter"]["actor_steps"] == result.env_steps
+    assert state["counter"]["learner_steps"] == result.learner_steps == state["learner"]["num_steps"]
+    assert result.after is not None  # the evaluator was back
+
+    loaded = killer.loaded
+    assert loaded.keys() == {"counter", "replay", "learner", "actor/0", "actor/1", "evaluator"}
+    assert not any(process["tensorflow"] or process["cuda"] for process in loaded.values())
+    assert not loaded["replay"]["torch"]
+    assert {loaded[name]["torch_threads"] for name in ("actor/0", "actor/1", "evaluator")} == {1}
+    nodes = killer.progress[-1].nodes
+    assert "weights" in nodes["actor/0"] and "MB" in nodes["replay"]
+    wait_until(lambda: not processes(mark), 15.0)
+
+
+@pytest.fixture
+def start(repository: pathlib.Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a driver, whose processes all end with the test."""
+    started = []
+
+    def start(directory: pathlib.Path, mark: str) -> subprocess.Popen[str]:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "tests.distributed.driver", str(directory)],
+            env={**os.environ, _MARK: mark},
+            cwd=repository,
+            stdout=subprocess.PIPE,
+            stderr=(directory.parent / f"{mark}.log").open("w"),
+            text=True,
+            start_new_session=True,
+        )
+        started.append((driver, mark))
+        return driver
+
+    yield start
+    for driver, mark_of_run in started:
+        driver.kill()
+        driver.communicate()
+        for pid in processes(mark_of_run):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves_what_the_next_resumed(
+    tmp_path: pathlib.Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    directory = tmp_path / "run"
+    first_mark, second_mark = uuid.uuid4().hex, uuid.uuid4().hex
+    first = start(directory, first_mark)
+    wait_until(lambda: checkpointing.latest(directory / "checkpoints"), 240.0)
+    first.kill()
+    first.wait()
+    # Its nodes are Ray's workers. Two agents of Ray's own, which hold nothing of the run, take a minute.
+    wait_until(lambda: not any("RayNode" in line for line in processes(first_mark).values()), 30.0)
+    newest = checkpointing.env_steps(checkpointing.find(directory))
+
+    second = start(directory, second_mark)
+    wait_until(lambda: checkpointing.env_steps(checkpointing.find(directory)) > newest + 300, 240.0)
+    os.killpg(second.pid, signal.SIGINT)
+    began = time.monotonic()
+    output, _ = second.communicate(timeout=60)
+    assert time.monotonic() - began < 15.0
+    assert second.returncode == 0
+    word, env_steps, signal_name = output.split()
+    assert (word, signal_name) == ("ended", "SIGINT")
+    assert checkpointing.env_steps(checkpointing.find(directory)) == int(env_steps)
+    wait_until(lambda: not processes(second_mark), 15.0)
+    wait_until(lambda: not processes(first_mark), 90.0)
