@@ -36,7 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if importlib.util.find_spec("ray") is None:
         for item in items:
             if item.get_closest_marker("ray"):
-                item.add_marker(pytest.mark.skip(reason="Ray is not installed: pip install 'minerva-acme[ray]'"))
+                item.add_marker(
+                    pytest.mark.skip(reason="Ray is not installed: pip install 'minerva-acme[ray]'")
+                )
 
 
 def _golden_cases(file: str) -> list[dict[str, torch.Tensor]]:

@@ -97,7 +97,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         if self._num_actors is None:
             return replay.MinSize(config.min_replay_size)
         num_adders = self._num_actors * config.num_environments
-        # What is on its way counts as sampled or is not yet inserted; by less than that nobody may be held up.
+        # What is on its way counts as sampled, or is not yet inserted: by less nobody may be held up.
         taken_ahead = _ITEMS_AHEAD + _BATCHES_AHEAD * config.batch_size
         unsent = config.samples_per_insert * num_adders * _UNSENT_ITEMS
         return replay.SampleToInsertRatio(

@@ -29,8 +29,8 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     An item is a rollout of one environment, and goes out once: a learner step takes one of each
     environment, so that it learns from nothing but what the newest policy did.
 
-    With several actors beside the learner (`for_actors`), each plays a rollout of each of its environments and
-    waits for the weights that come of it; the learner takes those of all actors, see `rounds`.
+    With several actors beside the learner (`for_actors`), each plays a rollout of each of its environments
+    and waits for the weights that come of it; the learner takes those of all actors, see `rounds`.
     """
 
     _num_actors: int | None = None  # None: one thread both plays and learns

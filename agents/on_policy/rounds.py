@@ -1,7 +1,7 @@
 """Rollouts of several actors: each says whose and of which version it is, and the learner takes whole rounds.
 
-A round of version v is, of each of N actors, E rollouts whose last action was chosen by the weights of version
-v. What an actor wrote by older weights, or beyond its E rollouts, is dropped and counted.
+A round of version v is, of each of N actors, E rollouts whose last action was chosen by the weights of
+version v. What an actor wrote by older weights, or beyond its E rollouts, is dropped and counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -123,7 +123,9 @@ class RoundDataset(core.Closeable, Iterator[Any]):
             self._sort(info, fields)
         found = [rollout for of_actor in self._found for rollout in of_actor]
         self._found = [[] for _ in self._found]
-        info = replay.SampleInfo(*(np.stack(numbers) for numbers in zip(*(f.info for f in found), strict=True)))
+        info = replay.SampleInfo(
+            *(np.stack(numbers) for numbers in zip(*(f.info for f in found), strict=True))
+        )
         data = tree.map_structure(
             lambda *parts: torch.stack(parts, dim=1).to(self._device), *(f.data for f in found)
         )

@@ -71,7 +71,9 @@ class ActorNode(graph.Part):
             _check_same(specs.make_environment_spec(environment), self._spec, context.name)
             networks = builder.make_networks(self._spec, own_seeds.generator("networks"))
             client = store.ReverbClient(self._address, timeout_seconds=math.inf)
-            adders = [_TimedAdder(builder.make_adder(client, self._spec)) for _ in range(builder.num_environments)]
+            adders = [
+                _TimedAdder(builder.make_adder(client, self._spec)) for _ in range(builder.num_environments)
+            ]
             for adder in adders:
                 resources.enter_context(adder)
             stamping = [adder.adder for adder in adders if isinstance(adder.adder, rounds.StampingAdder)]
@@ -106,10 +108,8 @@ class ActorNode(graph.Part):
             resources.callback(reporter.close)
             resources.enter_context(waiting.stoppable(is_stopped))
             actor.update(wait=True)
-            try:
+            with contextlib.suppress(replay.ReplayStopped):
                 self._play(loop, actor, adders, stamping, follower, reporter)
-            except replay.ReplayStopped:
-                pass
 
     def _play(
         self,

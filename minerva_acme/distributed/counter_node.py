@@ -44,9 +44,9 @@ class Reply(NamedTuple):
 class CounterNode(graph.Part):
     """Holds the counts, the facts and the logs of a run.
 
-    Every report is written down before it is answered. So whatever is killed, itself included, no report that
-    was answered is lost and none counts twice. Of a node that is killed what it did since its last report, half
-    a second, is not counted.
+    Every report is written down before it is answered. So whatever is killed, itself included, no report
+    that was answered is lost and none counts twice. Of a node that is killed what it did since its last
+    report, half a second, is not counted.
     """
 
     exports = ("report", "overview", "put", "write_film")

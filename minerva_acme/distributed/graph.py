@@ -1,7 +1,7 @@
 """A program: nodes that run side by side and call each other, as a value.
 
-It can be printed, pickled and looked at without any engine. An engine makes of each node a thread (`inline`) or
-a process (`ray_engine`), and of each name a handle.
+It can be printed, pickled and looked at without any engine. An engine makes of each node a thread (`inline`)
+or a process (`ray_engine`), and of each name a handle.
 """
 
 import abc

@@ -33,8 +33,8 @@ class LearnerNode(graph.Part):
     """Learns from replay, as fast as its rate limiter lets it.
 
     Its checkpoints are those of the run: weights, counts, evaluations and, if so configured, replay. Started
-    again it resumes from the newest. A learner that was given up but still lives cannot write there: the folder
-    is locked.
+    again it resumes from the newest. A learner that was given up but still lives cannot write there: the
+    folder is locked.
     """
 
     exports = ("poll", "finish", "is_idle", "keep_best", "saved_at")

@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from typing import Any, NamedTuple
 
@@ -22,15 +23,16 @@ _CONCURRENCY = 16  # calls that a node answers at once, its `run` included
 _STORE_BYTES = 256_000_000  # of shared memory on this machine, for weights
 _LEAVE_SECONDS = 10.0  # that a node has to end when the system asks its process to
 _KEPT_LOG_LINES = 200
+_LOOK_SECONDS = 0.5  # between two looks for a process that Ray starts again
 _MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below, whose whole path may have 107
 
 
 class RayEngine:
     """Ray core, on this machine alone or in a cluster that is already there.
 
-    On this machine it is started for the run, and ended with it. In a cluster, replay, learner and counter are on
-    the machine that this process is on, where the run's folder is; actors and evaluator are wherever there is
-    room, and replay accepts connections of other machines, without authentication.
+    On this machine it is started for the run, and ended with it. In a cluster, replay, learner and counter
+    are on the machine that this process is on, where the run's folder is; actors and evaluator are wherever
+    there is room, and replay accepts connections of other machines, without authentication.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -48,8 +50,8 @@ class RayEngine:
             import ray
         except ImportError:
             raise ValueError(
-                "Distributed runs need Ray, which is not installed: pip install 'minerva-acme[ray]'. Threads of "
-                "this process, to debug, need none: engine='inline'."
+                "Distributed runs need Ray, which is not installed: pip install 'minerva-acme[ray]'. Threads "
+                "of this process, to debug, need none: engine='inline'."
             ) from None
         self._ray = ray
         self._address = address
@@ -85,8 +87,8 @@ class RayEngine:
                     ray.init(address=self._address, **quiet)
                 except ConnectionError as error:
                     raise ValueError(
-                        f"`address` must be that of a Ray cluster, got {self._address!r}: {error}. Start one with "
-                        "`ray start --head`, or leave it out to use this machine alone."
+                        f"`address` must be that of a Ray cluster, got {self._address!r}: {error}. Start one "
+                        "with `ray start --head`, or leave it out to use this machine alone."
                     ) from error
         host: str = ray.util.get_node_ip_address() if self.is_remote else "localhost"
         return host
@@ -105,8 +107,10 @@ class RayEngine:
 
 
 class RayProgram:
-    """A program on Ray; see `graph.Launched`. Ray starts an actor's process again; what runs in it is asked for
-    by `start`."""
+    """A program on Ray; see `graph.Launched`.
+
+    Ray starts an actor's process again; what runs in it is asked for by `start`.
+    """
 
     def __init__(self, ray: Any, program: graph.Program, *, is_remote: bool) -> None:
         self._ray = ray
@@ -117,22 +121,28 @@ class RayProgram:
         self._actors: dict[str, Any] = {}
         self._runs: dict[Any, str] = {}  # by what Ray gives for a call of `run`
         self._logs: dict[Any, str] = {}
+        self._starts: dict[Any, tuple[str, int]] = {}  # name and incarnation, until the process is there
+        self._absent: list[tuple[float, str, int]] = []  # when to look again for which
+        self._stopping: set[str] = set()
         self._where: dict[str, str] = {}  # the machines of the nodes, by Ray's ids
         self._about: dict[str, dict[str, float]] = {}
         for node in program.nodes:
             self._actors[node.name] = self._make_actor(node)
 
     def start(self, name: str, incarnation: int) -> None:
-        payload = cloudpickle.dumps(self._program[name])
-        run = self._actors[name].run.remote(payload, incarnation, self._namespace)
-        self._runs[run] = name
-        self._listen(name)
+        # A call of a process that Ray is still starting again fails at once: nothing has run then.
+        self._starts[self._actors[name].loaded.remote()] = name, incarnation
 
     def wait(self, timeout_seconds: float) -> list[graph.Ended]:
         ray = self._ray
-        pending = [*self._runs, *self._logs]
+        now = time.monotonic()
+        due = [entry for entry in self._absent if entry[0] <= now]
+        self._absent = [entry for entry in self._absent if entry[0] > now]
+        for _, name, incarnation in due:
+            self.start(name, incarnation)
+        pending = [*self._runs, *self._logs, *self._starts]
         if not pending:
-            threading.Event().wait(timeout_seconds)
+            time.sleep(timeout_seconds)
             return []
         ready, _ = ray.wait(pending, num_returns=1, timeout=timeout_seconds)
         more, _ = ray.wait(pending, num_returns=len(pending), timeout=0)
@@ -140,6 +150,8 @@ class RayProgram:
         for answer in {*ready, *more}:
             if answer in self._logs:
                 self._take_log(self._logs.pop(answer), answer)
+            elif answer in self._starts:
+                ended += self._run(*self._starts.pop(answer), answer)
             else:
                 ended.append(self._end(self._runs.pop(answer), answer))
         return ended
@@ -148,6 +160,7 @@ class RayProgram:
         return _Handle(name, self._namespace)
 
     def stop(self, name: str) -> None:
+        self._stopping.add(name)
         self._actors[name].stop.remote()
 
     def endure(self) -> None:
@@ -188,6 +201,23 @@ class RayProgram:
             )
             .remote(node.name, node.num_threads, node.num_gpus > 0)
         )
+
+    def _run(self, name: str, incarnation: int, answer: Any) -> list[graph.Ended]:
+        """Runs a node once its process is there; one that is asked to end before is not run."""
+        if name in self._stopping:
+            return [graph.Ended(name, None, died=False)]
+        try:
+            self._ray.get(answer)
+        except self._ray.exceptions.RayError as error:
+            if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good: its machine is gone
+                self._actors[name] = self._make_actor(self._program[name])
+            self._absent.append((time.monotonic() + _LOOK_SECONDS, name, incarnation))
+            return []
+        payload = cloudpickle.dumps(self._program[name])
+        run = self._actors[name].run.remote(payload, incarnation, self._namespace)
+        self._runs[run] = name
+        self._listen(name)
+        return []
 
     def _end(self, name: str, answer: Any) -> graph.Ended:
         exceptions = self._ray.exceptions
@@ -289,7 +319,7 @@ class RayNode:
         threading.Thread(target=self._exit, name="leave", daemon=True).start()
 
     def next_log(self) -> tuple[str, dict[str, float], list[tuple[int, str]]]:
-        """Returns the machine it is on, what its process takes, and what it has logged, within two seconds."""
+        """Returns, within two seconds, the machine it is on, what it takes, and what it has logged."""
         import ray
 
         with self._has_lines:
@@ -351,7 +381,7 @@ class _Handle:
         except ray.exceptions.RayError as error:
             self._actor = None  # another one may have taken its place
             raise graph.NodeSilence(
-                f"Node {self._name} does not answer ({type(error).__name__}); waited {timeout_seconds:g} s at most."
+                f"Node {self._name} does not answer ({type(error).__name__}) within {timeout_seconds:g} s."
             ) from None
 
 

@@ -31,7 +31,7 @@ from minerva_acme.replay.reverb import ports
 
 _logger = logging.getLogger(__name__)
 
-_BUILD_SECONDS = 120.0
+_BUILD_SECONDS = 600.0
 _WATCH_SECONDS = 0.25
 _OVERVIEW_SECONDS = 0.5
 _ACTORS_SECONDS = 4.0  # that nodes have to stop
@@ -50,11 +50,11 @@ def run_distributed_experiment(
     """Trains an agent with several actors, each in a process of its own, beside its learner.
 
     The config is that of `run_experiment`. Replay is on Reverb, in a process of its own; evaluations are made
-    beside training. This process starts the others, starts again those that die, and writes down how far the run
+    beside training. This process starts the others, starts again those that die, and tells how far the run
     has come. Of two runs no number is the same, whatever the seed: who writes and learns when is left to the
     machines.
 
-    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from the newest.
+    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from it.
 
     Args:
         config: the experiment. `num_environments` of its agent is that of each actor.
@@ -63,12 +63,13 @@ def run_distributed_experiment(
         num_actors: how many actors play.
         engine: `ray`: processes, by Ray; `inline`: threads of this process, to debug; or another engine.
         address: of a Ray cluster, `auto` or `host:port`; None: this machine alone.
-        replay_after_failure: what replay begins with if its process is killed: what the newest checkpoint holds
-            (`restore`), or nothing (`empty`).
+        replay_after_failure: what replay begins with if its process is killed: what the newest checkpoint
+            holds (`restore`), or nothing (`empty`).
 
     Raises:
-        ValueError: the agent cannot handle the environment or has one actor alone, another run is going on in the
-            directory, it was made by one process, or something is missing to run it so; the message says what.
+        ValueError: the agent cannot handle the environment or has one actor alone, another run is going on in
+            the directory, it was made by one process, or something is missing to run it so; the message says
+            what.
         ProgramFailed: a process failed again and again.
     """
     _check(config, num_actors, replay_after_failure)
@@ -142,9 +143,9 @@ class _Run:
         """Plays until all steps are made or the run is to stop; saves; ends all nodes."""
         actors = [node.name for node in self._program.of_kind("actor")]
         try:
-            for name in ("counter", "replay", "learner"):
-                self._start(name)
-            for name in (*actors, "evaluator"):
+            self._supervisor.start("counter")
+            self._start_replay()
+            for name in ("learner", *actors, "evaluator"):
                 if not self._stop:
                     self._supervisor.start(name)
             while not (self._stop or self._stopped_by) and self._env_steps() < self._config.num_env_steps:
@@ -185,12 +186,12 @@ class _Run:
             watched.stop(actors, _ACTORS_SECONDS)
             self._look("evaluate", at_once=True)
             self._wait_for_learner()
-            if watched.is_running("evaluator"):
+            while watched.is_expected("evaluator") and not self._stop:
+                # Again and again: one that was started again has not heard.
                 with contextlib.suppress(graph.NodeSilence):
                     self._launched.handle("evaluator").call("finish")
-                while watched.is_running("evaluator") and not self._stop:
-                    watched.watch(_WATCH_SECONDS)
-                    self._look("evaluate")
+                watched.watch(_WATCH_SECONDS)
+                self._look("evaluate")
             watched.stop(["evaluator"], _ACTORS_SECONDS)
         self._look("save", at_once=True)
         watched.stop(["learner"], _SAVE_SECONDS)
@@ -200,35 +201,29 @@ class _Run:
     def _wait_for_learner(self) -> None:
         """Lets the learner make its last step."""
         handle = self._launched.handle("learner")
-        is_told = False
         while not self._stop:
             with contextlib.suppress(graph.NodeSilence):
-                if not is_told:
-                    handle.call("finish")
-                    is_told = True
+                handle.call("finish")
                 if handle.call("is_idle"):
                     return
             self._supervisor.watch(_WATCH_SECONDS)
-            if self._supervisor.restarts["learner"]:
-                is_told = False
 
-    def _start(self, name: str) -> None:
-        """Starts a node and waits until it answers.
+    def _start_replay(self) -> None:
+        """Starts replay and waits until it holds what the checkpoint has: the others ask it for its tables.
 
         Raises:
-            ProgramFailed: it did not in two minutes.
+            ProgramFailed: it did not in ten minutes.
         """
-        self._supervisor.start(name)
-        question = {"counter": ("overview",), "replay": ("port",), "learner": ("is_idle",)}[name]
+        self._supervisor.start("replay")
         deadline = time.monotonic() + _BUILD_SECONDS
         while not self._stop:
             try:
-                self._launched.handle(name).call(*question)
+                self._launched.handle("replay").call("port")
                 return
             except graph.NodeSilence as error:
                 if time.monotonic() > deadline:
                     raise supervisor.ProgramFailed(
-                        f"Node {name} has not started within {_BUILD_SECONDS:.0f} s: {error}"
+                        f"Node replay has not started within {_BUILD_SECONDS:.0f} s: {error}"
                     ) from error
             self._supervisor.watch(_WATCH_SECONDS)
 
@@ -296,18 +291,18 @@ def _check(
         raise ValueError(f"`replay_after_failure` must be restore or empty, got {after_failure!r}.")
     if not config.num_env_steps:
         raise ValueError(
-            "`num_env_steps` must be >= 1 for a distributed run, got 0. A run that learns from a dataset alone "
-            "has nothing to distribute: use `run_experiment`."
+            "`num_env_steps` must be >= 1 for a distributed run, got 0. A run that learns from a dataset "
+            "alone has nothing to distribute: use `run_experiment`."
         )
     if config.replay == "memory":
         raise ValueError(
-            "`replay` must be reverb or auto for a distributed run, got 'memory', which other processes cannot "
-            "reach."
+            "`replay` must be reverb or auto for a distributed run, got 'memory', which other processes "
+            "cannot reach."
         )
     if not backends.is_reverb_installed():
         raise ValueError(
-            "A distributed run keeps its replay on Reverb, which is not installed: it has wheels for Python 3.11 "
-            f"on x86-64 Linux, and this is Python {sys.version_info.major}.{sys.version_info.minor} on "
+            "A distributed run keeps its replay on Reverb, which is not installed: it has wheels for Python "
+            f"3.11 on x86-64 Linux, and this is Python {sys.version_info.major}.{sys.version_info.minor} on "
             f"{sys.platform}. Train in one process (`run_experiment`), or use such an environment."
         )
     if type(config.builder).for_actors is builders.AgentBuilder.for_actors:
@@ -340,8 +335,8 @@ def _beginning(config: experiment_config.ExperimentConfig) -> program.Beginning:
     state = checkpointing.load_state(checkpoint)
     if checkpointing.ACTORS not in state:
         raise ValueError(
-            f"{checkpoint} must be of a distributed run to be resumed by one, got that of a run in one process. "
-            "Resume it without actors of its own, or choose another directory."
+            f"{checkpoint} must be of a distributed run to be resumed by one, got that of a run in one "
+            "process. Resume it without actors of its own, or choose another directory."
         )
     facts = state["facts"]
     known = facts.get("evaluations") or {}

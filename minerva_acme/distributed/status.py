@@ -96,9 +96,9 @@ class StatusLine:
         restarts: Mapping[str, int],
     ) -> str:
         waits = {
-            "the learner waits for data": rates["learner"],
-            "actors wait to write": rates["write"] / self._num_actors,
-            "actors wait for weights": rates["round"] / self._num_actors,
+            "the learner waits for data": min(1.0, rates["learner"]),
+            "actors wait to write": min(1.0, rates["write"] / self._num_actors),
+            "actors wait for weights": min(1.0, rates["round"] / self._num_actors),
         }
         who = [f"{name} {share:.0%} of the time" for name, share in waits.items() if share >= _SHARE]
         age = max((one.get("weights_age_seconds", 0.0) for one in actors.values()), default=0.0)

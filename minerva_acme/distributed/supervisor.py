@@ -21,9 +21,9 @@ class ProgramFailed(RuntimeError):
 class Supervisor:
     """Keeps the nodes of a program alive.
 
-    A node whose process died is started again at once, whatever the number of times, after a pause that doubles
-    while it dies within ten seconds of its start. So is one that raised an exception, which is its own fault,
-    but not more often than its `max_errors` in ten minutes.
+    A node whose process died is started again, whatever the number of times, after a pause that doubles while
+    it dies within ten seconds of its start. So is one that raised an exception, which is its own fault, but
+    not more often than its `max_errors` in ten minutes.
 
     Attributes:
         restarts: how often each node was started again.
@@ -59,6 +59,10 @@ class Supervisor:
     def is_running(self, name: str) -> bool:
         """Whether a node was started and has not ended."""
         return name in self._running
+
+    def is_expected(self, name: str) -> bool:
+        """Whether a node runs, or is going to be started again."""
+        return name in self._running or name in self._due
 
     def has_returned(self, name: str) -> bool:
         """Whether a node ended by itself, with its work done."""
@@ -108,8 +112,8 @@ class Supervisor:
             self._errors[name] = errors
             if node.max_errors is not None and len(errors) > node.max_errors:
                 raise ProgramFailed(
-                    f"Node {name} failed {len(errors)} times within {_WINDOW_SECONDS / 60:.0f} minutes, the last "
-                    f"time with {type(error).__name__}: {error}"
+                    f"Node {name} failed {len(errors)} times within {_WINDOW_SECONDS / 60:.0f} minutes, the "
+                    f"last time with {type(error).__name__}: {error}"
                 ) from error
             if node.max_errors is None and len(errors) >= _GIVEN_UP_AFTER:
                 _logger.error("%s failed %d times, the run goes on without it: %r", name, len(errors), error)

@@ -43,8 +43,14 @@ class Follower(core.VariableSource):
     def __init__(
         self, handle: graph.Handle, names: Sequence[str], *, period_seconds: float, stop: threading.Event
     ) -> None:
-        """Starts to ask. Args: handle: of the learner's node. names: of the variables. period_seconds: between
-        two questions. stop: ends them, as `close` does."""
+        """Starts to ask.
+
+        Args:
+            handle: of the learner's node.
+            names: of the variables.
+            period_seconds: between two questions.
+            stop: ends them, as `close` does.
+        """
         self.taken = -1
         self.num_failures = 0
         self._handle = handle
@@ -114,7 +120,9 @@ class Follower(core.VariableSource):
                 self.num_failures += 1
                 if self.age_seconds > _WARN_SECONDS and asked_at - warned_at > _WARN_SECONDS:
                     warned_at = asked_at
-                    _logger.warning("the learner has given no weights for %.0f s: %s", self.age_seconds, error)
+                    _logger.warning(
+                        "the learner has given no weights for %.0f s: %s", self.age_seconds, error
+                    )
             except Exception as error:  # surfaces where weights are taken
                 self._error = error
                 with self._came:

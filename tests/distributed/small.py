@@ -1,6 +1,5 @@
 """Small experiments for several actors, also for processes of their own."""
 
-import functools
 import pathlib
 from typing import Any
 
@@ -80,5 +79,3 @@ def experiment(directory: pathlib.Path, builder: Any, **changes: Any) -> experim
     return experiments.ExperimentConfig(
         builder=builder, environment_factory=Ramp, directory=directory, **(settings | changes)
     )
-
-

@@ -137,9 +137,7 @@ def test_what_cannot_be_distributed_is_refused_by_name(
 ) -> None:
     config = small.experiment(tmp_path / "run", small.sac_builder(), **changes)
     with pytest.raises(ValueError, match=message):
-        distributed.run_distributed_experiment(
-            config, **({"num_actors": 2, "engine": "inline"} | arguments)
-        )
+        distributed.run_distributed_experiment(config, **({"num_actors": 2, "engine": "inline"} | arguments))
     assert not (tmp_path / "run").exists()
 
 
@@ -150,7 +148,9 @@ def test_an_agent_that_says_nothing_of_several_actors_is_refused(tmp_path: pathl
         run(small.experiment(tmp_path, builder))
 
 
-def test_without_reverb_it_is_refused_by_name(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_reverb_it_is_refused_by_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from minerva_acme.replay import backends
 
     monkeypatch.setattr(backends, "is_reverb_installed", lambda: False)

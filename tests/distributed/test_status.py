@@ -12,7 +12,9 @@ class Clock:
         return self.now
 
 
-def overview(seconds: float, *, learner: float = 0.0, write: float = 0.0, weights: float = 0.0) -> dict[str, Any]:
+def overview(
+    seconds: float, *, learner: float = 0.0, write: float = 0.0, weights: float = 0.0
+) -> dict[str, Any]:
     """What nodes say after so many seconds, given the shares of them that they waited."""
     actor = {
         "steps": 50 * seconds,

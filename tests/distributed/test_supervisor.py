@@ -69,7 +69,9 @@ def watched(script: Script, clock: Clock) -> supervisor.Supervisor:
     return watched
 
 
-def end(watched: supervisor.Supervisor, script: Script, clock: Clock, name: str, error: str, died: bool) -> None:
+def end(
+    watched: supervisor.Supervisor, script: Script, clock: Clock, name: str, error: str, died: bool
+) -> None:
     clock.now += 60
     script.ends = [graph.Ended(name, RuntimeError(error), died)]
     watched.watch(0.0)
@@ -140,9 +142,7 @@ def test_nodes_that_are_asked_to_end_are_not_started_again(
     assert watched.stop(["evaluator"], timeout_seconds=0.5) == ["evaluator"]  # it does not hear
 
 
-def test_a_node_that_returns_is_done(
-    watched: supervisor.Supervisor, script: Script, clock: Clock
-) -> None:
+def test_a_node_that_returns_is_done(watched: supervisor.Supervisor, script: Script, clock: Clock) -> None:
     script.ends = [graph.Ended("actor", None, died=False)]
     watched.watch(0.0)
     clock.now += 100

@@ -1,5 +1,6 @@
 """Rollouts of several actors are learned from in whole rounds of one version."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +45,9 @@ def unpack(fields: Mapping[str, torch.Tensor]) -> types.Rollout:
     return types.Rollout(*[rewards] * 8, extras=stamped)
 
 
-def dataset(items: list[tuple[int, list[int], float]], num_actors: int = 2, each: int = 2) -> rounds.RoundDataset:
+def dataset(
+    items: list[tuple[int, list[int], float]], num_actors: int = 2, each: int = 2
+) -> rounds.RoundDataset:
     return rounds.RoundDataset(Items(items), unpack, num_actors=num_actors, rollouts_each=each)
 
 
@@ -64,7 +67,7 @@ def test_a_round_has_the_rollouts_of_all_actors_in_their_order(random: np.random
     found.version = 7
     sample = next(found)
     by_actor = [[items[place][2] for place in order if items[place][0] == actor] for actor in range(3)]
-    assert sample.data.reward[0].tolist() == sum(by_actor, [])
+    assert sample.data.reward[0].tolist() == list(itertools.chain(*by_actor))
     assert sample.data.reward.shape == (T, 6)
     assert torch.equal(sample.data.extras["log_prob"], -sample.data.reward)  # the stamps are taken off
     assert sample.info.key.tolist() == sample.data.reward[0].tolist()
@@ -72,9 +75,11 @@ def test_a_round_has_the_rollouts_of_all_actors_in_their_order(random: np.random
 
 
 def test_rollouts_of_another_version_are_dropped_and_counted() -> None:
-    found = dataset([(0, all_of(4), 1.0), (1, all_of(5), 2.0), (0, [4, 4, 5], 3.0), (1, all_of(6), 4.0)], each=1)
+    found = dataset(
+        [(0, all_of(4), 1.0), (1, all_of(5), 2.0), (0, [4, 4, 5], 3.0), (1, all_of(6), 4.0)], each=1
+    )
     found.version = 5
-    # The last action tells the version: an environment may be some steps into its next rollout when others end.
+    # The last action tells the version: an environment may be ahead by some steps when a round ends.
     assert next(found).data.reward[0].tolist() == [3.0, 2.0]
     assert found.num_stale == 1
     found.version = 6
