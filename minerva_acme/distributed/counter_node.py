@@ -86,6 +86,7 @@ class CounterNode(graph.Part):
         self._numbers: dict[str, int] = {}  # of the last reports, by node and incarnation
         self._facts: dict[str, Any] = dict(facts)
         self._status: dict[str, dict[str, float]] = {}
+        self._episode_return: float | None = None  # of the last that was reported
         self._logs: run_logs.RunLogs | None = None
         self._is_new = not self._path.exists()
         if not self._is_new:
@@ -121,18 +122,21 @@ class CounterNode(graph.Part):
                 self._numbers[slot] = report.number
                 self._status[report.node] = report.status
                 for label, row in report.rows:
+                    if label == "actor":
+                        self._episode_return = row.get("episode_return")
                     getattr(logs, label).write(row)
                 self._write_journal()
             return Reply(self._total(but=(report.node, report.incarnation)), self._facts)
 
     def overview(self) -> dict[str, Any]:
-        """Returns counts, facts, what the nodes last said of themselves, and the learner's newest row."""
+        """Returns counts, facts, what nodes last said of themselves, and the newest return and learner's row."""
         with self._lock:
             row = dict(self._logs.newest_row.row) if self._logs is not None else {}
             return {
                 "counts": self._total(),
                 "facts": self._facts,
                 "status": self._status,
+                "episode_return": self._episode_return,
                 "row": {name: value for name, value in row.items() if not isinstance(value, str)},
             }
 

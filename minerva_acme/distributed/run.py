@@ -131,7 +131,14 @@ class _Run:
         self._stopped_by: str | None = None
         self._supervisor = supervisor.Supervisor(launched, the_program)
         self._supervisor.on_restart = self._note_restart
-        self._overview: dict[str, Any] = {"counts": {}, "facts": {}, "status": {}, "row": {}}
+        self._evaluation: evaluation.Evaluation | None = None
+        self._overview: dict[str, Any] = {
+            "counts": {},
+            "facts": {},
+            "status": {},
+            "row": {},
+            "episode_return": None,
+        }
         self._overview_at = 0.0
         self._status = status.StatusLine(num_actors=len(the_program.of_kind("actor")))
         self._replay_epoch = 0
@@ -163,16 +170,15 @@ class _Run:
         """What has come of the run."""
         counts, facts = self._overview["counts"], self._overview["facts"]
         known = facts.get("evaluations") or {}
-        latest, best = known.get("latest"), known.get("best")
-        after = latest and _evaluation(latest[1])
+        latest, best = _dated(known.get("latest")), _dated(known.get("best"))
         return one_process.ExperimentResult(
             directory=pathlib.Path(self._config.directory),
             env_steps=int(counts.get("actor_steps", 0)),
             learner_steps=int(counts.get("learner_steps", 0)),
             random=_evaluation(known.get("random")),
             before=_evaluation(known.get("before")),
-            after=None if self._stop else after,
-            best=best and (int(best[0]), _evaluation(best[1])),
+            after=None if self._stop or latest is None else latest[1],
+            best=best,
             interrupted_by=self._stop.signal_name,
             stopped_by=self._stopped_by,
         )
@@ -261,13 +267,15 @@ class _Run:
 
     def _progress(self, phase: str) -> progress.Progress:
         counts, facts = self._overview["counts"], self._overview["facts"]
-        latest = (facts.get("evaluations") or {}).get("latest")
+        latest = _dated((facts.get("evaluations") or {}).get("latest"))
+        if latest is not None and latest[1] != self._evaluation:  # the same one stays the same object
+            self._evaluation = latest[1]
         return progress.Progress(
             env_steps=self._env_steps(),
             num_env_steps=self._config.num_env_steps,
             learner_steps=int(counts.get("learner_steps", 0)),
-            last_episode_return=None,
-            last_evaluation=latest and _evaluation(latest[1]),
+            last_episode_return=self._overview["episode_return"],
+            last_evaluation=self._evaluation,
             phase=phase,
             num_episodes=int(counts.get("actor_episodes", 0)),
             metrics={**self._overview["row"], **self._status.metrics},
@@ -366,6 +374,12 @@ def _remove_left_overs(directory: pathlib.Path) -> None:
 def _left_overs(directory: pathlib.Path) -> Iterator[pathlib.Path]:
     yield from directory.glob(".counts-*")
     yield from directory.glob(".learner.lock")
+
+
+def _dated(packed: Any) -> tuple[int, evaluation.Evaluation] | None:
+    """An evaluation and its step."""
+    found = _evaluation(packed[1]) if packed else None
+    return None if found is None else (int(packed[0]), found)
 
 
 def _evaluation(packed: Any) -> evaluation.Evaluation | None:

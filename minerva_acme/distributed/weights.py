@@ -82,7 +82,9 @@ class Follower(core.VariableSource):
     def wait(self, newer_than: int, timeout_seconds: float) -> bool:
         """Waits for weights of a newer version; whether they have come in time."""
         with self._came:
-            return self._came.wait_for(lambda: self.version > newer_than or self._error, timeout_seconds)
+            return self._came.wait_for(
+                lambda: self.version > newer_than or self._error is not None, timeout_seconds
+            )
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
         answer = self.poll_variables(names)

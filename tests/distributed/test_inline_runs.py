@@ -34,6 +34,10 @@ def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(tmp_path:
     steps = [progress.env_steps for progress in seen]
     assert steps == sorted(steps) and steps[-1] == result.env_steps
     assert {"actor/0", "actor/1", "learner", "evaluator"} <= seen[-1].nodes.keys()
+    assert seen[-1].last_evaluation == result.after and seen[-1].last_episode_return is not None
+    # A display tells a new evaluation by its object.
+    evaluations = {id(progress.last_evaluation) for progress in seen if progress.last_evaluation is not None}
+    assert len(evaluations) <= len(rows(tmp_path, "evaluator"))
     episodes = rows(tmp_path, "actor")
     counted = [int(row["actor_steps"]) for row in episodes]
     assert len(counted) > 20 and max(counted) <= result.env_steps

@@ -18,7 +18,7 @@ from minerva_acme import distributed, experiments
 from minerva_acme.experiments import checkpointing
 from tests.distributed import small
 
-pytestmark = [pytest.mark.ray, pytest.mark.reverb, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.reverb, pytest.mark.timeout(1200)]
 
 _MARK = "MINERVA_TEST_RUN"
 
