@@ -129,7 +129,7 @@ class CounterNode(graph.Part):
             return Reply(self._total(but=(report.node, report.incarnation)), self._facts)
 
     def overview(self) -> dict[str, Any]:
-        """Returns counts, facts, what nodes last said of themselves, and the newest return and learner's row."""
+        """Returns counts, facts, what nodes last said, the newest return and the learner's newest row."""
         with self._lock:
             row = dict(self._logs.newest_row.row) if self._logs is not None else {}
             return {

@@ -15,6 +15,10 @@ class NodeSilence(ConnectionError):
     """A node does not answer: it is not built yet, starts again, or is gone."""
 
 
+class NodeLeft(RuntimeError):
+    """A node has ended because its process was asked to, by the system: it is to be started again."""
+
+
 class Shared(NamedTuple):
     """What a call returns to many: an engine may hand over `value` once for each `key`."""
 

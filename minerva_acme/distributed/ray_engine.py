@@ -4,6 +4,7 @@ import collections
 import contextlib
 import logging
 import os
+import pathlib
 import shutil
 import signal
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -23,6 +25,7 @@ _CONCURRENCY = 16  # calls that a node answers at once, its `run` included
 _STORE_BYTES = 256_000_000  # of shared memory on this machine, for weights
 _LEAVE_SECONDS = 10.0  # that a node has to end when the system asks its process to
 _KEPT_LOG_LINES = 200
+_MAX_STARTS = 3  # of Ray, which gives up when its processes need more than 30 s
 _LOOK_SECONDS = 0.5  # between two looks for a process that Ray starts again
 _MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below, whose whole path may have 107
 
@@ -74,13 +77,7 @@ class RayEngine:
             quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
             if self._address is None:
                 self._folder = tempfile.mkdtemp(prefix="minerva-", dir=_short_folder())
-                ray.init(
-                    address="local",
-                    num_cpus=num_cpus,
-                    object_store_memory=_STORE_BYTES,
-                    _temp_dir=self._folder,
-                    **quiet,
-                )
+                self._start(num_cpus, quiet)
             else:
                 quiet.pop("include_dashboard")
                 try:
@@ -92,6 +89,26 @@ class RayEngine:
                     ) from error
         host: str = ray.util.get_node_ip_address() if self.is_remote else "localhost"
         return host
+
+    def _start(self, num_cpus: int, quiet: Mapping[str, Any]) -> None:
+        """Starts Ray on this machine; again where a busy machine was too slow for it."""
+        for attempt in range(1, _MAX_STARTS + 1):
+            try:
+                self._ray.init(
+                    address="local",
+                    num_cpus=num_cpus,
+                    object_store_memory=_STORE_BYTES,
+                    _temp_dir=self._folder,
+                    **quiet,
+                )
+                return
+            except Exception as error:  # Ray has no class for it
+                for pid in _children_in(str(self._folder)):
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                if "timed out" not in str(error) or attempt == _MAX_STARTS:
+                    raise
+                _logger.warning("Ray has not started in time, it is tried again: %s", error)
 
     def launch(self, program: graph.Program) -> "RayProgram":
         """Makes an actor for each node of a program."""
@@ -226,7 +243,8 @@ class RayProgram:
             return graph.Ended(name, None, died=False)
         except exceptions.RayTaskError as error:
             cause = error.cause
-            return graph.Ended(name, cause if isinstance(cause, Exception) else error, died=False)
+            has_left = isinstance(cause, graph.NodeLeft)
+            return graph.Ended(name, cause if isinstance(cause, Exception) else error, died=has_left)
         except exceptions.ActorDiedError as error:  # for good: its machine is gone
             self._actors[name] = self._make_actor(self._program[name])
             return graph.Ended(name, error, died=True)
@@ -271,6 +289,7 @@ class RayNode:
         self._ended = threading.Event()
         self._part: graph.Part | None = None
         self._has_run = False
+        self._is_leaving = False
         self._shared: dict[str, tuple[int, Any]] = {}  # what was put into the object store, by method
         self._lines: collections.deque[tuple[int, str]] = collections.deque(maxlen=_KEPT_LOG_LINES)
         self._has_lines = threading.Condition()
@@ -292,6 +311,8 @@ class RayNode:
         try:
             self._part = inline.build(node, context)
             self._part.run()
+            if self._is_leaving:
+                raise graph.NodeLeft(f"The system has asked the process of {self._name} to end.")
         finally:
             self._part = None
             self._ended.set()
@@ -315,6 +336,7 @@ class RayNode:
 
     def leave(self) -> None:
         """Ends the node, then the process, which Ray starts again, perhaps elsewhere."""
+        self._is_leaving = True
         self._stop.set()
         threading.Thread(target=self._exit, name="leave", daemon=True).start()
 
@@ -392,6 +414,15 @@ class _Keeper(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._keep(record.levelno, record.getMessage())
+
+
+def _children_in(folder: str) -> Iterator[int]:
+    """Processes that this one has started and whose command line names a folder."""
+    for listing in pathlib.Path("/proc/self/task").glob("*/children"):
+        for pid in listing.read_text().split():
+            with contextlib.suppress(OSError):
+                if folder in pathlib.Path("/proc", pid, "cmdline").read_text():
+                    yield int(pid)
 
 
 def _short_folder() -> str | None:

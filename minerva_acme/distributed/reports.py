@@ -135,7 +135,7 @@ class Reporter:
                 silent = time.monotonic() - self._answered_at
                 if silent > _SILENCE_SECONDS:
                     self._answered_at = time.monotonic()
-                    _logger.warning("%s: the counter has not answered: %s", self._context.name, error)
+                    _logger.warning("the counter has not answered: %s", error)
 
     def _add_row(self, label: str, row: Mapping[str, Any]) -> None:
         with self._lock:
@@ -144,7 +144,7 @@ class Reporter:
                 del self._rows[0]
                 self._dropped += 1
                 if self._dropped == 1:
-                    _logger.warning("%s: the counter is away, old rows are dropped", self._context.name)
+                    _logger.warning("the counter is away, old rows of logs are dropped")
 
 
 class _RemoteLogger(loggers.Logger):

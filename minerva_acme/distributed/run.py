@@ -37,6 +37,7 @@ _OVERVIEW_SECONDS = 0.5
 _ACTORS_SECONDS = 4.0  # that nodes have to stop
 _SAVE_SECONDS = 600.0
 _LAST_SECONDS = 3.0
+_ANSWER_SECONDS = 2.0  # that a call of a node may hold this process up
 
 
 def run_distributed_experiment(
@@ -195,7 +196,7 @@ class _Run:
             while watched.is_expected("evaluator") and not self._stop:
                 # Again and again: one that was started again has not heard.
                 with contextlib.suppress(graph.NodeSilence):
-                    self._launched.handle("evaluator").call("finish")
+                    self._launched.handle("evaluator").call("finish", timeout_seconds=_ANSWER_SECONDS)
                 watched.watch(_WATCH_SECONDS)
                 self._look("evaluate")
             watched.stop(["evaluator"], _ACTORS_SECONDS)
@@ -209,8 +210,8 @@ class _Run:
         handle = self._launched.handle("learner")
         while not self._stop:
             with contextlib.suppress(graph.NodeSilence):
-                handle.call("finish")
-                if handle.call("is_idle"):
+                handle.call("finish", timeout_seconds=_ANSWER_SECONDS)
+                if handle.call("is_idle", timeout_seconds=_ANSWER_SECONDS):
                     return
             self._supervisor.watch(_WATCH_SECONDS)
 
@@ -224,7 +225,7 @@ class _Run:
         deadline = time.monotonic() + _BUILD_SECONDS
         while not self._stop:
             try:
-                self._launched.handle("replay").call("port")
+                self._launched.handle("replay").call("port", timeout_seconds=_ANSWER_SECONDS)
                 return
             except graph.NodeSilence as error:
                 if time.monotonic() > deadline:
@@ -245,9 +246,9 @@ class _Run:
         handle = self._launched.handle("counter")
         try:
             if not self._is_noted:
-                handle.call("put", "replay_epoch", self._replay_epoch)
+                handle.call("put", "replay_epoch", self._replay_epoch, timeout_seconds=_ANSWER_SECONDS)
                 self._is_noted = True
-            overview = handle.call("overview")
+            overview = handle.call("overview", timeout_seconds=_ANSWER_SECONDS)
             status_of = {**self._launched.about(), **overview["status"]}  # what a node says itself counts
             self._overview = {**overview, "status": status_of}
         except graph.NodeSilence as error:

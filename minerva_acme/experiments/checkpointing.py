@@ -329,8 +329,8 @@ def check_of_one_process(checkpoint: pathlib.Path, state: Mapping[str, Any]) -> 
     if ACTORS in state:
         raise ValueError(
             f"{checkpoint} is of a run with {state[ACTORS]} actors in processes of their own, which one "
-            "process cannot resume. Resume it by `run_distributed_experiment` (minerva train ... --distributed"
-            " ray), or choose another `directory`."
+            "process cannot resume. Resume it by `run_distributed_experiment` (minerva train "
+            "--distributed ray), or choose another `directory`."
         )
 
 

@@ -18,7 +18,13 @@ from minerva_acme import distributed, experiments
 from minerva_acme.experiments import checkpointing
 from tests.distributed import small
 
-pytestmark = [pytest.mark.ray, pytest.mark.reverb, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.reverb,
+    pytest.mark.timeout(1200),
+    # Of a start of Ray that a busy machine was too slow for, and that was tried again.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+]
 
 _MARK = "MINERVA_TEST_RUN"
 
