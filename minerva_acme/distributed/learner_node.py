@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import tree
 
-from minerva_acme import core, counting, specs
+from minerva_acme import core, counting, loggers, specs
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, reports, weights
 from minerva_acme.experiments import checkpointing, seeds
@@ -94,13 +94,17 @@ class LearnerNode(graph.Part):
                 resources.callback(self._dataset.close)
             self._reporter = reports.Reporter(self._context, alone=True)
             self._reporter.status = self._status
+            resources.callback(self._reporter.close)
+            # Here, and not where the rows are written: reading the numbers of every step takes time.
+            logger = loggers.TimeFilter(self._reporter.logger("learner"), config.log_period_seconds)
+            resources.enter_context(logger)
             learner = builder.make_learner(
                 networks=builder.make_networks(self._spec, own_seeds.generator("networks")),
                 dataset=self._dataset,
                 client=self._client,
                 spec=self._spec,
                 counter=counting.Counter(self._reporter.counter, "learner"),
-                logger=self._reporter.logger("learner"),
+                logger=logger,
                 generator=own_seeds.generator("learner", device),
                 device=device,
                 num_env_steps=config.num_env_steps,
@@ -108,7 +112,6 @@ class LearnerNode(graph.Part):
             self._restore(learner)
             self._learner = learner  # from here on it answers
             self._reporter.start()
-            resources.callback(self._reporter.close)
             self._learn(learner)
             self._idle.set()
             while not self._context.stop.wait(_IDLE_SECONDS):

@@ -71,7 +71,9 @@ def make_program(
             kind="counter",
             factory=f"{_PACKAGE}.counter_node:CounterNode",
             arguments={
-                "config": dataclasses.replace(config, film_episode=None, evaluation_video=False),
+                "config": dataclasses.replace(
+                    config, film_episode=None, evaluation_video=False, log_period_seconds=0.0
+                ),
                 "description": dict(description or {}),
                 "journal": str(directory / f".counts-{session}.json"),
                 "counts": dict(beginning.counts),

@@ -109,8 +109,10 @@ class Reporter:
             self.facts = reply.facts
 
     def close(self) -> None:
-        """Sends the last report, if the counter takes it within a few seconds."""
+        """Sends the last report, if it has begun to report and the counter takes it within a few seconds."""
         self._closed.set()
+        if self._thread.ident is None:
+            return
         if self._thread.is_alive():
             self._thread.join(_LAST_SECONDS)
         deadline = time.monotonic() + _LAST_SECONDS

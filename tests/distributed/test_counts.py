@@ -147,6 +147,9 @@ def test_what_was_not_answered_is_said_again_with_the_same_number(
         reporter.send()
     logger.write({"episode_return": 2.0})
     handle.away = False
+    reporter.close()
+    assert handle.reports == []  # it has not begun: nobody may hear of a node that could not be built
+    reporter.start()
     reporter.close()  # sends all that is left
     assert [(sent.number, [row["episode_return"] for _, row in sent.rows]) for sent in handle.reports] == [
         (1, [1.0]),

@@ -153,6 +153,25 @@ def test_a_terminated_process_ends_its_node_first_and_is_started_again(
     assert call(launched, "a", "about")["incarnation"] == 1
 
 
+def test_a_machine_that_is_going_to_be_shut_down_is_left(
+    launch: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = launch(node("a", farewell=str(tmp_path / "farewell")))
+    monkeypatch.setattr(launched, "_is_remote", True)
+    launched.endure()
+    call(launched, "a", "about")
+    while "a" not in launched._where:
+        assert launched.wait(0.5) == []
+    monkeypatch.setattr(launched, "_draining", lambda: {"another"})
+    launched.endure()
+    assert launched.wait(0.5) == []
+    monkeypatch.setattr(launched, "_draining", lambda: {launched._where["a"]})
+    launched.endure()
+    ended = wait_for_end(launched)
+    assert (ended.name, ended.died) == ("a", True)
+    assert (tmp_path / "farewell").read_text() == "0\n"
+
+
 def test_what_a_node_logs_is_logged_here_with_its_name(launch: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     launched = launch(node("a"))
