@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from minerva_acme import distributed, experiments
+from minerva_acme import distributed
 from minerva_acme.experiments import checkpointing
-from tests.distributed import small
+from tests.distributed import killing, small
 
 pytestmark = [
     pytest.mark.ray,
@@ -25,8 +25,6 @@ pytestmark = [
     # Of a start of Ray that a busy machine was too slow for, and that was tried again.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
-
-_MARK = "MINERVA_TEST_RUN"
 
 
 @pytest.fixture(autouse=True)
@@ -39,19 +37,8 @@ def leaves_the_home_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
 def mark(monkeypatch: pytest.MonkeyPatch) -> str:
     """Is in the environment of all processes that a test starts."""
     mark = uuid.uuid4().hex
-    monkeypatch.setenv(_MARK, mark)
+    monkeypatch.setenv(killing.MARK, mark)
     return mark
-
-
-def processes(mark: str) -> dict[int, str]:
-    """The processes with a mark, but this one, and what they run."""
-    found = {}
-    for folder in pathlib.Path("/proc").iterdir():
-        if folder.name.isdecimal() and int(folder.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if f"{_MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-    return found
 
 
 def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
@@ -62,48 +49,8 @@ def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
     return value
 
 
-class Killer:
-    """A callback that kills one node after the other, each once the run goes on without the last."""
-
-    def __init__(self, names: list[str], directory: pathlib.Path) -> None:
-        self.left = names
-        self.killed: list[str] = []
-        self.progress: list[experiments.Progress] = []
-        self.loaded: dict[str, dict[str, Any]] = {}
-        self._directory = directory
-        self._goal = 0, 0  # environment and learner steps from which on the run counts as going on
-
-    def __call__(self, progress: experiments.Progress) -> None:
-        self.progress.append(progress)
-        if progress.phase != "train" or progress.last_evaluation is None:
-            return
-        restarted = progress.metrics.get("restarts", 0.0)
-        is_over = progress.env_steps > self._goal[0] and progress.learner_steps > self._goal[1]
-        if restarted < len(self.killed) or not is_over:
-            return
-        if checkpointing.latest(self._directory / "checkpoints") is None:
-            return
-        if not self.loaded:
-            self.loaded = {name: self._ask(name) for name in progress.nodes if name != "waits"}
-        if not self.left:
-            raise experiments.StopRun("all were killed")
-        name = self.left.pop(0)
-        os.kill(self._ask(name)["pid"], signal.SIGKILL)
-        self.killed.append(name)
-        # A learner begins again where its checkpoint stood.
-        learned = 0 if name == "learner" else progress.learner_steps + 10
-        self._goal = progress.env_steps + 200, learned
-
-    def _ask(self, name: str) -> dict[str, Any]:
-        import ray
-
-        (namespace,) = {actor["namespace"] for actor in ray.util.list_named_actors(all_namespaces=True)}
-        answer: dict[str, Any] = ray.get(ray.get_actor(name, namespace=namespace).loaded.remote())
-        return answer
-
-
 def test_any_process_may_be_killed_and_the_run_goes_on(tmp_path: pathlib.Path, mark: str) -> None:
-    killer = Killer(["actor/0", "learner", "replay", "evaluator", "counter"], tmp_path)
+    killer = killing.Killer(["actor/0", "learner", "replay", "evaluator", "counter"], tmp_path)
     config = small.experiment(tmp_path, small.sac_builder(), num_env_steps=10**6)
     result = distributed.run_distributed_experiment(config, killer, num_actors=2)
     assert result.stopped_by == "all were killed"
@@ -128,11 +75,11 @@ def test_any_process_may_be_killed_and_the_run_goes_on(tmp_path: pathlib.Path, m
     assert {loaded[name]["torch_threads"] for name in ("actor/0", "actor/1", "evaluator")} == {1}
     nodes = killer.progress[-1].nodes
     assert "weights" in nodes["actor/0"] and "MB" in nodes["replay"]
-    wait_until(lambda: not processes(mark), 15.0)
+    wait_until(lambda: not killing.processes(mark), 15.0)
 
 
 def test_rounds_go_on_without_what_a_killed_process_had(tmp_path: pathlib.Path, mark: str) -> None:
-    killer = Killer(["actor/0", "replay", "learner"], tmp_path)
+    killer = killing.Killer(["actor/0", "replay", "learner"], tmp_path)
     config = small.experiment(tmp_path, small.ppo_builder(), num_env_steps=10**6)
     result = distributed.run_distributed_experiment(
         config, killer, num_actors=2, replay_after_failure="empty"
@@ -140,7 +87,7 @@ def test_rounds_go_on_without_what_a_killed_process_had(tmp_path: pathlib.Path, 
     assert result.stopped_by == "all were killed" and killer.killed == ["actor/0", "replay", "learner"]
     # A step takes 16 environment steps of each actor. What was lost or dropped is made again.
     assert 30 < result.learner_steps <= result.env_steps / 32
-    wait_until(lambda: not processes(mark), 15.0)
+    wait_until(lambda: not killing.processes(mark), 15.0)
 
 
 @pytest.fixture
@@ -151,7 +98,7 @@ def start(repository: pathlib.Path) -> Iterator[Callable[..., subprocess.Popen[s
     def start(directory: pathlib.Path, mark: str) -> subprocess.Popen[str]:
         driver = subprocess.Popen(
             [sys.executable, "-m", "tests.distributed.driver", str(directory)],
-            env={**os.environ, _MARK: mark},
+            env={**os.environ, killing.MARK: mark},
             cwd=repository,
             stdout=subprocess.PIPE,
             stderr=(directory.parent / f"{mark}.log").open("w"),
@@ -165,7 +112,7 @@ def start(repository: pathlib.Path) -> Iterator[Callable[..., subprocess.Popen[s
     for driver, mark_of_run in started:
         driver.kill()
         driver.communicate()
-        for pid in processes(mark_of_run):
+        for pid in killing.processes(mark_of_run):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -180,7 +127,7 @@ def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves_what_the_next_re
     first.kill()
     first.wait()
     # Its nodes are Ray's workers. Two agents of Ray's own, which hold nothing of the run, take a minute.
-    wait_until(lambda: not any("RayNode" in line for line in processes(first_mark).values()), 30.0)
+    wait_until(lambda: not any("RayNode" in line for line in killing.processes(first_mark).values()), 30.0)
     newest = checkpointing.env_steps(checkpointing.find(directory))
 
     second = start(directory, second_mark)
@@ -193,5 +140,5 @@ def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves_what_the_next_re
     word, env_steps, signal_name = output.split()
     assert (word, signal_name) == ("ended", "SIGINT")
     assert checkpointing.env_steps(checkpointing.find(directory)) == int(env_steps)
-    wait_until(lambda: not processes(second_mark), 15.0)
-    wait_until(lambda: not processes(first_mark), 90.0)
+    wait_until(lambda: not killing.processes(second_mark), 15.0)
+    wait_until(lambda: not killing.processes(first_mark), 90.0)

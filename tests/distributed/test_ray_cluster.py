@@ -26,7 +26,7 @@ def cluster(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     import ray
     from ray import cluster_utils
 
-    settings = {"num_cpus": 2, "object_store_memory": 80_000_000, "include_dashboard": False}
+    settings = {"num_cpus": 3, "object_store_memory": 80_000_000, "include_dashboard": False}
     cluster = cluster_utils.Cluster(
         initialize_head=True, head_node_args={**settings, "node_ip_address": "127.0.0.2"}
     )
@@ -65,7 +65,7 @@ def test_nodes_are_placed_on_both_machines_and_survive_the_loss_of_one(cluster: 
             assert died
             ended.add(name)
     assert ended == lost
-    name = min(lost)  # there is room for one
+    name = min(lost)  # for which the other machine has room
     launched.start(name, 1)
     while launched._where[name] == second.node_id:  # type: ignore[attr-defined]
         assert time.monotonic() < deadline
