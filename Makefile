@@ -63,6 +63,10 @@ learn: $(INSTALLED)  ## Run the long trainings behind the README's results (hour
 compare-plain: $(INSTALLED)  ## Train MPO and a plain loop with equal settings, five seeds each (hours; ARGS="--seeds 0")
 	python -m tests.learning.against_plain $(ARGS)
 
+.PHONY: compare-sb3
+compare-sb3: $(INSTALLED)  ## Train our agents and Stable-Baselines3's with equal settings, three seeds (an hour)
+	python -m tests.learning.against_stable_baselines3 $(ARGS)
+
 .PHONY: bench
 bench: $(INSTALLED)  ## Run the benchmarks (ARGS="mpo_learner --threads 2" selects)
 	python -m tests.benchmarks --output runs/bench.json $(ARGS)

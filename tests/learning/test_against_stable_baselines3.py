@@ -1,0 +1,76 @@
+"""The comparison itself is right; what it finds takes an hour (`make compare-sb3`)."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+from . import against_stable_baselines3 as against
+
+pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+
+
+@pytest.mark.parametrize("agent", [*against.PAIRS])
+def test_both_programs_are_given_equal_settings(agent):
+    import stable_baselines3
+
+    pair = against.PAIRS[agent]
+    ours = dataclasses.asdict(pair.builder.config)
+    defaults = inspect.signature(getattr(stable_baselines3, agent).__init__).parameters
+    theirs = {name: parameter.default for name, parameter in defaults.items()} | dict(pair.theirs)
+    same = {
+        "gamma": "discount",
+        "learning_rate": "learning_rate",
+        "tau": "target_rate",
+        "learning_starts": "min_replay_size",
+        "buffer_size": "max_replay_size",
+        "batch_size": "minibatch_size" if agent == "PPO" else "batch_size",
+        "policy_delay": "policy_period",
+        "target_policy_noise": "target_stddev",
+        "target_noise_clip": "target_noise_clip",
+        "exploration_final_eps": "final_epsilon",
+        "exploration_initial_eps": "initial_epsilon",
+        "max_grad_norm": "max_grad_norm",
+        "gae_lambda": "gae_lambda",
+        "n_epochs": "num_epochs",
+        "clip_range": "clip_ratio",
+        "ent_coef": "entropy_coef",
+        "vf_coef": "value_coef",
+    }
+    compared = {
+        their_name: (theirs[their_name], ours[our_name])
+        for their_name, our_name in same.items()
+        if their_name in theirs and our_name in ours
+    }
+    if agent == "DQN":
+        # Theirs counts environment steps, and begins its updates of the target behind DQN's first steps.
+        compared.pop("tau", None)
+        assert theirs["target_update_interval"] == 2 * ours["target_update_period"]
+        assert theirs["exploration_fraction"] * pair.num_env_steps == ours["epsilon_steps"]
+        assert theirs["train_freq"] == ours["batch_size"] / ours["samples_per_insert"]
+    assert len(compared) >= 6
+    assert all(a == b for a, b in compared.values()), compared
+
+
+def test_both_train_and_their_rows_are_written_as_they_come(tmp_path):
+    arguments = ["--agents", "DQN", "--seeds", "1", "--num-env-steps", "1010", "--episodes", "2"]
+    rows = against.main([*arguments, "--directory", str(tmp_path)])
+    assert [(row.agent, row.program, row.seed) for row in rows] == [("DQN", "theirs", 1), ("DQN", "ours", 1)]
+    assert all(8.0 <= row.avg_return <= 500.0 and row.cpu_seconds > 0.0 for row in rows)
+    assert len((tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_the_table_says_below_only_beyond_a_standard_error():
+    def rows(agent, ours, theirs):
+        return [
+            against.Row(agent, program, seed, value, seconds, 2.0 * seconds)
+            for program, values, seconds in (("ours", ours, 2.0), ("theirs", theirs, 3.0))
+            for seed, value in enumerate(values)
+        ]
+
+    lines = against.table(
+        rows("A", [1.0, 2.0, 3.0], [2.0, 2.5, 3.0]) + rows("B", [1.0, 1.1], [2.0, 2.1])
+    ).splitlines()
+    assert lines[1].split()[:7] == ["A", "2.0", "+-", "0.6", "2.5", "+-", "0.3"]
+    assert "not below theirs" in lines[1] and lines[1].split()[-2:] == ["1.50", "1.50"]
+    assert "not below" not in lines[2] and "below theirs" in lines[2]
