@@ -92,6 +92,8 @@ def run_distributed_experiment(
         # Before signals are handled: Ray brings a handler of its own.
         resources.callback(the_engine.close)
         host = the_engine.connect(num_actors + 1)
+        # On this machine alone the actors need cores too.
+        num_cores = thread_settings.num_cores() - (num_actors if host == "localhost" else 0)
         the_program = program.make_program(
             config,
             spec,
@@ -101,7 +103,7 @@ def run_distributed_experiment(
             session=session,
             description=description.summary(),
             after_failure=replay_after_failure,
-            learner_threads=max(1, thread_settings.recommended(thread_settings.num_cores()) - num_actors),
+            learner_threads=thread_settings.recommended(max(1, num_cores)),
             beginning=_beginning(config),
         )
         _logger.info("the program:\n%s", the_program)

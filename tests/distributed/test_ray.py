@@ -27,12 +27,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def leaves_the_home_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "token").write_text(uuid.uuid4().hex)
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-
-
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> str:
     """Is in the environment of all processes that a test starts."""

@@ -1,15 +1,17 @@
 """A cluster of two machines, both on this one, by addresses of the loopback device."""
 
 import os
+import pathlib
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from minerva_acme import distributed, experiments
 from minerva_acme.distributed import graph
-from tests.distributed import echo  # noqa: F401 -- so that Ray's workers find it, too
+from minerva_acme.experiments import checkpointing
+from tests.distributed import echo, small  # noqa: F401 -- so that Ray's workers find it, too
 
 pytestmark = [
     pytest.mark.ray,
@@ -19,10 +21,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def cluster(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    (tmp_path / "token").write_text(uuid.uuid4().hex)
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+def cluster() -> Iterator[Any]:
     import ray
     from ray import cluster_utils
 
@@ -75,6 +74,28 @@ def test_nodes_are_placed_on_both_machines_and_survive_the_loss_of_one(cluster: 
     assert launched.handle("home").call("ask", name) == about
     assert before["home"] == launched.handle("home").call("about")["pid"] != os.getpid()
     launched.close()
+    engine.close()
+
+
+@pytest.mark.reverb
+def test_an_experiment_runs_in_a_cluster(cluster: Any, tmp_path: pathlib.Path) -> None:
+    machines, _ = cluster
+    seen: list[experiments.Progress] = []
+    config = small.experiment(tmp_path, small.sac_builder(), num_env_steps=300)
+    result = distributed.run_distributed_experiment(
+        config, seen.append, num_actors=2, address=machines.address
+    )
+    assert result.env_steps >= 300 and result.learner_steps > 10 and result.after is not None
+    assert {"actor/0", "actor/1"} <= seen[-1].nodes.keys()
+    assert checkpointing.env_steps(checkpointing.find(tmp_path)) == result.env_steps
+
+
+def test_an_address_where_no_cluster_is_is_refused_by_name() -> None:
+    from minerva_acme.distributed import ray_engine
+
+    engine = ray_engine.RayEngine("127.0.0.9:1")
+    with pytest.raises(ValueError, match="`address` must be that of a Ray cluster, got '127.0.0.9:1'"):
+        engine.connect(num_cpus=1)
     engine.close()
 
 

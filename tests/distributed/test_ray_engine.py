@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,17 +21,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def leaves_the_home_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    token = tmp_path_factory.mktemp("ray") / "token"
-    token.write_text(uuid.uuid4().hex)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-        yield
-
-
 @pytest.fixture(scope="module")
-def engine(leaves_the_home_alone: None) -> Iterator[Any]:
+def engine() -> Iterator[Any]:
     from minerva_acme.distributed import ray_engine
 
     engine = ray_engine.RayEngine()
