@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -25,6 +26,7 @@ _CONCURRENCY = 16  # calls that a node answers at once, its `run` included
 _STORE_BYTES = 256_000_000  # of shared memory on this machine, for weights
 _LEAVE_SECONDS = 10.0  # that a node has to end when the system asks its process to
 _KEPT_LOG_LINES = 200
+_REACH_SECONDS = 10.0
 _MAX_STARTS = 3  # of Ray, which gives up when its processes need more than 30 s
 _LOOK_SECONDS = 0.5  # between two looks for a process that Ray starts again
 _MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below, whose whole path may have 107
@@ -45,7 +47,7 @@ class RayEngine:
             address: `auto` or `host:port` of a cluster; None: this machine.
 
         Raises:
-            ValueError: Ray is not installed.
+            ValueError: Ray is not installed, or nobody listens at the address.
         """
         # Read when Ray is imported.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -56,6 +58,11 @@ class RayEngine:
                 "Distributed runs need Ray, which is not installed: pip install 'minerva-acme[ray]'. Threads "
                 "of this process, to debug, need none: engine='inline'."
             ) from None
+        if address is not None:
+            try:
+                _check_reachable(address)
+            except (OSError, _NoAddressError) as error:
+                raise _no_cluster(address, error) from error
         self._ray = ray
         self._address = address
         self._folder: str | None = None
@@ -83,10 +90,7 @@ class RayEngine:
                 try:
                     ray.init(address=self._address, **quiet)
                 except ConnectionError as error:
-                    raise ValueError(
-                        f"`address` must be that of a Ray cluster, got {self._address!r}: {error}. Start one "
-                        "with `ray start --head`, or leave it out to use this machine alone."
-                    ) from error
+                    raise _no_cluster(self._address, error) from error
         host: str = ray.util.get_node_ip_address() if self.is_remote else "localhost"
         return host
 
@@ -414,6 +418,32 @@ class _Keeper(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._keep(record.levelno, record.getMessage())
+
+
+def _no_cluster(address: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"`address` must be that of a Ray cluster, got {address!r}: {error}. Start one with `ray start "
+        "--head`, or leave it out to use this machine alone."
+    )
+
+
+class _NoAddressError(ValueError):
+    pass
+
+
+def _check_reachable(address: str) -> None:
+    """Checks that somebody listens at an address, for which Ray itself would wait for minutes.
+
+    Raises:
+        OSError: nobody does.
+        _NoAddressError: it is no address.
+    """
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise _NoAddressError("it is neither `auto` nor host:port")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS).close()
 
 
 def _children_in(folder: str) -> Iterator[int]:

@@ -90,13 +90,12 @@ def test_an_experiment_runs_in_a_cluster(cluster: Any, tmp_path: pathlib.Path) -
     assert checkpointing.env_steps(checkpointing.find(tmp_path)) == result.env_steps
 
 
-def test_an_address_where_no_cluster_is_is_refused_by_name() -> None:
+@pytest.mark.parametrize("address", ["127.0.0.9:1", "here"])
+def test_an_address_where_no_cluster_is_is_refused_by_name(address: str) -> None:
     from minerva_acme.distributed import ray_engine
 
-    engine = ray_engine.RayEngine("127.0.0.9:1")
-    with pytest.raises(ValueError, match="`address` must be that of a Ray cluster, got '127.0.0.9:1'"):
-        engine.connect(num_cpus=1)
-    engine.close()
+    with pytest.raises(ValueError, match=f"`address` must be that of a Ray cluster, got '{address}'"):
+        ray_engine.RayEngine(address)
 
 
 def wait_for_places(launched: Any, number: int) -> dict[str, str]:
