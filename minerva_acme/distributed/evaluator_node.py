@@ -1,5 +1,6 @@
 """The node that evaluates."""
 
+import contextlib
 import logging
 import threading
 
@@ -39,48 +40,50 @@ class EvaluatorNode(graph.Part):
         self._finishing.set()
 
     def run(self) -> None:
-        context, builder = self._context, self._config.builder
-        reporter = reports.Reporter(context)
-        while not context.stop.is_set():
-            try:
-                reporter.send()  # brings the facts
+        context = self._context
+        with contextlib.ExitStack() as resources:
+            reporter = reports.Reporter(context)
+            resources.callback(reporter.close)
+            reporter.start()  # brings the facts
+            follower = weights.Follower(
+                context.handle("learner"),
+                self._config.builder.policy_variables,
+                period_seconds=_POLL_SECONDS,
+                stop=context.stop,
+            )
+            resources.callback(follower.close)
+            run = _Run(self._config, self._spec, reporter, context.handle("counter"))
+            evaluations = evaluator.Evaluator(run)
+            if (known := reporter.facts.get("evaluations")) is not None:
+                evaluations.restore(known)
+            self._evaluate(run, evaluations, reporter, follower)
+
+    def _evaluate(
+        self,
+        run: "_Run",
+        evaluations: evaluator.Evaluator,
+        reporter: reports.Reporter,
+        follower: weights.Follower,
+    ) -> None:
+        stop = _Stop(self._context.stop)
+        run.begin(None)
+        had = evaluations.before is not None
+        evaluations.evaluate_before_training(stop)
+        if not had:
+            self._note(evaluations, reporter)
+        run.source = follower
+        while not stop:
+            is_last = self._finishing.is_set()
+            if is_last or self._is_due(evaluations, reporter):
+                # At the end the newest weights that there will be; `follower` may be a poll behind.
+                self._catch_up(follower)
+                run.begin(follower.version)
+                if evaluations.evaluate(stop):
+                    self._note(evaluations, reporter)
+                    self._offer_best(evaluations, follower)
+            if is_last:
                 break
-            except graph.NodeSilence:
-                context.stop.wait(_POLL_SECONDS)
-        follower = weights.Follower(
-            context.handle("learner"),
-            builder.policy_variables,
-            period_seconds=_POLL_SECONDS,
-            stop=context.stop,
-        )
-        run = _Run(self._config, self._spec, reporter, context.handle("counter"))
-        evaluations = evaluator.Evaluator(run)
-        if (known := reporter.facts.get("evaluations")) is not None:
-            evaluations.restore(known)
-        reporter.start()
-        stop = _Stop(context.stop)
-        try:
-            run.begin(None)
-            had = evaluations.before is not None
-            evaluations.evaluate_before_training(stop)
-            if not had:
-                self._note(evaluations, reporter)
-            run.source = follower
-            while not context.stop.is_set():
-                is_last = self._finishing.is_set()
-                if is_last or self._is_due(evaluations, reporter):
-                    # At the end the newest weights that there will be; `follower` may be a poll behind.
-                    self._catch_up(follower)
-                    run.begin(follower.version)
-                    if evaluations.evaluate(stop):
-                        self._note(evaluations, reporter)
-                        self._offer_best(evaluations, follower)
-                if is_last:
-                    break
-                self._finishing.wait(_POLL_SECONDS)
-        finally:
-            follower.close()
-            reporter.close()
+            self._finishing.wait(_POLL_SECONDS)
 
     def _is_due(self, evaluations: evaluator.Evaluator, reporter: reports.Reporter) -> bool:
         period = self._config.evaluation_period

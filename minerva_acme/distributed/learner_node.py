@@ -110,13 +110,14 @@ class LearnerNode(graph.Part):
                 num_env_steps=config.num_env_steps,
             )
             self._restore(learner)
-            self._learner = learner  # from here on it answers
             self._reporter.start()
+            self._learner = learner  # from here on it answers
             self._learn(learner)
             self._idle.set()
             while not self._context.stop.wait(_IDLE_SECONDS):
                 self._keep_best()
-            if self._env_steps() != self._saved_at or self._num_steps:
+            # Where it was stopped before it had heard how far the run is, there is nothing new.
+            if self._env_steps() > self._saved_at or self._num_steps:
                 self._save()
 
     def poll(self, names: Sequence[str], newer_than: int) -> graph.Shared | None:
@@ -212,7 +213,7 @@ class LearnerNode(graph.Part):
                 files = None
         env_steps = self._env_steps()
         facts = self._reporter.facts
-        latest = facts.get("evaluations", {}).get("latest")
+        latest = (facts.get("evaluations") or {}).get("latest")
         mean = facts.get("mean") if latest is not None and latest[0] == env_steps else None
         self._checkpointer.save(env_steps, self._state(), files, evaluation=mean)
         self._saved_at = env_steps

@@ -18,6 +18,7 @@ PERIOD_SECONDS = 0.5
 
 _MAX_ROWS = 10_000  # that wait for a counter that is away
 _SILENCE_SECONDS = 10.0  # of it, after which the log says so
+_RETRY_SECONDS = 0.1
 _LAST_SECONDS = 3.0  # in which the last report must arrive
 
 
@@ -75,8 +76,18 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name=f"reports-{context.name}", daemon=True)
 
     def start(self) -> None:
-        """Begins to report, once what it reports is there."""
-        self._thread.start()
+        """Begins to report. Waits for the first answer: only then is it known what the others have counted.
+
+        Where the node is asked to stop meanwhile it returns without one, and reports nothing.
+        """
+        while not self._context.stop.is_set():
+            try:
+                self.send()
+            except graph.NodeSilence:
+                self._context.stop.wait(_RETRY_SECONDS)
+            else:
+                self._thread.start()
+                return
 
     def logger(self, label: str) -> loggers.Logger:
         """Returns a logger whose rows the counter writes. Args: label: of the log, as in `RunLogs`."""
@@ -127,7 +138,7 @@ class Reporter:
                     if time.monotonic() > deadline:
                         _logger.warning("the last report of %s is lost: %s", self._context.name, error)
                         return
-                    time.sleep(0.1)
+                    time.sleep(_RETRY_SECONDS)
 
     def _run(self) -> None:
         while not self._closed.wait(PERIOD_SECONDS):

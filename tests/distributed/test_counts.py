@@ -146,8 +146,8 @@ def test_what_was_not_answered_is_said_again_with_the_same_number(
     with pytest.raises(graph.NodeSilence):
         reporter.send()
     logger.write({"episode_return": 2.0})
-    handle.away = False
     reporter.close()
+    handle.away = False
     assert handle.reports == []  # it has not begun: nobody may hear of a node that could not be built
     reporter.start()
     reporter.close()  # sends all that is left
@@ -155,3 +155,28 @@ def test_what_was_not_answered_is_said_again_with_the_same_number(
         (1, [1.0]),
         (2, [2.0]),
     ]
+
+
+def test_a_node_begins_once_it_knows_what_the_others_have_counted(
+    reporter: reports.Reporter, handle: Handle
+) -> None:
+    handle.away = True
+    began = threading.Thread(target=reporter.start)
+    began.start()
+    began.join(0.3)
+    assert began.is_alive() and reporter.counter.get_counts() == {}
+    handle.away = False
+    began.join(10.0)
+    assert reporter.counter.get_counts() == {"actor_steps": 1000}
+    reporter.close()
+
+
+def test_a_node_that_is_to_stop_does_not_wait_for_the_counter(
+    reporter: reports.Reporter, handle: Handle
+) -> None:
+    handle.away = True
+    reporter._context.stop.set()
+    reporter.start()
+    handle.away = False
+    reporter.close()
+    assert handle.reports == []
