@@ -3,9 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# Two layers of 128 units instead of three of 256 take a third of the time and are enough for this task.
-DEMO_COMMAND ?= minerva train mpo --env dm_control/cartpole/swingup --preset control \
-    --policy-layer-sizes 128 128 --critic-layer-sizes 128 128 --num-env-steps 30000 --directory runs/demo
+DEMO_COMMAND ?= minerva demo
 LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 --capture no
 # Additional arguments for pytest, for example: make test ARGS="-k retrace"
 ARGS ?=

@@ -97,6 +97,8 @@ def modules_of(command: str, folder: pathlib.Path) -> tuple[int, set[str]]:
         ("list tasks", 0),
         ("train ppo --help", 0),
         ("resume --help", 0),
+        ("demo --help", 0),
+        ("demo --minutes some", 2),
         ("sweep ppo --help", 0),
         ("sweep ppo --env Pendulum-v1 --discont 0.9", 2),
         ("trian mpo", 2),

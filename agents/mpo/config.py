@@ -192,6 +192,29 @@ _ACME: Mapping[str, Any] = {
     "samples_per_insert": 64.0,
 }
 
+# `control` with today's networks and twice the update ratio, at a cost that a CPU can afford.
+_MODERN = MPOConfig(
+    torso="simba",
+    policy_layer_sizes=(128,),
+    critic_layer_sizes=(128, 128),
+    normalize_observations=True,
+    weight_decay=0.01,
+    # With 1.0 the mean action of cheetah run, which never acted without that noise, often fell over.
+    init_stddev=0.5,
+    # From 10, as in Acme, they take thousands of updates to fall to where they matter.
+    init_log_temperature=0.0,
+    init_log_alpha_mean=0.0,
+    critic_loss_steps="all",
+    policy_learning_rate=3e-4,
+    critic_learning_rate=3e-4,
+    epsilon_mean=0.01,
+    sequence_length=3,
+    retrace_mc_actions=4,
+    num_samples=16,
+    batch_size=128,
+    samples_per_insert=64.0,
+)
+
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
     {
         "default": MPOConfig(),
@@ -206,28 +229,9 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
             epsilon_mean=0.01,
             samples_per_insert=64.0,
         ),
-        # `control` with today's networks and twice the update ratio, at a cost that a CPU can afford.
-        "modern": MPOConfig(
-            torso="simba",
-            policy_layer_sizes=(128,),
-            critic_layer_sizes=(128, 128),
-            normalize_observations=True,
-            weight_decay=0.01,
-            # With 1.0 the mean action of cheetah run, which never acted without that noise, often fell over.
-            init_stddev=0.5,
-            # From 10, as in Acme, they take thousands of updates to fall to where they matter.
-            init_log_temperature=0.0,
-            init_log_alpha_mean=0.0,
-            critic_loss_steps="all",
-            policy_learning_rate=3e-4,
-            critic_learning_rate=3e-4,
-            epsilon_mean=0.01,
-            sequence_length=3,
-            retrace_mc_actions=4,
-            num_samples=16,
-            batch_size=128,
-            samples_per_insert=64.0,
-        ),
+        "modern": _MODERN,
+        # What `minerva demo` trains with.
+        "demo": dataclasses.replace(_MODERN, samples_per_insert=128.0),
         # Distributional MPO: 51 atoms from -150 to 150; the target is projected from all 20 actions.
         "dmpo": MPOConfig(**_ACME, critic_head="c51"),
         # The same with a mixture of five Gaussians, which needs no bounds.
@@ -259,5 +263,6 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite), `modern` (the same with today's networks), `dmpo`,
-`dmpo_mixture` and `two_hot` (the suite too, with critics of bins or mixtures), `minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `modern` (the same with today's networks), `demo`
+(what `minerva demo` trains with), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too, with critics of bins
+or mixtures), `minerva` (the original's)."""

@@ -59,6 +59,23 @@ class Train:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Train MPO on dm_control's cartpole swingup until it has learned it, some minutes at most, and show the
+    scores, the learning curve and a film. Ctrl-C saves. The same command goes on with a demo that was
+    stopped; where one is done, it begins another in a new folder."""
+
+    function: ClassVar = "demo:run"
+    directory: pathlib.Path = pathlib.Path("runs/demo")
+    """The run's folder; where that holds a demo that is done, or something else, the same with -2, -3, ..."""
+    minutes: float = 4.5
+    """Training ends after so many minutes at the latest."""
+    goal: float = 830.0
+    """Mean return of an evaluation at which it ends."""
+    seed: int = 0
+    """Seed of networks, exploration and environments."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Train an agent over environments, seeds and lists of settings, then compare the results. The same
     command resumes what was interrupted and skips what is done.
@@ -102,6 +119,10 @@ class Resume:
     """Environment steps of training in all, to train for longer than first asked."""
     num_learner_steps: int | None = None
     """Learner steps in all, likewise, of a run that makes no environment steps."""
+    stop_at_return: float | None = None
+    """Another mean return of an evaluation to end at; inf: none."""
+    stop_after_minutes: float | None = None
+    """Another time after which to stop; inf: none. Each session has all of it."""
     device: str | None = None
     """Where the learner computes, if not where it did before."""
     log: tuple[_Log, ...] | None = None
@@ -150,6 +171,8 @@ class Video:
     """Height of the picture, pixels."""
     width: int | None = None
     """Width of the picture, pixels."""
+    every: int = 1
+    """Draw one in so many environment steps; the film plays in real time all the same."""
     seed: int = 0
     """Seed of the first episode; the others' follow it."""
     explore: bool = False
@@ -312,6 +335,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
     {
         re.sub(r"(?<=[a-z])(?=[A-Z])", "-", command.__name__).lower(): command
         for command in (
+            Demo,
             Train,
             Sweep,
             Resume,

@@ -1,6 +1,7 @@
 """How a training is shown: a live block of 80 columns on a terminal, a line now and then elsewhere."""
 
 import collections
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -48,16 +49,19 @@ class ProgressDisplay:
         self,
         console: Console,
         *,
+        seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepares the display; shows nothing yet.
 
         Args:
             console: where to show it.
+            seconds: after which the run stops.
             clock: seconds.
         """
         self._console = console
         self._clock = clock
+        self._ends_at = clock() + seconds
         self._live = Live(console=console, auto_refresh=False)
         self._moments: collections.deque[_Moment] = collections.deque()
         self._returns: collections.deque[float] = collections.deque(maxlen=_NUM_RETURNS)
@@ -163,10 +167,11 @@ class ProgressDisplay:
     def _time_left(self, progress: experiments.Progress) -> str:
         env_speed, learner_speed = self._speeds()
         speed = env_speed if progress.num_env_steps else learner_speed
-        if speed <= 0:
+        left = max(0, progress.num_steps - progress.steps) / speed if speed > 0 else math.inf
+        left = min(left, max(0.0, self._ends_at - self._clock()))
+        if left == math.inf:
             return "-:--:--"
-        left = max(0, progress.num_steps - progress.steps)
-        minutes, seconds = divmod(round(left / speed), 60)
+        minutes, seconds = divmod(round(left), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
     def _rows(self, progress: experiments.Progress) -> dict[str, str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from minerva_acme import plotting
 from minerva_acme.cli import collect, commands, extras, processes, report, sweep_plan, training
-from minerva_acme.experiments import checkpointing, run_folder, run_results
+from minerva_acme.experiments import checkpointing, run_folder, run_results, stopping
 
 _LOG = "train.log"
 _TAIL = 4096  # bytes of a log in which its last line is
@@ -89,9 +89,11 @@ def find_state(run: sweep_plan.PlannedRun) -> State:
         return State(0, False)
     try:
         made, is_light = checkpointing.env_steps(checkpoint), checkpointing.is_light(checkpoint)
+        goal = run.train.run.stop_at_return
+        has_reached = stopping.reached_return(checkpoint, goal) is not None
     except checkpointing.DamagedCheckpoint:  # said where it is resumed
         return State(0, False)
-    return State(made, made >= run.train.run.num_steps and not is_light)
+    return State(made, (has_reached or made >= run.train.run.num_steps) and not is_light)
 
 
 def _check_report(command: commands.Sweep) -> None:

@@ -1,6 +1,7 @@
 """`minerva train` and `minerva resume`."""
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +12,17 @@ from rich.table import Column, Table
 
 from minerva_acme import distributed, experiments, video
 from minerva_acme.cli import commands, progress
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme.experiments import checkpointing, run_folder, stopping
 
 
 def train(command: commands.Train) -> int:
     """Trains or resumes, and shows what was learned; returns the exit status."""
+    start(command)
+    return 0
+
+
+def start(command: commands.Train) -> experiments.ExperimentResult:
+    """Trains or resumes, shows what was learned, and returns it."""
     description = describe(command)
     name = command.agent.rpartition(":")[2]
     by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{description.seed}")
@@ -80,6 +87,10 @@ def resume(command: commands.Resume) -> int:
         "device": command.device,
     }
     values |= {name: value for name, value in changes.items() if value is not None}
+    ends = {"stop_at_return": command.stop_at_return, "stop_after_minutes": command.stop_after_minutes}
+    values |= {
+        name: None if value == math.inf else value for name, value in ends.items() if value is not None
+    }
     if command.log is not None:
         values |= {"tensorboard": "tensorboard" in command.log, "wandb": "wandb" in command.log}
         # Films are made only where a logger shows them.
@@ -100,8 +111,16 @@ def resume(command: commands.Resume) -> int:
             f"{options.num_steps:,}. To train for longer: minerva resume {directory} "
             f"--{name.replace('_', '-')} {2 * made}"
         )
+    goal = options.stop_at_return
+    if checkpoint and (reached := stopping.reached_return(checkpoint, goal)) is not None:
+        raise ValueError(
+            f"`stop_at_return` must be above the return of {reached:.1f} that {directory} has reached after "
+            f"{made:,} steps, got {goal:g}. To train on to the last step: minerva resume {directory} "
+            "--stop-at-return inf"
+        )
     description = dataclasses.replace(description, options=dataclasses.asdict(options))
-    return _run(description, directory, checkpoint, import_code=command.import_code)
+    _run(description, directory, checkpoint, import_code=command.import_code)
+    return 0
 
 
 def _run(
@@ -111,7 +130,7 @@ def _run(
     *,
     import_code: bool,
     processes: dict[str, Any] | None = None,
-) -> int:
+) -> experiments.ExperimentResult:
     console = Console(highlight=False, soft_wrap=True)
     environment_id, options = description.environment, description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
@@ -130,13 +149,15 @@ def _run(
         film_episode=film_episode,
         **options,
     )
-    with progress.ProgressDisplay(console) as display:
+    minutes = options.get("stop_after_minutes")
+    seconds = math.inf if minutes is None else 60.0 * minutes
+    with progress.ProgressDisplay(console, seconds=seconds) as display:
         if processes is None:
             result = experiments.run_experiment(config, display)
         else:
             result = distributed.run_distributed_experiment(config, display, **processes)
     _show(console, result, "the same command" if processes else f"minerva resume {directory}")
-    return 0
+    return result
 
 
 def _make_filmer(
@@ -163,6 +184,8 @@ def _show(console: Console, result: experiments.ExperimentResult, to_resume: str
     console.print(f"Files: {files}/ ({', '.join(['run.json', '*.csv', 'checkpoints/', *folders])})")
     if result.interrupted_by:
         console.print(f"Stopped by {result.interrupted_by} and saved. To resume: {to_resume}")
+    elif result.stopped_by:
+        console.print(f"Stopped early, evaluated and saved: {result.stopped_by}.")
     console.print(f"Play it again: minerva eval {files}")
     if has_better:
         console.print(f"Play the best: minerva eval {files} --checkpoint best")

@@ -24,6 +24,8 @@ def run(command: commands.Video) -> int:
     Raises:
         ValueError: there is no such run or file, a package is missing, or the environment cannot be drawn so.
     """
+    if command.every < 1:
+        raise ValueError(f"`every` must be >= 1 step, got {command.every}. With 1 each step is drawn.")
     with extras.needed("video"):
         from minerva_acme.video import movie
     console = Console(highlight=False, soft_wrap=True)
@@ -66,18 +68,19 @@ def run(command: commands.Video) -> int:
 
     best = recording.find_best(play_unseen, num_episodes=num_episodes, seed=command.seed, on_episode=report)
     with contextlib.closing(make(best.seed)) as environment, tempfile.TemporaryDirectory() as folder:
-        rate = rendering.frames_per_second(environment)
+        rate = rendering.frames_per_second(environment) / command.every
         film = files.get("mp4", pathlib.Path(folder, "film.mp4"))
         console.print(f"Drawing the best, {rate:g} pictures for a second of the environment's time ...")
         progress = Progress(console=console, disable=not console.is_terminal)
         with movie.MovieWriter(film, frames_per_second=rate) as writer, progress:
-            task = progress.add_task("pictures", total=best.length + 1)
+            task = progress.add_task("pictures", total=1 + best.length // command.every)
 
             def draw(frame: np.ndarray, so_far: float) -> None:
                 writer.write(movie.annotate(frame, f"return {so_far:.1f}"))
                 progress.advance(task)
 
-            drawn = play(recording.DrawingWrapper(environment, render=render, on_frame=draw), best.seed)
+            drawing = recording.DrawingWrapper(environment, render=render, on_frame=draw, every=command.every)
+            drawn = play(drawing, best.seed)
         if "gif" in files:
             movie.write_gif(film, files["gif"], frames_per_second=rate)
     if not np.isclose(drawn.episode_return, best.episode_return):

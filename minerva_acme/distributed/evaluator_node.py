@@ -70,7 +70,7 @@ class EvaluatorNode(graph.Part):
         had = evaluations.before is not None
         evaluations.evaluate_before_training(stop)
         if not had:
-            self._note(evaluations, reporter)
+            self._note(evaluations)
         run.source = follower
         while not stop:
             is_last = self._finishing.is_set()
@@ -79,7 +79,7 @@ class EvaluatorNode(graph.Part):
                 self._catch_up(follower)
                 run.begin(follower.version)
                 if evaluations.evaluate(stop):
-                    self._note(evaluations, reporter)
+                    self._note(evaluations)
                     self._offer_best(evaluations, follower)
             if is_last:
                 break
@@ -97,7 +97,7 @@ class EvaluatorNode(graph.Part):
             pass
         self._context.stop.wait(2 * _POLL_SECONDS)
 
-    def _note(self, evaluations: evaluator.Evaluator, reporter: reports.Reporter) -> None:
+    def _note(self, evaluations: evaluator.Evaluator) -> None:
         """Tells the counter's node what is known, until it has heard."""
         latest = evaluations.latest
         while not self._context.stop.is_set():

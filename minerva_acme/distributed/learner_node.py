@@ -235,6 +235,7 @@ class LearnerNode(graph.Part):
             "counter": self._reporter.counter.get_counts(),
             "learner": self._learner.save(),
             "facts": self._reporter.facts,
+            **(self._reporter.facts.get("evaluations") or {}),  # as in the state of a run in one process
             # For `load_policy`, which has no learner.
             "policy_variables": _tensors(variables),
         }

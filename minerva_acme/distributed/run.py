@@ -23,6 +23,7 @@ from minerva_acme.experiments import (
     run_lock,
     seeds,
     signals,
+    stopping,
 )
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import run as one_process
@@ -73,6 +74,7 @@ def run_distributed_experiment(
             what.
         ProgramFailed: a process failed again and again.
     """
+    stop_early = stopping.StopEarly(config)
     _check(config, num_actors, replay_after_failure)
     the_engine = _find_engine(engine, address)
     directory = pathlib.Path(config.directory)
@@ -110,7 +112,7 @@ def run_distributed_experiment(
         with signals.stop_request_on_signals(lambda: _newest(directory)) as stop:
             launched = the_engine.launch(the_program)
             resources.callback(launched.close)
-            run = _Run(config, the_program, launched, callbacks, stop)
+            run = _Run(config, the_program, launched, (stop_early, *callbacks), stop)
             run.play()
         return run.result()
 

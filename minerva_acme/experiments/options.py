@@ -4,6 +4,8 @@ Torch and numpy are imported where a value needs them: the command line reads th
 """
 
 import dataclasses
+import math
+from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ class RunOptions:
     num_learner_steps: constraints.Natural = 0
     """Learner steps of a run that plays nothing but evaluations (`num_env_steps` 0) and learns from its
     agent's dataset alone. Periods and checkpoints count them then."""
+    stop_at_return: float | None = None
+    """Ends the run once an evaluation, while or after training, has a mean return of so much; None: never."""
+    stop_after_minutes: float | None = None
+    """Ends the run after so much time, in which it makes a last evaluation and saves; None: never. A resumed
+    run has all of it again."""
     seed: constraints.Natural = 0
     """Reproduces networks, exploration and environments."""
     device: str = "auto"
@@ -63,6 +70,13 @@ class RunOptions:
                 f"a dataset alone, got {self.num_env_steps} and {self.num_learner_steps}. With environment "
                 "steps the agent says how many learner steps are made."
             )
+        _check_finite("stop_at_return", self.stop_at_return)
+        _check_finite("stop_after_minutes", self.stop_after_minutes)
+        if self.stop_after_minutes is not None and self.stop_after_minutes <= 0:
+            raise ValueError(
+                f"`stop_after_minutes` must be > 0 or None, got {self.stop_after_minutes}. With None the run "
+                "makes all its steps."
+            )
         if self.evaluation_video and not (self.tensorboard or self.wandb):
             raise ValueError(
                 "`evaluation_video` must be False where neither TensorBoard nor Weights & Biases is logged "
@@ -91,6 +105,13 @@ class RunOptions:
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
+
+
+def _check_finite(name: str, value: float | None) -> None:
+    """Raises ValueError unless it is a finite number or None."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if value is not None and not (is_number and math.isfinite(value)):
+        raise ValueError(f"`{name}` must be a finite number or None, got {value!r}.")
 
 
 def _check_reverb() -> None:

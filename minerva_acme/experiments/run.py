@@ -5,7 +5,17 @@ import dataclasses
 import pathlib
 
 from minerva_acme.experiments import config as experiment_config
-from minerva_acme.experiments import evaluation, evaluator, pacing, parts, progress, rescue, saver, signals
+from minerva_acme.experiments import (
+    evaluation,
+    evaluator,
+    pacing,
+    parts,
+    progress,
+    rescue,
+    saver,
+    signals,
+    stopping,
+)
 from minerva_acme.replay import base as replay
 
 
@@ -28,7 +38,8 @@ class ExperimentResult:
     interrupted_by: str | None
     """The signal that stopped the run early, or None."""
     stopped_by: str | None = None
-    """Why a callback stopped the run early, or None. Other than after a signal, `after` was evaluated."""
+    """Why a callback, `stop_at_return` or `stop_after_minutes` stopped the run early, or None. Other than
+    after a signal, `after` was evaluated."""
 
 
 def run_experiment(
@@ -46,6 +57,9 @@ def run_experiment(
     A run without environment steps makes the config's `num_learner_steps` instead, one in each turn, from
     what the builder's dataset gives; periods, checkpoints and evaluations count those.
 
+    `stop_at_return` and `stop_after_minutes` end the run as such a callback does. A run that has reached its
+    return makes no more steps, until the option is changed; one whose time was over has all of it again.
+
     Args:
         config: the experiment.
         *callbacks: called often, from this thread, with how far the run has come. One that raises `StopRun`
@@ -56,13 +70,14 @@ def run_experiment(
         ReplayError: replay cannot go on, as where the learner would wait for what nobody writes.
         KeyboardInterrupt: a second signal came before the run was saved; it names the newest checkpoint.
     """
+    stop_early = stopping.StopEarly(config)
     errors = rescue.Rescue()
     with errors.original_error(), contextlib.ExitStack() as resources:
         run = parts.Parts(config, resources)
         pacer = pacing.Pacer(run)
         evaluations = evaluator.Evaluator(run)
         checkpoints = saver.Saver(run, evaluations, pacer)
-        reporter = progress.Reporter(run, evaluations, callbacks)
+        reporter = progress.Reporter(run, evaluations, (stop_early, *callbacks))
         # What an error leaves half done.
         learn = errors.not_in("learning")(pacer.learn)
         save = errors.not_in("saving")(checkpoints.save)

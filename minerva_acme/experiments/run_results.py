@@ -21,6 +21,7 @@ UNSEEN_SEED = 10_000
 _COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
 # The options that change what comes out of a run, or what its evaluations are worth.
 _OPTIONS = (
+    "stop_at_return",
     "replay",
     "environment_processes",
     "evaluation_period",

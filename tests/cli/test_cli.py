@@ -93,6 +93,23 @@ def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, 
     assert f"minerva resume {trained} --num-env-steps 120" in err
 
 
+def test_a_run_that_has_reached_its_return_is_resumed_with_a_higher_one_or_none(tmp_path, train, call):
+    run = tmp_path / "run"
+    assert train(run, "--stop-at-return", "-1e6", "--evaluation-period", "20") == 0
+    status, _, err = call("resume", run)
+    assert status == 2
+    assert f"that {run} has reached after 20 steps, got -1e+06." in err
+    assert f"minerva resume {run} --stop-at-return inf" in err
+    status, out, _ = call("resume", run, "--stop-at-return", "1e6", "--stop-after-minutes", "1e-9")
+    assert (status, "the time is over, with `stop_after_minutes` 1e-09" in out) == (0, True)
+    options = json.loads((run / "run.json").read_text())["options"]
+    assert (options["stop_at_return"], options["stop_after_minutes"]) == (1e6, 1e-9)
+    status, out, _ = call("resume", run, "--stop-at-return", "inf", "--stop-after-minutes", "inf")
+    assert (status, "after 60 environment" in out, "Stopped early" in out) == (0, True, False)
+    options = json.loads((run / "run.json").read_text())["options"]
+    assert (options["stop_at_return"], options["stop_after_minutes"]) == (None, None)
+
+
 def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_path, train, call, caplog):
     run = tmp_path / "run"
     assert train(run, "--evaluation-period", "20", "--checkpoint-period", "10", "--checkpoint-keep", "9") == 0
@@ -237,7 +254,7 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
 MISTAKES = [
     (
         "trian mpo",
-        "There is no command 'trian'; there are train, sweep, resume, eval, video, plot, report,",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
     (
@@ -246,8 +263,8 @@ MISTAKES = [
     ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
-        "There is no preset 'controll'; there are default, control, modern, dmpo, dmpo_mixture, two_hot, "
-        "minerva, task. Did you mean 'control'?",
+        "There is no preset 'controll'; there are default, control, modern, demo, dmpo, dmpo_mixture, "
+        "two_hot, minerva, task. Did you mean 'control'?",
     ),
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
     ("train mpo --env dm_control/cartpole/swing_up --num-env-steps 1", "dm_control/cartpole/swingup"),

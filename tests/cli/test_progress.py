@@ -125,6 +125,18 @@ def test_what_is_not_known_yet_takes_no_row():
     assert labels == ["train", "speed", "returns", "evaluation"]
 
 
+def test_a_run_with_a_clock_has_no_more_time_left_than_that():
+    clock = Clock()
+    console = rich_console.Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    display = cli_progress.ProgressDisplay(console, seconds=70.0, clock=clock)
+    display(make_progress(env_steps=11_395))
+    assert "0:01:10 left" in display.line(make_progress(env_steps=11_395))  # no speed is known yet
+    clock.now = 10.0
+    display(make_progress())
+    assert "0:01:00 left" in display.line(make_progress())  # by its speed 186 s
+    assert "0:00:01 left" in display.line(make_progress(env_steps=29_950))
+
+
 def test_every_episode_counts_also_if_returns_are_equal():
     clock = Clock()
     console = rich_console.Console(file=io.StringIO(), width=80, record=True, color_system=None)

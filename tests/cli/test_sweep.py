@@ -309,3 +309,18 @@ def test_of_several_jobs_each_has_one_thread_unless_the_user_has_said_how_many(m
     monkeypatch.setattr(thread_settings, "describe", lambda: [setting._replace(is_default=False)])
     threads.append(processes._environment(3)["OMP_NUM_THREADS"])
     assert threads == ["2", "1", "2"]
+
+
+def test_a_run_that_has_reached_its_return_is_done_and_one_whose_time_was_over_is_not(tmp_path):
+    def find_state(goal, minutes):
+        settings = TINY.replace("--evaluation-period 0", "--evaluation-period 16")
+        (run,) = plan(
+            f"ppo --env CartPole-v1 --num-env-steps 32 {settings} --stop-at-return {goal} "
+            f"--stop-after-minutes {minutes} --directory {tmp_path / goal}"
+        )
+        assert main(run.words) == 0
+        return sweep.find_state(run)
+
+    assert find_state("1", "9") == sweep.State(16, True)
+    state = find_state("1000", "1e-9")
+    assert state.made < 32 and not state.is_done

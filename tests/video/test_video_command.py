@@ -70,6 +70,15 @@ def test_the_film_shows_the_best_episode_with_its_return_at_the_environments_rat
     assert "Played again" not in out
 
 
+def test_one_in_so_many_steps_is_drawn_in_real_time(cartpole, drawn, tmp_path):
+    film(cartpole, episodes=1, out=tmp_path / "film.mp4", every=4)
+    assert drawn == [f"return {4 * picture}.0" for picture in range(len(drawn))] and len(drawn) > 1
+    words = describe(tmp_path / "film.mp4")
+    assert "12.50 fps" in words and re.search(rf"frame= *{len(drawn)}\b", words)
+    with pytest.raises(ValueError, match="`every` must be >= 1 step, got 0"):
+        film(cartpole, every=0)
+
+
 def test_repeated_actions_are_filmed_at_the_rate_of_what_is_drawn(cartpole, drawn, tmp_path, monkeypatch):
     make = environments.make_training_environment
     monkeypatch.setattr(

@@ -1,0 +1,231 @@
+"""`minerva demo`: a first training, by the same way as any other, and what it learned."""
+
+import itertools
+import math
+import os
+import pathlib
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from minerva_acme import experiments, plotting, results
+from minerva_acme.cli import commands, extras, parsing, training, video
+from minerva_acme.experiments import checkpointing, run_folder, run_results, stopping
+from minerva_acme.plotting import report
+from minerva_acme.video import recording
+
+TRAINING = (
+    *("train", "mpo", "--env", "dm_control/cartpole/swingup", "--preset", "demo"),
+    *("--num-env-steps", "30000", "--evaluation-period", "1000"),
+    *("--evaluation-episodes", "10", "--evaluation-environments", "10"),
+)
+"""The training, as it would be typed. Its hyperparameters are the preset's, in `agents/mpo/config.py`."""
+
+EXPERIMENT = "mpo_demo"
+"""The stored results of such trainings."""
+
+_THIS, _KNOWN = "This run", "Known runs"
+_LIMITS = (0.0, 1000.0)
+# A whole episode in real time, at 25 pictures a second, which take some seconds to draw.
+_FILM_HEIGHT, _FILM_WIDTH = 240, 320  # pixels
+_FILM_EVERY = 4  # steps
+
+
+def run(
+    command: commands.Demo, words: Sequence[str] = TRAINING, known: results.Experiment | None = None
+) -> int:
+    """Trains, or goes on with what was stopped, and shows what was learned; returns the exit status.
+
+    Args:
+        command: what was typed.
+        words: the training, as it would be typed.
+        known: results of such trainings; by default those that are installed with the library.
+
+    Raises:
+        ValueError: it cannot be trained as asked.
+    """
+    # Before MuJoCo is imported.
+    recording.choose_renderer()
+    console = Console(highlight=False, soft_wrap=True)
+    words = [*words, "--seed", str(command.seed)]
+    words += ["--stop-at-return", str(command.goal), "--stop-after-minutes", str(command.minutes)]
+    asked = parsing.parse(words)
+    directory = _find_folder(command.directory, asked, console)
+    asked = parsing.parse([*words, "--directory", str(directory)])
+    console.print(f"The same as: minerva {shlex.join([*words, '--directory', str(directory)])}", markup=False)
+    result = training.start(asked)
+    if result.interrupted_by:
+        console.print("Or, to see the curve and the film at its end too: the same demo command again.")
+        return 0
+    known = results.load().get(EXPERIMENT) if known is None else known
+    behind = _known_curves(known, asked.env)
+    curve = plotting.read_curve(directory, "evaluator/episode_return")
+    _show_curve(directory, asked, curve, behind, console)
+    _film(directory, asked.env, console)
+    best = -math.inf if result.best is None else result.best[1].mean
+    if best >= command.goal:
+        console.print(f"The goal, an evaluation return of {command.goal:g}, is reached: {best:.1f}.")
+    else:
+        console.print(_what_is_left(result, asked.run, _speed(directory), behind))
+    return 0
+
+
+def _find_folder(first: pathlib.Path, asked: Any, console: Console) -> pathlib.Path:
+    """Returns the first of the folders NAME, NAME-2, ... that is free, or has such a run that is not done."""
+    description = training.describe(asked)
+    for number in itertools.count(1):
+        directory = first if number == 1 else first.with_name(f"{first.name}-{number}")
+        if not directory.exists() or not any(directory.iterdir()):
+            break
+        try:
+            description.check_same_as(run_folder.read(directory), directory)
+        except ValueError:
+            console.print(f"{directory} holds something else than this demo, and is left as it is.")
+            continue
+        checkpoint = checkpointing.find_to_resume(directory)
+        made = checkpointing.env_steps(checkpoint) if checkpoint else 0
+        if checkpoint and stopping.reached_return(checkpoint, asked.run.stop_at_return) is not None:
+            console.print(f"{directory} holds a demo that reached its goal, and is left as it is.")
+        elif made >= asked.run.num_env_steps:
+            console.print(f"{directory} holds a demo that made all its steps, and is left as it is.")
+        else:
+            break
+    return directory
+
+
+def _known_curves(known: results.Experiment | None, env_name: str) -> list[plotting.Curve]:
+    """The curves of known trainings in an environment. One that ended early stays where it was."""
+    if known is None:
+        return []
+    found = list(report.read_runs(known).get(env_name, {}).values())
+    last = max((curve.x[-1] for curve in found), default=0.0)
+    return [
+        plotting.Curve(np.append(curve.x, last), np.append(curve.values, curve.values[-1]))
+        if curve.x[-1] < last
+        else curve
+        for curve in found
+    ]
+
+
+def _show_curve(
+    directory: pathlib.Path,
+    asked: Any,
+    curve: plotting.Curve,
+    behind: Sequence[plotting.Curve],
+    console: Console,
+) -> None:
+    """Draws the curve in the terminal and to files, the known ones behind it."""
+    from minerva_acme.plotting import terminal
+
+    shown, generator = {"this run": curve}, np.random.default_rng(0)
+    groups = [plotting.make_group(_THIS, [[curve]], generator)]
+    if behind:
+        groups.insert(0, plotting.make_group(_KNOWN, [behind], generator))
+        shown[f"interquartile mean of {len(behind)} known runs"] = groups[0].mean
+    values = np.concatenate([run.values for group in groups for run in group.runs])
+    limits = _LIMITS
+    if values.min() < _LIMITS[0] or values.max() > _LIMITS[1]:  # not of dm_control's suite
+        limits = float(values.min()) - 1.0, float(values.max()) + 1.0
+    goal = asked.run.stop_at_return
+    text = terminal.draw_curves(
+        shown,
+        title=f"Evaluation return and the goal, {goal:g}, against environment steps",
+        limits=limits,
+        line_at=goal if limits[0] <= goal <= limits[1] else None,
+        width=min(80, console.width),
+    )
+    console.print(text, markup=False)
+    try:
+        with extras.needed("demo", "plot"):
+            from minerva_acme.plotting import figure
+        random = run_results.random_return(directory)
+        panel = plotting.Panel(plotting.make_title(asked.env), groups, random=random, limits=limits)
+        drawn = figure.draw([panel], y_label="Evaluation return", labels=[_THIS, _KNOWN])
+        files = figure.save(drawn, directory / "curve")
+        console.print(f"The curve as a picture: {', '.join(map(str, files))}", markup=False)
+    except ValueError as error:
+        console.print(f"No picture of the curve: {error}", markup=False)
+
+
+def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
+    """Films the best checkpoint; where that is not possible, says why."""
+    has_sizes = env_name.startswith("dm_control/")  # others choose theirs
+    film = commands.Video(
+        directory=directory,
+        checkpoint="best",
+        episodes=1,
+        out=directory / "videos" / "demo.mp4",
+        height=_FILM_HEIGHT if has_sizes else None,
+        width=_FILM_WIDTH if has_sizes else None,
+        every=_FILM_EVERY,
+    )
+    try:
+        video.run(film)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        console.print(f"No film: {' '.join(str(error).split())}", markup=False)
+
+
+def _speed(directory: pathlib.Path) -> float:
+    """Environment steps a second, evaluations included, over the last half of them; nan: unknown.
+
+    Steps before the first learner step, which take far less time, are left out if that can be.
+    """
+    steps, seconds = plotting.read_curve(directory, "evaluator/wall_seconds")
+    if len(steps) < 2:
+        return math.nan
+    learned_at = math.inf
+    if "evaluator/learner_steps" in plotting.list_metrics(directory):  # is logged from the first on
+        updates = plotting.read_curve(directory, "evaluator/learner_steps")
+        learned_at = min(updates.x[updates.values > 0], default=math.inf)
+    num_before = np.count_nonzero(steps < learned_at)
+    first = max((len(steps) - 1) // 2, min(num_before - 1, len(steps) - 2))
+    spent = seconds[-1] - seconds[first]
+    return float((steps[-1] - steps[first]) / spent) if spent > 0 else math.nan
+
+
+def _what_is_left(
+    result: experiments.ExperimentResult,
+    options: experiments.RunOptions,
+    speed: float,
+    behind: Sequence[plotting.Curve],
+) -> str:
+    """Says where a run that has not reached its goal stands, and how long the rest would take."""
+    made, goal, minutes = result.env_steps, options.stop_at_return, options.stop_after_minutes
+    assert goal is not None and minutes is not None
+    best = -math.inf if result.best is None else result.best[1].mean
+    sentences = [
+        f"The best evaluation return is {best:.1f} after {made:,} steps; the goal of {goal:g} is not reached."
+    ]
+    wanted = options.num_env_steps
+    if behind:
+        there = sorted(float(np.interp(made, *curve)) for curve in behind)
+        sentences.append(
+            f"After so many steps {len(behind)} known runs had {there[0]:.1f} to {there[-1]:.1f}, in the "
+            f"middle {np.median(there):.1f}."
+        )
+        reached = [
+            float(curve.x[curve.values >= goal][0]) for curve in behind if (curve.values >= goal).any()
+        ]
+        if reached:
+            sentences.append(
+                f"{len(reached)} of them reached the goal, after {min(reached):,.0f} to {max(reached):,.0f} "
+                "steps."
+            )
+            wanted = round(max(reached)) if max(reached) > made else wanted
+    resume = f"minerva resume {shlex.quote(os.fspath(result.directory))}"
+    if made >= options.num_env_steps:
+        sentences.append(f"It has made all its steps. To train on: {resume} --num-env-steps {2 * made}")
+        return " ".join(sentences)
+    left = (wanted - made) / speed / 60.0 if speed > 0 else math.nan
+    if math.isfinite(left):
+        sentences.append(
+            f"At {speed:.0f} steps a second, as on this machine, the remaining {wanted - made:,} steps to "
+            f"{wanted:,} take about {max(1, math.ceil(left))} minutes: "
+            f"{resume} --stop-after-minutes {max(minutes, 1 + math.ceil(left)):g}"
+        )
+    else:
+        sentences.append(f"To go on: {resume}")
+    return " ".join(sentences)
