@@ -4,6 +4,7 @@ import pytest
 
 
 @pytest.mark.reverb
+@pytest.mark.timeout(300)
 def test_a_run_with_several_actors_is_trained_resumed_and_evaluated(tmp_path, call):
     command = "train sac --env Pendulum-v1 --batch-size 8 --min-replay-size 20 --samples-per-insert 2"
     sizes = "--policy-layer-sizes 8 --critic-layer-sizes 8 --evaluation-episodes 1 --log csv"
