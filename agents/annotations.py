@@ -37,6 +37,35 @@ def find_config(builder: type[Any]) -> type[Any]:
     )
 
 
+def check_config(builder: Any, config: Any) -> None:
+    """Checks that a builder is given a config of the class that it takes, where it says which that is.
+
+    Raises:
+        ValueError: it is another; the message says what to write.
+    """
+    name = type(builder).__name__
+    if isinstance(config, type):
+        raise ValueError(
+            f"{name} must be given a config, got the class {config.__name__}. Make one of it: "
+            f"{name}({config.__name__}())"
+        )
+    # A subclass may take another config, and make its base's from it.
+    taken = [found for kind in type(builder).__mro__ if (found := _find_config_or_none(kind)) is not None]
+    if taken and not isinstance(config, tuple(taken)):
+        expected = taken[0].__name__
+        raise ValueError(
+            f"{name} must be given a {expected}, got {type(config).__name__}. Write {name}({expected}(...)), "
+            "or take the builder that belongs to your config."
+        )
+
+
+def _find_config_or_none(builder: type[Any]) -> type[Any] | None:
+    try:
+        return find_config(builder)
+    except (TypeError, ValueError):  # it is no builder, or does not say it
+        return None
+
+
 def _type_arguments(kind: type[Any]) -> Iterator[tuple[Any, Any]]:
     """Yields the type variables of a class's generic bases and what they stand for."""
     for base in kind.__mro__:

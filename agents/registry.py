@@ -27,6 +27,7 @@ class AgentEntry(NamedTuple):
     config_name: str  # "": what the builder's annotations say
     builder_name: str
     compared_with: tuple[str, ...] = ()  # the published curves that a plot shows behind its own
+    use: str = ""  # what it is for, in a line
     source: str = ""  # the installed package that it comes from, with its version; "": this library
     problem: str = ""  # why it cannot be used, as a sentence
 
@@ -93,15 +94,61 @@ class AgentEntry(NamedTuple):
 
 AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
     {
-        "mpo": AgentEntry("MPO", "minerva_acme.agents.mpo", "MPOConfig", "MPOBuilder", ("mpo", "dmpo")),
-        "vmpo": AgentEntry(
-            "V-MPO", "minerva_acme.agents.vmpo", "VMPOConfig", "VMPOBuilder", ("mpo", "ppo_acme_fixhp")
+        "mpo": AgentEntry(
+            "MPO",
+            "minerva_acme.agents.mpo",
+            "MPOConfig",
+            "MPOBuilder",
+            ("mpo", "dmpo"),
+            "the most from each environment step, in continuous control; takes discrete actions too",
         ),
-        "ppo": AgentEntry("PPO", "minerva_acme.agents.ppo", "PPOConfig", "PPOBuilder", ("ppo_acme_fixhp",)),
-        "sac": AgentEntry("SAC", "minerva_acme.agents.sac", "SACConfig", "SACBuilder", ("sac_1024",)),
-        "td3": AgentEntry("TD3", "minerva_acme.agents.td3", "TD3Config", "TD3Builder", ("ddpg",)),
-        "d4pg": AgentEntry("D4PG", "minerva_acme.agents.d4pg", "D4PGConfig", "D4PGBuilder", ("d4pg",)),
-        "dqn": AgentEntry("DQN", "minerva_acme.agents.dqn", "DQNConfig", "DQNBuilder"),
+        "vmpo": AgentEntry(
+            "V-MPO",
+            "minerva_acme.agents.vmpo",
+            "VMPOConfig",
+            "VMPOBuilder",
+            ("mpo", "ppo_acme_fixhp"),
+            "many steps of several environments, on-policy, with bounded updates; any actions",
+        ),
+        "ppo": AgentEntry(
+            "PPO",
+            "minerva_acme.agents.ppo",
+            "PPOConfig",
+            "PPOBuilder",
+            ("ppo_acme_fixhp",),
+            "a first try at anything: fast where environment steps are cheap; any actions",
+        ),
+        "sac": AgentEntry(
+            "SAC",
+            "minerva_acme.agents.sac",
+            "SACConfig",
+            "SACBuilder",
+            ("sac_1024",),
+            "few environment steps in continuous control, with exploration by entropy",
+        ),
+        "td3": AgentEntry(
+            "TD3",
+            "minerva_acme.agents.td3",
+            "TD3Config",
+            "TD3Builder",
+            ("ddpg",),
+            "few environment steps in continuous control, with a deterministic policy",
+        ),
+        "d4pg": AgentEntry(
+            "D4PG",
+            "minerva_acme.agents.d4pg",
+            "D4PGConfig",
+            "D4PGBuilder",
+            ("d4pg",),
+            "as TD3, with a critic of the return's whole distribution",
+        ),
+        "dqn": AgentEntry(
+            "DQN",
+            "minerva_acme.agents.dqn",
+            "DQNConfig",
+            "DQNBuilder",
+            use="few environment steps with discrete actions; images too",
+        ),
     }
 )
 """This library's own."""

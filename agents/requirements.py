@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tree
 
-from minerva_acme import specs
+from minerva_acme import networks, specs
 
 _MOST_VALUES = 10_000
 """Of one of several discrete choices: each has a logit, and the other choices as many."""
@@ -56,6 +56,19 @@ def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
                 f"{agent} needs observations that hold numbers, got {specs.describe(leaf)} as `{name}`. "
                 "Leave it out in a wrapper of the environment."
             )
+
+
+def check_images(agent: str, spec: specs.EnvironmentSpec) -> None:
+    """Checks that an observation is an image, or a part of it, for `random_shift`.
+
+    Raises:
+        ValueError: none is.
+    """
+    if not any(networks.is_image(leaf) for leaf in tree.flatten(spec.observations)):
+        raise ValueError(
+            f"`random_shift` of {agent} needs observations with an image of bytes, got "
+            f"{describe(spec.observations)}. Set it to 0."
+        )
 
 
 def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: bool = False) -> None:

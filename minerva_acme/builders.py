@@ -201,6 +201,12 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         from. An agent that does not overrides it."""
         return True
 
+    @property
+    def learner_step(self) -> str:
+        """What a learner step is, in words that follow "a learner step is", for who watches a run; "" where
+        nothing is to say."""
+        return ""
+
     @abc.abstractmethod
     def learner_steps_due(self, num_inserted: int) -> int:
         """Learner steps that should have been made in all once `num_inserted` items were written.

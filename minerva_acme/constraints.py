@@ -54,11 +54,12 @@ Sizes = Annotated[
 ]
 
 
+_WHOLE = "a whole number"
 # What a value of a type must be, since a file may hold anything.
 _TYPES = {
     bool: Constraint("true or false", lambda value: isinstance(value, bool)),
     str: Constraint("text", lambda value: isinstance(value, str)),
-    int: Constraint("a whole number", lambda value: isinstance(value, Integral) and value is not True),
+    int: Constraint(_WHOLE, lambda value: isinstance(value, Integral) and value is not True),
     float: Constraint("a number", lambda value: isinstance(value, Real) and value == value),
 }
 
@@ -82,4 +83,9 @@ def check_fields(config: Any) -> None:
             with contextlib.suppress(TypeError):  # of a value that cannot even be compared
                 if holds(value):
                     continue
-            raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
+            way_out = f" Write {value:.0f}." if expected == _WHOLE and _is_integral(value) else ""
+            raise ValueError(f"`{name}` must be {expected}, got {value!r}.{way_out}")
+
+
+def _is_integral(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dm_env
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -27,6 +28,7 @@ from minerva_acme import (
     testing,
     types,
     video,
+    wrappers,
 )
 from minerva_acme.agents import mpo, ppo, vmpo
 from minerva_acme.cli import main
@@ -81,9 +83,9 @@ def mistake(error: type[Exception], message: str) -> Callable[[Mistake], Mistake
 def make_config(builder, directory, **options):
     return experiments.ExperimentConfig(
         builder=builder,
-        environment_factory=lambda seed: testing.FakeEnvironment(seed=seed),
         directory=directory,
         **{
+            "environment_factory": lambda seed: testing.FakeEnvironment(seed=seed),
             "num_env_steps": 16,
             "evaluation_episodes": 1,
             "replay": "memory",
@@ -150,8 +152,7 @@ def a_task_of_dm_control_misspelt(s):
 @mistake(
     ValueError,
     "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
-    "'HalfCheeta-v5'. Did you mean HalfCheetah-v5, HalfCheetah-v4, HalfCheetah-v3, HalfCheetah-v2, "
-    "Reacher-v5?",
+    "'HalfCheeta-v5'. Did you mean <...>?",
 )
 def an_id_of_gymnasium_misspelt(s):
     environments.make("HalfCheeta-v5")
@@ -160,8 +161,7 @@ def an_id_of_gymnasium_misspelt(s):
 @mistake(
     ValueError,
     "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
-    "'gymnasium/Pendulum-v7'. Did you mean Pendulum-v1, phys2d/Pendulum-v0, InvertedPendulum-v5, "
-    "InvertedPendulum-v4, InvertedPendulum-v2?",
+    "'gymnasium/Pendulum-v7'. Did you mean Pendulum-v1, <...>?",
 )
 def a_version_of_gymnasium_that_there_is_not(s):
     environments.make("gymnasium/Pendulum-v7")
@@ -186,7 +186,7 @@ def a_seed_for_an_environment_that_is_made(s):
 @mistake(
     ValueError,
     "`action_spec` must be bounded on both sides to be scaled to [-1, 1], got Array(2,) float32. Give"
-    " it bounds in a wrapper around the environment, or leave out CanonicalActionWrapper.",
+    " it bounds in a wrapper around the environment.",
 )
 def actions_without_bounds_in_an_environment(s):
     environments.make_training_environment(testing.FakeEnvironment.continuous())
@@ -194,9 +194,8 @@ def actions_without_bounds_in_an_environment(s):
 
 @mistake(
     ValueError,
-    "`observation_spec`['name'] must be a float array to be concatenated, got Array() object. Select "
-    "other observations with `name_filter`, turn it into a vector of floats in a wrapper of the "
-    "environment, or use a network that takes it as it is.",
+    "`observation_spec`['name'] must be a float array to be concatenated, got Array() object. Turn it into a "
+    "vector of floats in a wrapper of the environment, or leave it out there.",
 )
 def observations_of_dtype_object(s):
     spec = {"name": specs.Array((), object, name="name")}
@@ -393,7 +392,111 @@ def a_discount_above_one(s):
     mpo.MPOConfig(discount=99.0)
 
 
+@mistake(
+    ValueError,
+    "PPOBuilder must be given a PPOConfig, got MPOConfig. Write PPOBuilder(PPOConfig(...)), or "
+    "take the builder that belongs to your config.",
+)
+def the_config_of_another_agent(s):
+    ppo.PPOBuilder(mpo.MPOConfig())
+
+
+@mistake(
+    ValueError,
+    "MPOBuilder must be given a MPOConfig, got dict. Write MPOBuilder(MPOConfig(...)), or take the "
+    "builder that belongs to your config.",
+)
+def a_config_as_a_dict(s):
+    mpo.MPOBuilder({"discount": 0.9})
+
+
+@mistake(
+    ValueError,
+    "PPOBuilder must be given a config, got the class PPOConfig. Make one of it: PPOBuilder(PPOConfig())",
+)
+def the_class_of_a_config(s):
+    ppo.PPOBuilder(ppo.PPOConfig)
+
+
+@mistake(ValueError, "`num_epochs` must be a whole number, got 3.0. Write 3.")
+def a_whole_number_as_a_float(s):
+    ppo.PPOConfig(num_epochs=3.0)
+
+
 # Runs.
+
+
+@mistake(ValueError, "`num_env_steps` must be a whole number, got 1000.0. Write 1000.")
+def a_number_of_steps_with_an_exponent(s):
+    make_config(ppo.PPOBuilder(TINY_PPO), s.folder, num_env_steps=1e3)
+
+
+@mistake(
+    ValueError,
+    "`builder` must be made already, got the class PPOBuilder. Make one with its config: PPOBuilder(...)",
+)
+def the_class_of_a_builder(s):
+    make_config(ppo.PPOBuilder, s.folder)
+
+
+@mistake(
+    ValueError,
+    "`builder` must be an AgentBuilder, got PPOConfig. Make one, such as ppo.PPOBuilder(ppo.PPOConfig()).",
+)
+def a_config_for_a_builder(s):
+    make_config(TINY_PPO, s.folder)
+
+
+@mistake(
+    ValueError,
+    "`environment_factory` must be a function that makes an environment from a seed, got "
+    "'CartPole-v1'. Write lambda seed: environments.make_training_environment('CartPole-v1', seed)",
+)
+def an_id_for_a_factory(s):
+    make_config(ppo.PPOBuilder(TINY_PPO), s.folder, environment_factory="CartPole-v1")
+
+
+@mistake(
+    ValueError,
+    "`environment_factory` must be a function that makes an environment from a seed, got "
+    "FakeEnvironment, which cannot be called. Training and evaluation have environments of their own: write "
+    "lambda seed: ... around what makes yours.",
+)
+def an_environment_for_a_factory(s):
+    make_config(ppo.PPOBuilder(TINY_PPO), s.folder, environment_factory=FLAT)
+
+
+@mistake(
+    ValueError,
+    "`evaluation_environment_factory` must be a function that makes an environment from a seed, "
+    "got one that cannot be called with a seed alone (too many positional arguments). Write lambda seed: ... "
+    "around it.",
+)
+def a_factory_that_takes_no_seed(s):
+    make_config(ppo.PPOBuilder(TINY_PPO), s.folder, evaluation_environment_factory=lambda: FLAT)
+
+
+@mistake(
+    ValueError,
+    "`environment_factory` must return an environment of dm_env, got one of Gymnasium's, Unwrapped. "
+    "Wrap it: environments.make_training_environment(...) takes it as it is.",
+)
+def an_environment_of_gymnasium_as_it_is(s):
+    class Unwrapped(gymnasium.Env):
+        observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    config = make_config(ppo.PPOBuilder(TINY_PPO), s.folder, environment_factory=lambda seed: Unwrapped())
+    experiments.run_experiment(config)
+
+
+@mistake(
+    ValueError,
+    "`environment_factory` must return an environment, got NoneType. Return what it made, a "
+    "`dm_env.Environment` or a `VectorEnvironment`.",
+)
+def a_factory_that_forgets_to_return(s):
+    config = make_config(ppo.PPOBuilder(TINY_PPO), s.folder, environment_factory=lambda seed: None)
+    experiments.run_experiment(config)
 
 
 @mistake(
@@ -594,6 +697,19 @@ def a_policy_of_other_layer_sizes(s):
 )
 def a_policy_of_a_run_that_saved_nothing(s):
     experiments.load_policy(s.folder, ppo.PPOBuilder(TINY_PPO), FLAT)
+
+
+@mistake(
+    ValueError,
+    "`environment` must be one that can be drawn, but its `render` is not implemented. Write one that "
+    "returns a picture, uint8 [height, width, 3], for the `render_mode` 'rgb_array'.",
+)
+def a_film_of_an_environment_without_pictures(s):
+    class Pictureless(testing.FakeEnvironment):
+        def render(self):
+            raise NotImplementedError
+
+    recording.check_drawable(Pictureless(), wrappers.render_frame)
 
 
 @mistake(
@@ -868,8 +984,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are train, sweep, resume, eval, video, plot, report, "
-        "collect, export, verify, list, bench, check-env, doctor. Did you mean 'train'?",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report, "
+        "collect, export, verify, list, bench, check-env, doctor, completion. Did you mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
@@ -880,7 +996,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
         2,
-        "There is no preset 'contrl'; there are default, control, modern, dmpo, dmpo_mixture, two_hot, "
+        "There is no preset 'contrl'; there are default, control, modern, demo, dmpo, dmpo_mixture, two_hot, "
         "minerva, task. Did you mean 'control'?",
     ),
     "a flag misspelt": (
@@ -899,10 +1015,10 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         2,
         "`--num-env-steps` must be a whole number, got 'many'.",
     ),
-    "a count with an exponent": (
-        "train ppo --env CartPole-v1 --num-env-steps 1e6",
+    "a count with a fraction": (
+        "train ppo --env CartPole-v1 --num-env-steps 1.5e0",
         2,
-        "`--num-env-steps` must be a whole number, got '1e6'. Write 1000000.",
+        "`--num-env-steps` must be a whole number, got '1.5e0'.",
     ),
     "a count that may be left out": (
         "resume <young> --num-env-steps 10k",
@@ -962,6 +1078,65 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "`evaluation_video` must be False where neither TensorBoard nor Weights & Biases is logged to, "
         "got True. Log to one of them, or leave it out.",
     ),
+    "no agent": (
+        "train",
+        2,
+        "`minerva train` must be told which agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. "
+        "When to use which: minerva train --help",
+    ),
+    "no agent for a sweep, but a flag misspelt": (
+        "sweep --sedes 3",
+        2,
+        "`minerva sweep` must be told which agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. "
+        "When to use which: minerva train --help",
+    ),
+    "a flag of Stable-Baselines3's": (
+        "train ppo --env CartPole-v1 --total-timesteps 1e5",
+        2,
+        "`minerva train ppo` has no flag --total-timesteps. Here it is --num-env-steps.",
+    ),
+    "a flag of CleanRL's": (
+        "train sac --env-id Pendulum-v1",
+        2,
+        "`minerva train sac` has no flag --env-id. Here it is --env.",
+    ),
+    "a flag of which there are several here": (
+        "train mpo --env Pendulum-v1 --learning-rate 1e-3",
+        2,
+        "`minerva train mpo` has no flag --learning-rate. Here it is --policy-learning-rate or "
+        "--critic-learning-rate.",
+    ),
+    "a flag that other libraries count otherwise": (
+        "train ppo --env CartPole-v1 --n-steps 128",
+        2,
+        "`minerva train ppo` has no flag --n-steps. Here it is --rollout-steps (of all environments "
+        "together).",
+    ),
+    "a short word for a list": (
+        "list envs",
+        2,
+        "There is no list of 'envs'; there are agents, environments, presets, tasks. Did you mean "
+        "'environments'? By a word of the name: minerva list environments envs",
+    ),
+    "a game of Atari": (
+        "train dqn --env ALE/Pong-v5",
+        1,
+        "'ALE/Pong-v5' is an Atari game, which Gymnasium has from the package ale-py, whose module must "
+        "stand before it: pip install ale-py, then ale_py:ALE/Pong-v5",
+    ),
+    "a module that there is not": (
+        "train ppo --env gym:CartPole-v1",
+        2,
+        "`environment_id` must name a module that can be imported before the colon, got 'gym:CartPole-v1', "
+        "and there is no module 'gym'. Install its package, or put the folder of the module into PYTHONPATH. "
+        "Gymnasium has CartPole-v1 without a module before it.",
+    ),
+    "a file of settings that there is not": (
+        "train ppo --config <folder>/none.toml",
+        2,
+        "`config` must be a file in TOML, or a run's run.json, got <folder>/none.toml: No such file or "
+        "directory.",
+    ),
     "a flag of another agent": (
         "train mpo --env Pendulum-v1 --gae-lambda 0.9",
         2,
@@ -971,8 +1146,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "train ppo --env CartPol-v1 --num-env-steps 10",
         2,
         "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
-        "'CartPol-v1'. Did you mean CartPole-v1, CartPole-v0, phys2d/CartPole-v1, phys2d/CartPole-v0,"
-        " Acrobot-v1?",
+        "'CartPol-v1'. Did you mean CartPole-v1, CartPole-v0, Acrobot-v1?",
     ),
     "a resumed folder without a run": (
         "resume <folder>",
@@ -1076,19 +1250,17 @@ def test_a_mistake_is_answered_with_what_must_be_what_was_found_and_the_way_out(
 
 # What the parser itself says: a part of it.
 PARSED = {
-    "train": "Missing from minerva train",
     "train ppo --num-env-steps 10": "--env STR",
-    "train ppo --env CartPole-v1": "--num-env-steps INT",
     "train ppo --env --num-env-steps 10": "Missing value for argument '--env'",
     "train ppo more --env CartPole-v1 --num-env-steps 10": "Unrecognized options: more",
     "train ppo --env CartPole-v1 --num-env-steps 10 --checkpoint-replay yes": "Unrecognized options: yes",
-    "sweep": "Missing from minerva sweep",
     "sweep ppo --seeds 1": "--env",
     "resume": "Missing from minerva resume",
     "resume one two": "Unrecognized options: two",
     "eval one --explore yes": "Unrecognized options: yes",
     "video one --camera": "Missing value for argument '--camera'",
     "plot one --aggregate yes": "Unrecognized options: yes",
+    "completion": "Missing from minerva completion",
     "list agents mpo more": "Unrecognized options: more",
     "bench --seconds": "Missing value for argument '--seconds'",
     "doctor here": "Unrecognized options: here",
@@ -1102,7 +1274,8 @@ def test_what_is_missing_or_too_much_is_told_once_and_nothing_of_the_parsers_ins
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert error.count(PARSED[command]) == 1
-    assert f"minerva {command.split()[0]} --help" in error
+    named = {"train": "train ppo"}.get(command.split()[0], command.split()[0])
+    assert f"minerva {named} --help" in error
     for inside in ("tyro", "dummy", "Any", "NoneType", "class"):
         assert inside not in error
 

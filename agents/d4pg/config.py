@@ -11,7 +11,10 @@ from minerva_acme.agents.off_policy import config as off_policy_config
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class D4PGConfig(
-    off_policy_config.TransitionConfig, off_policy_config.CriticConfig, off_policy_config.PrioritizedConfig
+    off_policy_config.TransitionConfig,
+    off_policy_config.CriticConfig,
+    off_policy_config.SharedEncoderConfig,
+    off_policy_config.PrioritizedConfig,
 ):
     """Hyperparameters of D4PG; defaults are those of Acme's D4PG [2].
 

@@ -67,6 +67,18 @@ _ATARI: Mapping[str, Any] = {
 PRESETS: Mapping[str, DQNConfig] = MappingProxyType(
     {
         "default": DQNConfig(),
+        # For MinAtar's games of 10 x 10 pixels, where every step is seen.
+        "minatar": DQNConfig(
+            torso="relu",
+            batch_size=32,
+            critic_layer_sizes=(128,),
+            samples_per_insert=8.0,
+            learning_rate=2.5e-4,
+            min_replay_size=5_000,
+            target_update_period=1_000,
+            final_epsilon=0.02,
+            epsilon_steps=50_000,
+        ),
         # That of [1]: all switches off.
         "nature": DQNConfig(
             **_ATARI,
@@ -93,4 +105,4 @@ PRESETS: Mapping[str, DQNConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, and for Atari `nature` and `rainbow`."""
+"""Named settings: `default`, `minatar`, and for Atari `nature` and `rainbow`."""

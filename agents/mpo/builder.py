@@ -32,9 +32,9 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     """What `make_learner` makes: a subclass may improve the policy by another loss."""
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        super().check_spec(spec)
         requirements.check_observations("MPO", spec)
         requirements.check_actions("MPO", spec)
-        requirements.check_scalar_signals("MPO", spec)
         if self._config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
             raise ValueError(
                 "`action_penalty` must be False with discrete actions, which never leave their bounds, got "
@@ -48,7 +48,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes what comes between observations and torsos, one for policy and critic."""
-        return networks.make_encoder(spec.observations, generator=generator)
+        return off_policy.make_encoder(spec, self._config, generator)
 
     def make_learner(
         self,
@@ -76,7 +76,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
                 init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
                 action_penalty=config.action_penalty,
             ),
-            dataset=dataset,
+            dataset=self.shifted(dataset, spec, generator),
             critic_target=self.make_critic_target(),
             config=config,
             action_spec=spec.actions,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         OffPolicyConfig,
         PrioritizedConfig,
         SequenceConfig,
+        SharedEncoderConfig,
         TransitionConfig,
     )
     from minerva_acme.agents.off_policy.networks import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         SquashedPolicy,
         make_critic,
         make_deterministic_policy,
+        make_encoder,
         make_gaussian_policy,
         make_head,
         make_member,
@@ -57,6 +59,7 @@ __all__ = [
     "Schedule",
     "SequenceBuilder",
     "SequenceConfig",
+    "SharedEncoderConfig",
     "SquashedPolicy",
     "TABLE",
     "TORSOS",
@@ -70,6 +73,7 @@ __all__ = [
     "linear",
     "make_critic",
     "make_deterministic_policy",
+    "make_encoder",
     "make_gaussian_policy",
     "make_head",
     "make_member",

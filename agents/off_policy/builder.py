@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, builders, core, counting, learners, loggers, specs, types
-from minerva_acme.agents import requirements
+from minerva_acme.agents import annotations, requirements
 from minerva_acme.agents.off_policy import acting, schedules
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.replay import base as replay
@@ -53,6 +53,10 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
     _num_actors: int | None = None  # None: one thread both plays and learns
 
+    def __init__(self, config: Config) -> None:
+        annotations.check_config(self, config)
+        super().__init__(config)
+
     @property
     def name(self) -> str:
         """The agent's name, for messages."""
@@ -66,6 +70,8 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         """Checks what its adder and most losses need; a subclass adds what its networks need."""
         requirements.check_scalar_signals(self.name, spec)
+        if self._config.random_shift:
+            requirements.check_images(self.name, spec)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, Objective]:
         """Says how the modules are trained, by name, in the order in which their losses are minimised."""
@@ -134,9 +140,13 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             acceleration.Acceleration(self._config.acceleration).network(name, module)
         objectives = self.make_objectives(spec)
         groups = {}
+        taken: set[nn.Parameter] = set()
         for name, objective in objectives.items():
-            trained = [modules[part] for part in objective.modules or [name]]
-            parameters = [{"params": [*nn.ModuleList(trained).parameters()], "lr": objective.learning_rate}]
+            trained = nn.ModuleList([modules[part] for part in objective.modules or [name]])
+            # What several modules share, such as an encoder, the first loss trains.
+            own = [parameter for parameter in trained.parameters() if parameter not in taken]
+            taken.update(own)
+            parameters = [{"params": own, "lr": objective.learning_rate}]
             groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
         return learners.LossLearner(
             networks=networks,
@@ -144,11 +154,24 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             groups=groups,
             periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
-            dataset=dataset,
+            dataset=self.shifted(dataset, spec, generator),
             priorities=self._priorities(client, num_env_steps),
             max_skipped_batches=self._config.max_skipped_batches,
             counter=counter,
             logger=logger,
+            generator=generator,
+        )
+
+    def shifted(
+        self, dataset: Iterator[Any], spec: specs.EnvironmentSpec, generator: torch.Generator
+    ) -> Iterator[Any]:
+        """The dataset with its images shifted at random, if the config says so."""
+        if not self._config.random_shift:
+            return dataset
+        return learners.RandomShift(
+            dataset,
+            observation_spec=spec.observations,
+            num_pixels=self._config.random_shift,
             generator=generator,
         )
 
@@ -183,6 +206,10 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     @property
     def variable_update_period(self) -> int:
         return self._config.variable_update_period
+
+    @property
+    def learner_step(self) -> str:
+        return f"one update from {self._config.batch_size:,} items of replay"
 
     def learner_steps_due(self, num_inserted: int) -> int:
         # Counted from the first learner step on, so that filling the replay leaves no debt.
@@ -245,7 +272,7 @@ class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Netwo
     def _layout(self, spec: specs.EnvironmentSpec) -> Any:
         from minerva_acme.replay import layouts
 
-        return layouts.TransitionLayout(spec, self._extras_spec(spec))
+        return layouts.TransitionLayout(spec, self._extras_spec(spec), frame_stack=self._config.frame_stack)
 
 
 class SequenceBuilder(OffPolicyBuilder[Networks, OfSequences], Generic[Networks, OfSequences]):

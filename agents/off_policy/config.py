@@ -11,6 +11,7 @@ from minerva_acme.constraints import Constraint
 class OffPolicyConfig:
     """How much is kept, drawn and learned; agents add their own and change the defaults."""
 
+    # Replay and acting.
     discount: constraints.Share = 0.99
     """Gamma, multiplied with the environment's own discount."""
     batch_size: constraints.Count = 256
@@ -30,6 +31,12 @@ class OffPolicyConfig:
     acceleration: Literal["auto", "off"] = "auto"
     """Whether learner and actors may compute in faster ways than by plain torch; the log says which are
     taken. Numbers differ by float32 rounding."""
+    image_encoder: Literal["nature", "small"] = "nature"
+    """Convolutions for images of 36 pixels and more on each side: those of DQN for Atari, or some that take
+    half of the time on a CPU. Smaller images have MinAtar's."""
+    random_shift: constraints.Natural = 0
+    """Pixels by which the learner shifts images at most, at random, up or down and to a side: see
+    `learners.RandomShift`. 4 is usual for 84 x 84; 0: images stay."""
 
     def __post_init__(self) -> None:
         constraints.check_fields(self)
@@ -49,14 +56,19 @@ class OffPolicyConfig:
 class TransitionConfig(OffPolicyConfig):
     """Items are transitions over n steps."""
 
+    # Replay and acting.
     n_step: constraints.Count = 1
     """Steps that a transition is folded over, fewer at the end of an episode."""
+    frame_stack: constraints.Count = 1
+    """Frames of an observation where the environment is in a `FrameStackWrapper`: replay holds each of them
+    once. 1: observations are stored as they are."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceConfig(OffPolicyConfig):
     """Items are sequences."""
 
+    # Replay and acting.
     sequence_length: constraints.Count
     """Transitions in a replayed sequence."""
     sequence_period: constraints.Count = 1
@@ -81,6 +93,7 @@ class PrioritizedConfig(OffPolicyConfig):
     Source: Schaul et al. 2016, "Prioritized experience replay", the proportional variant.
     """
 
+    # Priorities.
     prioritized: bool = True
     """Whether items are drawn by priority, or all alike, whatever the exponents are."""
     priority_exponent: constraints.NonNegative = 0.6
@@ -88,6 +101,16 @@ class PrioritizedConfig(OffPolicyConfig):
     importance_exponent: constraints.Share = 0.4
     """Beta of the importance weights at the beginning. It rises linearly and is 1 at the end of the run;
     where nobody knows how long that is, it stays."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedEncoderConfig(OffPolicyConfig):
+    """Whether policy and critic have one encoder; to be inherited beside `CriticConfig`."""
+
+    shared_encoder: bool = False
+    """Whether the policy sees through the critic's encoder, which the critic's loss alone trains, or through
+    one of its own. Worth it for images. Source: Yarats et al. 2021, "Improving sample efficiency in
+    model-free reinforcement learning from images"."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,11 +124,13 @@ class CriticConfig(OffPolicyConfig):
     [6] Lee et al. 2025, "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning".
     """
 
+    # Networks.
     torso: Literal["mlp", "relu", "simba"] = "mlp"
     """What policies and critics are made of: layers behind a LayerNorm, plain layers of ReLU, or residual
     blocks [6]."""
     critic_layer_sizes: constraints.Sizes = (256, 256)
     """Units of each layer of a critic's torso; of SimBa's, of each block, all equal."""
+    # Critic.
     critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"
     """What a critic predicts: the value; the return's distribution over bins [1] or as a mixture of Gaussians
     [4]; or the value by cross-entropy over bins, two-hot [2] or a histogram of a Gaussian [3]."""

@@ -121,11 +121,19 @@ MakeMember: TypeAlias = Callable[
 """Makes a critic of an ensemble from the number of features, the spec of actions, the config, a generator."""
 
 
+def make_encoder(
+    spec: specs.EnvironmentSpec, config: off_policy_config.OffPolicyConfig, generator: torch.Generator
+) -> networks.Encoder:
+    """Makes the encoder that a config names. Arguments as of `make_critic`."""
+    return networks.make_encoder(spec.observations, generator=generator, image_encoder=config.image_encoder)
+
+
 def make_critic(
     spec: specs.EnvironmentSpec,
     config: off_policy_config.CriticConfig,
     generator: torch.Generator,
     make_member: MakeMember = make_member,
+    encoder: networks.Encoder | None = None,
 ) -> EncodedCritic:
     """Makes the ensemble of critics that a config describes, behind one encoder.
 
@@ -135,12 +143,13 @@ def make_critic(
         config: what they predict, their sizes and number.
         generator: draws the initial weights.
         make_member: makes each critic.
+        encoder: what the critics see through; None: one is made.
 
     Returns:
         Of (observation [..., *], action [..., D]), or of (observation) for all K discrete actions, a
         `networks.EnsemblePrediction`; with the ensemble's `loss`.
     """
-    encoder = networks.make_encoder(spec.observations, generator=generator)
+    encoder = encoder or make_encoder(spec, config, generator)
     members = [
         make_member(encoder.output_size, spec.actions, config, generator) for _ in range(config.num_critics)
     ]
@@ -183,6 +192,7 @@ def make_gaussian_policy(
     layer_sizes: Sequence[int],
     generator: torch.Generator,
     torso: networks.TorsoFactory,
+    encoder: networks.Encoder | None = None,
 ) -> networks.EncodedPolicy:
     """Makes a policy from observations to `distributions.SquashedGaussian`.
 
@@ -191,8 +201,9 @@ def make_gaussian_policy(
         layer_sizes: units of each layer of the torso.
         generator: draws the initial weights.
         torso: one of `TORSOS`.
+        encoder: what the policy sees through; None: one is made, `nature`'s for large images.
     """
-    encoder = networks.make_encoder(spec.observations, generator=generator)
+    encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     squash = _make_squash(spec.actions)
     policy = networks.GaussianPolicy(
         encoder.output_size, len(squash.low), layer_sizes, generator=generator, torso=torso
@@ -205,9 +216,10 @@ def make_deterministic_policy(
     layer_sizes: Sequence[int],
     generator: torch.Generator,
     torso: networks.TorsoFactory,
+    encoder: networks.Encoder | None = None,
 ) -> networks.EncodedPolicy:
     """Makes a policy from observations to actions within their bounds; arguments as of the Gaussian one."""
-    encoder = networks.make_encoder(spec.observations, generator=generator)
+    encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     squash = _make_squash(spec.actions)
     body = torso(encoder.output_size, layer_sizes, generator=generator)
     with torch.random.fork_rng(devices=[]):  # torch draws weights of its own here

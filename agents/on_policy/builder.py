@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
-from minerva_acme.agents import acting, actions, requirements
+from minerva_acme.agents import acting, actions, annotations, requirements
 from minerva_acme.agents.on_policy import batch, rounds
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
@@ -34,6 +34,10 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     """
 
     _num_actors: int | None = None  # None: one thread both plays and learns
+
+    def __init__(self, config: Config) -> None:
+        annotations.check_config(self, config)
+        super().__init__(config)
 
     def for_actors(self, num_actors: int) -> Self:
         builder = copy.copy(self)
@@ -172,6 +176,10 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     @property
     def num_environments(self) -> int:
         return self._config.num_environments
+
+    @property
+    def learner_step(self) -> str:
+        return f"all updates from one rollout of {self._config.rollout_steps:,} environment steps"
 
     def learner_steps_due(self, num_inserted: int) -> int:
         return num_inserted // self._config.num_environments

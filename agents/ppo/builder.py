@@ -20,6 +20,12 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
         return "PPO"
 
     @property
+    def learner_step(self) -> str:
+        config = self._config
+        times = f"at most {config.num_epochs:,} times over it in minibatches of {config.minibatch_size:,}"
+        return f"{super().learner_step}, {times}"
+
+    @property
     def _records_parameters(self) -> bool:
         return False
 

@@ -42,10 +42,13 @@ def make_networks(
     spec: specs.EnvironmentSpec, config: sac_config.SACConfig, generator: torch.Generator
 ) -> SACNetworks:
     """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
-    critic = off_policy.make_critic(spec, config, generator)
+    encoder = off_policy.make_encoder(spec, config, generator)
+    critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
+    if not config.shared_encoder:
+        encoder = off_policy.make_encoder(spec, config, generator)
     return SACNetworks(
         policy=off_policy.make_gaussian_policy(
-            spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso]
+            spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder
         ),
         critic=critic,
         target_critic=copy.deepcopy(critic).requires_grad_(False),

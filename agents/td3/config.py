@@ -10,7 +10,10 @@ from minerva_acme.agents.off_policy import config as off_policy_config
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TD3Config(
-    off_policy_config.TransitionConfig, off_policy_config.CriticConfig, off_policy_config.PrioritizedConfig
+    off_policy_config.TransitionConfig,
+    off_policy_config.CriticConfig,
+    off_policy_config.SharedEncoderConfig,
+    off_policy_config.PrioritizedConfig,
 ):
     """Hyperparameters of TD3; defaults are those of the authors' code, github.com/sfujim/TD3.
 

@@ -29,9 +29,12 @@ def make_networks(
     spec: specs.EnvironmentSpec, config: td3_config.TD3Config, generator: torch.Generator
 ) -> TD3Networks:
     """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
+    encoder = off_policy.make_encoder(spec, config, generator)
     policy = off_policy.make_deterministic_policy(
-        spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso]
+        spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder
     )
-    critic = off_policy.make_critic(spec, config, generator)
+    critic = off_policy.make_critic(
+        spec, config, generator, encoder=encoder if config.shared_encoder else None
+    )
     target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))
     return TD3Networks(policy, critic, target_policy, target_critic)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import tyro
 
+from minerva_acme import constraints
 from minerva_acme.experiments import options
 
 Settings = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
@@ -23,6 +24,10 @@ _Log = Literal["csv", "tensorboard", "wandb"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(options.RunOptions):
+    num_env_steps: constraints.Natural
+    """Environment steps of training in all, resumed ones included; 0: see `num_learner_steps`. By default
+    those of this agent's task preset for the environment, or else what is usual for its suite; the first
+    line of a training says which."""
     # `--log` sets both.
     tensorboard: tyro.conf.Suppress[bool] = True
     wandb: tyro.conf.Suppress[bool] = False
@@ -41,6 +46,8 @@ class Train:
     preset: str = "default"
     """Named settings that flags override; `task`: the settings listed for this agent and environment, with
     the steps of training (minerva list tasks)."""
+    config: pathlib.Path | None = None
+    """A file of settings, which flags override: TOML, whose keys are flags, or a run's run.json."""
     directory: pathlib.Path | None = None
     """The run's folder; runs/<environment>/<agent>-seed<seed> by default."""
     log: tuple[_Log, ...] = ("csv", "tensorboard")
@@ -56,6 +63,8 @@ class Train:
     """How long to train, how often to evaluate and save."""
     hyperparameters: Any
     """The agent's config."""
+    steps_by_default: tyro.conf.Suppress[str] = ""
+    """Where the number of steps is from, if it was not given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +78,7 @@ class Demo:
     """The run's folder; where that holds a demo that is done, or something else, the same with -2, -3, ..."""
     minutes: float = 4.5
     """Training ends after so many minutes at the latest."""
-    goal: float = 830.0
+    goal: float = 820.0
     """Mean return of an evaluation at which it ends."""
     seed: int = 0
     """Seed of networks, exploration and environments."""
@@ -146,6 +155,8 @@ class Eval:
     """Seed of the environment and of exploration."""
     explore: bool = False
     """Act with the exploring policy instead of its mean."""
+    json: bool = False
+    """Print JSON instead, and nothing else on standard output."""
     import_code: bool = False
     """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
 
@@ -293,6 +304,8 @@ class List:
     """agents, environments, presets, tasks or all."""
     word: tyro.conf.Positional[str] = ""
     """Show only what contains this word."""
+    json: bool = False
+    """Print JSON instead, and nothing else on standard output."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -329,6 +342,19 @@ class Doctor:
     function: ClassVar = "doctor:run"
     directory: pathlib.Path = pathlib.Path("runs")
     """Where runs are to be kept."""
+    json: bool = False
+    """Print JSON instead, and nothing else on standard output."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Completion:
+    """Print a script that completes commands and flags in a shell: eval "$(minerva completion bash)"
+
+    For every new shell, put that line into ~/.bashrc; of zsh, with zsh for bash, into ~/.zshrc."""
+
+    function: ClassVar = "completion:run"
+    shell: tyro.conf.Positional[Literal["bash", "zsh"]]
+    """The shell."""
 
 
 COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
@@ -350,6 +376,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
             Bench,
             CheckEnv,
             Doctor,
+            Completion,
         )
     }
 )

@@ -18,8 +18,8 @@ from minerva_acme.plotting import report
 from minerva_acme.video import recording
 
 TRAINING = (
-    *("train", "mpo", "--env", "dm_control/cartpole/swingup", "--preset", "demo"),
-    *("--num-env-steps", "30000", "--evaluation-period", "1000"),
+    *("train", "mpo", "--env", "dm_control/cartpole/swingup/repeat=4", "--preset", "demo"),
+    *("--num-env-steps", "60000", "--evaluation-period", "1000"),
     *("--evaluation-episodes", "10", "--evaluation-environments", "10"),
 )
 """The training, as it would be typed. Its hyperparameters are the preset's, in `agents/mpo/config.py`."""
@@ -31,7 +31,6 @@ _THIS, _KNOWN = "This run", "Known runs"
 _LIMITS = (0.0, 1000.0)
 # A whole episode in real time, at 25 pictures a second, which take some seconds to draw.
 _FILM_HEIGHT, _FILM_WIDTH = 240, 320  # pixels
-_FILM_EVERY = 4  # steps
 
 
 def run(
@@ -160,7 +159,6 @@ def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
         out=directory / "videos" / "demo.mp4",
         height=_FILM_HEIGHT if has_sizes else None,
         width=_FILM_WIDTH if has_sizes else None,
-        every=_FILM_EVERY,
     )
     try:
         video.run(film)

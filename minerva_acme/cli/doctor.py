@@ -18,7 +18,7 @@ from rich.console import Console
 
 from minerva_acme import thread_settings
 from minerva_acme.acceleration import cpu, fused, kernels
-from minerva_acme.cli import commands, verdicts
+from minerva_acme.cli import commands, json_output, verdicts
 from minerva_acme.cli.verdicts import Check
 
 _PROBE_SECONDS = 120.0
@@ -57,6 +57,12 @@ Prober = Callable[..., Probe]
 
 def run(command: commands.Doctor) -> int:
     """Shows what works, as it is found out; returns 0 where training does, else 1."""
+    if command.json:
+        with json_output.alone():
+            checks = list(examine(command.directory))
+        is_fine = all(check.status != "wrong" for check in checks)
+        json_output.show({"works": is_fine, "checks": [check._asdict() for check in checks]})
+        return int(not is_fine)
     console = Console(highlight=False, soft_wrap=True)
     counts = verdicts.show(examine(command.directory), console, name_width=_NAME_WIDTH)
     works = "Training does not work here yet." if counts["wrong"] else "Training works here."

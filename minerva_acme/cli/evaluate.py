@@ -5,13 +5,42 @@ import contextlib
 from rich.console import Console
 
 from minerva_acme import experiments
-from minerva_acme.cli import commands
+from minerva_acme.cli import commands, json_output
 from minerva_acme.experiments import policies
 
 
 def run(command: commands.Eval) -> int:
     """Plays episodes with a checkpoint; returns the exit status."""
     console = Console(highlight=False, soft_wrap=True)
+    with json_output.alone() if command.json else contextlib.nullcontext():
+        found, result = _evaluate(command)
+    description = found.description
+    if command.json:
+        json_output.show(
+            {
+                "agent": description.agent,
+                "environment": description.environment,
+                "checkpoint": str(found.path),
+                "env_steps": found.env_steps,
+                "seed": command.seed,
+                "explore": command.explore,
+                "returns": result.returns,
+                "lengths": result.lengths,
+                "mean": result.mean,
+                "std": result.std,
+            }
+        )
+        return 0
+    for index, (episode_return, length) in enumerate(zip(result.returns, result.lengths, strict=True)):
+        console.print(f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}")
+    console.print(
+        f"{description.agent} on {description.environment}, {found.env_steps:,} environment steps: "
+        f"return {result.mean:.2f} +- {result.std:.2f} over {command.episodes} episodes"
+    )
+    return 0
+
+
+def _evaluate(command: commands.Eval) -> tuple[policies.Found, experiments.Evaluation]:
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
     found = policies.find(command.directory, command.checkpoint)
@@ -22,10 +51,4 @@ def run(command: commands.Eval) -> int:
         result = experiments.evaluate_checkpoint(
             found.path, builder, environment, command.episodes, seed=seed, explore=command.explore
         )
-    for index, (episode_return, length) in enumerate(zip(result.returns, result.lengths, strict=True)):
-        console.print(f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}")
-    console.print(
-        f"{description.agent} on {description.environment}, {found.env_steps:,} environment steps: "
-        f"return {result.mean:.2f} +- {result.std:.2f} over {command.episodes} episodes"
-    )
-    return 0
+    return found, result

@@ -1,10 +1,11 @@
 """Flags as people write them: brought to their own names and checked before the parser sees them.
 
-The parser's own words for a wrong value are about types.
+`1e5` is a whole number and `64,64` are two. The parser's own words for a wrong value are about types.
 """
 
 import contextlib
 import dataclasses
+import sys
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +15,95 @@ import tyro
 
 from minerva_acme.cli import choices
 
+AGENT = "--agent"
+"""Names the agent of `minerva train` too: people write it before where a builder is."""
+
 OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
+ELSEWHERE: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
+    {
+        "--total-timesteps": ("--num-env-steps",),
+        "--timesteps": ("--num-env-steps",),
+        "--num-timesteps": ("--num-env-steps",),
+        "--n-timesteps": ("--num-env-steps",),
+        "--total-steps": ("--num-env-steps",),
+        "--total-frames": ("--num-env-steps",),
+        "--steps": ("--num-env-steps",),
+        "--env-id": ("--env",),
+        "--env-name": ("--env",),
+        "--gym-id": ("--env",),
+        "--task": ("--env",),
+        "--domain": ("--env",),
+        "--algo": (AGENT,),
+        "--algorithm": (AGENT,),
+        "--learning-rate": ("--policy-learning-rate", "--critic-learning-rate"),
+        "--lr": ("--learning-rate", "--policy-learning-rate", "--critic-learning-rate"),
+        "--policy-lr": ("--policy-learning-rate", "--learning-rate"),
+        "--q-lr": ("--critic-learning-rate", "--learning-rate"),
+        "--anneal-lr": ("--anneal-learning-rate",),
+        "--gamma": ("--discount",),
+        "--n-envs": ("--num-environments",),
+        "--n-steps": ("--rollout-steps (of all environments together)", "--n-step"),
+        "--num-steps": ("--num-env-steps", "--rollout-steps (of all environments together)"),
+        "--n-epochs": ("--num-epochs",),
+        "--update-epochs": ("--num-epochs",),
+        "--batch-size": ("--minibatch-size", "--rollout-steps"),
+        "--num-minibatches": ("--minibatch-size (steps in each)",),
+        "--clip-range": ("--clip-ratio",),
+        "--clip-coef": ("--clip-ratio",),
+        "--clip-vloss": ("--clip-value",),
+        "--ent-coef": ("--entropy-coef", "--initial-temperature"),
+        "--vf-coef": ("--value-coef",),
+        "--norm-adv": ("--normalize-advantages",),
+        "--use-sde": ("--init-stddev",),
+        "--buffer-size": ("--max-replay-size",),
+        "--replay-size": ("--max-replay-size",),
+        "--learning-starts": ("--min-replay-size",),
+        "--train-freq": ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",),
+        "--train-frequency": ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",),
+        "--gradient-steps": ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",),
+        "--utd-ratio": ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",),
+        "--tau": ("--target-rate", "--target-critic-update-period", "--target-update-period"),
+        "--policy-delay": ("--policy-period",),
+        "--policy-frequency": ("--policy-period",),
+        "--exploration-noise": ("--exploration-stddev",),
+        "--exploration-final-eps": ("--final-epsilon",),
+        "--end-e": ("--final-epsilon",),
+        "--start-e": ("--initial-epsilon",),
+        "--net-arch": ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes"),
+        "--hidden-sizes": ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes"),
+        "--layer-sizes": ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes"),
+        "--hidden-size": ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes"),
+        "--eval-freq": ("--evaluation-period",),
+        "--eval-every": ("--evaluation-period",),
+        "--eval-episodes": ("--evaluation-episodes", "--episodes"),
+        "--n-eval-episodes": ("--evaluation-episodes", "--episodes"),
+        "--num-episodes": ("--episodes", "--evaluation-episodes"),
+        "--n-episodes": ("--episodes", "--evaluation-episodes"),
+        "--save-freq": ("--checkpoint-period",),
+        "--save-every": ("--checkpoint-period",),
+        "--log-dir": ("--directory",),
+        "--logdir": ("--directory",),
+        "--log-path": ("--directory",),
+        "--log-folder": ("--directory",),
+        "--save-path": ("--directory", "--out", "--output"),
+        "--save-dir": ("--directory", "--out", "--output"),
+        "--out-dir": ("--directory", "--out", "--output"),
+        "--output-dir": ("--directory", "--out", "--output"),
+        "--exp-name": ("--directory",),
+        "--tensorboard-log": ("--log tensorboard", "--directory"),
+        "--tensorboard": ("--log tensorboard",),
+        "--wandb": ("--log wandb",),
+        "--track": ("--log wandb",),
+        "--capture-video": ("--evaluation-video",),
+        "--cuda": ("--device cuda",),
+        "--gpu": ("--device cuda",),
+        "--config-file": ("--config",),
+        "--deterministic": ("--no-explore (it is so by default)",),
+    }
+)
+"""What Stable-Baselines3, CleanRL and others call a flag, and what it may be here: the flag, then what to
+know. Those that a command has are shown."""
+
 _BY_COMMAS = ("--log", "--format", "--published", "--against")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
@@ -90,24 +179,41 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
             similar ones.
     """
     settled: list[str] = []
-    flag, kind, left, may_be_none = "", None, 0, False
+    flag, kind, left, many, may_be_none = "", None, 0, False, False
     for argument in arguments:
         values = [argument]
         if argument.startswith("--") and len(argument) > 2:
             written, equals, value = argument.partition("=")
             flag = _find(written.replace("_", "-"), hints, command)
             kind, many, may_be_none = _read(hints.get(flag))
-            left = len(arguments) if many else 1
+            left = sys.maxsize if many else 1  # what follows is positional
             settled.append(flag)
             values = [value] if equals else []
-        if flag in _BY_COMMAS:
-            values = [part for value in values for part in value.split(",")]
-        for value in values[:left]:  # what follows is positional
-            if not (may_be_none and value == "None"):
-                _check(flag, value, kind)
-        left = max(0, left - len(values))
-        settled += values
+        if left and (flag in _BY_COMMAS or (many and kind in _NUMBERS)):
+            values = [part for value in values for part in value.strip("()[]").split(",") if part]
+        for value in values:
+            if left and not (may_be_none and value == "None"):
+                value = _read_value(flag, value, kind)
+            left = max(0, left - 1)
+            settled.append(value)
     return settled
+
+
+def without(settled: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Returns the settled arguments without those flags, and their values, that others have too."""
+    named = {_positive(argument) for argument in others if argument.startswith("--")}
+    left: list[str] = []
+    is_kept = True
+    for argument in settled:
+        if argument.startswith("--"):
+            is_kept = _positive(argument) not in named
+        if is_kept:
+            left.append(argument)
+    return left
+
+
+def _positive(flag: str) -> str:
+    return f"--{flag.removeprefix('--no-')}" if flag.startswith("--no-") else flag
 
 
 def split(
@@ -160,6 +266,10 @@ def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
         return OTHER_NAMES[flag]
     if flag in hints or flag == "--help":
         return flag
+    known = (*hints, AGENT) if "--env" in hints else hints
+    here = [name for name in ELSEWHERE.get(flag, ()) if name.partition(" ")[0] in known]
+    if here:
+        raise ValueError(f"`{command}` has no flag {flag}. Here it is {' or '.join(here)}.")
     hint = choices.near(flag, sorted(hints), at_most=3) or f"There are: {command} --help"
     raise ValueError(f"`{command}` has no flag {flag}. {hint}")
 
@@ -175,22 +285,28 @@ def _read(hint: Any) -> tuple[Any, bool, bool]:
     return typing.get_args(kind)[0] if many else kind, many, len(kinds) < len(parts)
 
 
-def _check(flag: str, value: str, kind: Any) -> None:
+def _read_value(flag: str, value: str, kind: Any) -> str:
+    """Returns a value as the parser reads it, or raises ValueError where it is none of its type."""
     if kind in _NUMBERS:
         try:
-            kind(value)
+            if kind is int:
+                return str(_whole(value))
+            float(value)
         except ValueError:
-            raise ValueError(f"`{flag}` must be {_NUMBERS[kind]}, got '{value}'.{_whole(value)}") from None
+            raise ValueError(f"`{flag}` must be {_NUMBERS[kind]}, got '{value}'.") from None
     elif typing.get_origin(kind) is Literal:
         known = [str(choice) for choice in typing.get_args(kind)]
         if value not in known:
             message = f"`{flag}` must be one of {', '.join(known)}, got '{value}'."
             raise ValueError(f"{message} {choices.near(value, known)}".rstrip())
+    return value
 
 
-def _whole(value: str) -> str:
-    """The way out for a whole number written as another, such as 1e6."""
+def _whole(value: str) -> int:
+    """Reads a whole number, also one with an exponent: 1e5, 2.5e6."""
     with contextlib.suppress(ValueError):
-        if float(value).is_integer():
-            return f" Write {int(float(value))}."
-    return ""
+        return int(value)
+    number = float(value)
+    if "e" not in value.lower() or not number.is_integer():
+        raise ValueError(value)
+    return int(number)

@@ -3,13 +3,14 @@
 import dataclasses
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rich.columns import Columns
 from rich.console import Console
 
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands
+from minerva_acme.cli import choices, commands, json_output
 from minerva_acme.experiments import tasks
 
 _ALL = "all"  # kinds
@@ -17,6 +18,11 @@ _WIDTH = 80  # of the tasks' table, whose last column is the seeds' scores
 _TASK_COLUMNS = "{:5} {:7} {:34} {:>6} {:>6}  "
 _TASK_HEAD = _TASK_COLUMNS.format("agent", "preset", "environment", "steps", "return") + "of each seed"
 _TASK_ADVICE = "To train with such settings: minerva train AGENT --env ENVIRONMENT --preset task"
+
+
+class _Item(NamedTuple):
+    line: str
+    value: Any  # for JSON
 
 
 def run(command: commands.List) -> int:
@@ -29,53 +35,68 @@ def run(command: commands.List) -> int:
     if kind != _ALL:
         advice = f"By a word of the name: minerva list environments {kind}"
         choices.choose("list of", kind, _LISTS, advice=advice)
+    kinds = list(_LISTS) if kind == _ALL else [kind]
+    with json_output.alone():  # a package that is imported for it may greet
+        found = {
+            name: [item for item in _LISTS[name]() if word.lower() in item.line.lower()] for name in kinds
+        }
+    if command.json:
+        values = {name: [item.value for item in items] for name, items in found.items()}
+        json_output.show(values if kind == _ALL else values[kind])
+    else:
+        _show(found, with_titles=kind == _ALL)
+    if not any(found.values()):
+        every = [item.line.split()[0] for items in _LISTS.values() for item in items()]
+        print(f"minerva: nothing contains '{word}'. {choices.near(word, every, at_most=3)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _show(found: Mapping[str, Sequence[_Item]], *, with_titles: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    kinds = _LISTS if kind == _ALL else [kind]
-    found = {name: [line for line in _LISTS[name]() if word.lower() in line.lower()] for name in kinds}
-    for name in filter(found.get, kinds):
-        shown = found[name]
-        if kind == _ALL:
+    for name in filter(found.get, found):
+        shown = [item.line for item in found[name]]
+        if with_titles:
             console.print(f"{name.capitalize()}:", style="bold")
         if name == "environments" and console.is_terminal:
             console.print(Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
         else:
             shown = [_TASK_HEAD, *shown, _TASK_ADVICE] if name == "tasks" else shown
             console.print("\n".join(shown), markup=False)
-    if not any(found.values()):
-        every = [line.split()[0] for lines in _LISTS.values() for line in lines()]
-        print(f"minerva: nothing contains '{word}'. {choices.near(word, every, at_most=3)}", file=sys.stderr)
-        return 1
-    return 0
 
 
-def _agents() -> Iterator[str]:
-    for name, entry in registry.entries().items():
-        if entry.source:  # not imported for this: it may be slow, or broken
-            yield f"{name:8}{entry.problem or f'{entry.path}, of {entry.source}'}"
-        else:
-            first_line = (entry.config.__doc__ or "").strip().splitlines()[0]
-            yield f"{name:8}{first_line}"
+def _agents() -> Iterator[_Item]:
+    for name, entry in registry.entries().items():  # not imported for this: one may be slow, or broken
+        words = entry.use or entry.problem or f"{entry.path}, of {entry.source}"
+        source = entry.source or "minerva-acme"
+        yield _Item(
+            f"{name:8}{words}", {"name": name, "use": entry.use, "source": source, "path": entry.path}
+        )
 
 
-def _environments() -> Iterator[str]:
+def _environments() -> Iterator[_Item]:
     from minerva_acme import environments  # imports numpy, which the other lists do without
 
-    yield from environments.list_makeable()
+    for name in environments.list_makeable():
+        yield _Item(name, name)
 
 
-def _presets() -> Iterator[str]:
+def _presets() -> Iterator[_Item]:
     for agent, entry in registry.entries().items():
         if entry.source:
-            yield f"{agent:8}see: minerva train {agent} --help"
+            advice = f"see: minerva train {agent} --help"
+            yield _Item(f"{agent:8}{advice}", {"agent": agent, "name": None, "changes": advice})
             continue
         default = dataclasses.asdict(entry.presets["default"])
         for name, config in entry.presets.items():
             values = dataclasses.asdict(config).items()
-            changes = ", ".join(f"{field}={value}" for field, value in values if value != default[field])
-            yield f"{agent:8}{name:12}{changes}".rstrip()
+            changes = {field: value for field, value in values if value != default[field]}
+            words = ", ".join(f"{field}={value}" for field, value in changes.items())
+            line = f"{agent:8}{name:14}{words}".rstrip()
+            yield _Item(line, {"agent": agent, "name": name, "changes": changes})
 
 
-def _tasks() -> Iterator[str]:
+def _tasks() -> Iterator[_Item]:
     for task in tasks.load():
         line = _TASK_COLUMNS.format(
             task.agent, task.preset, task.environment, _short(task.num_env_steps), _rounded(task.mean)
@@ -86,7 +107,16 @@ def _tasks() -> Iterator[str]:
         indent = " " * _TASK_COLUMNS.format("", "", "|", "", "").index("|")
         settings = " ".join(task.flags)
         lines += textwrap.wrap(settings, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
-        yield "\n".join(lines)
+        value = {
+            "agent": task.agent,
+            "environment": task.environment,
+            "preset": task.preset,
+            "settings": dict(task.settings),
+            "num_env_steps": task.num_env_steps,
+            "scores": {run.seed: run.score for run in task.runs},
+            "mean": task.mean,
+        }
+        yield _Item("\n".join(lines), value)
 
 
 def _short(count: int) -> str:

@@ -2,6 +2,7 @@
 
 import dis
 import logging
+import os
 import pkgutil
 import sys
 import traceback
@@ -25,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         return _run(parsing.parse([argument for argument in arguments if argument != parsing.DEBUG]))
+    except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush
+        return 1
     except Exception as error:
         status = _status(error)
         if status is None:

@@ -5,22 +5,22 @@ import contextlib
 import dataclasses
 import io
 import os
+import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import tyro
 
+from minerva_acme import _version
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands, flags
+from minerva_acme.cli import choices, commands, config_files, flags, guide, help_pages
 from minerva_acme.experiments import tasks
-
-AGENT = "--agent"
-"""Names the agent of `minerva train` too: people write it before where a builder is."""
 
 DEBUG = "--debug"
 """Anywhere among the arguments: errors come with their tracebacks. `main` takes it out."""
 
+_HELP = ("-h", "--help")
 _TASK = "task"  # the preset that is looked up by agent and environment
 
 
@@ -31,30 +31,42 @@ def parse(arguments: Sequence[str]) -> Any:
         ValueError: there is no such command, agent, preset or flag, or a value is wrong.
         SystemExit: of the parser, after it printed help or what is missing or too much.
     """
-    if not arguments or arguments[0] in ("-h", "--help"):
-        return tyro.extras.subcommand_cli_from_dict(
-            dict(commands.COMMANDS),
-            prog="minerva",
-            description="Reinforcement learning agents from interchangeable parts. With --debug, "
-            "before or behind any command, errors come with their tracebacks.",
-            args=arguments,
-        )
+    if not arguments:
+        print(guide.commands_page(), file=sys.stderr)
+        raise SystemExit(2)
     name, *rest = arguments
+    if name in _HELP:
+        _show(guide.commands_page())
+    if name in ("-V", "--version"):
+        _show(f"minerva-acme {_version.__version__}")
     if name.startswith("-"):
         raise ValueError(f"`minerva` has no flag {name} before a command. There are: minerva --help")
     command = commands.COMMANDS[choices.choose("command", name, commands.COMMANDS)]
-    typed = program = f"minerva {name}"
+    typed = f"minerva {name}"
+    title = ""
+    settings: commands.Settings = ()
+    from_file: list[str] = []
     if command is commands.Train:
         rest = _with_agent_first(rest)
-        agent = _agent(rest)
-        command = train_command(agent, rest)
+        file = _config_file(rest)
+        if not (file and file.agent) and _asks_for_help_alone(rest):
+            _show(guide.agents_page())
+        agent, rest = _agent(rest, typed, file)
         typed += f" {agent}"
-    settings: commands.Settings = ()
-    if command is commands.Sweep:
-        rest = _with_agent_first(rest)
-        agent = _agent(rest)
+        if file:
+            from_file = file.words(dict(flags.of(train_command(agent))), typed)
+        command = train_command(agent, [*from_file, *rest])
+        title = registry.find(agent).title
+    elif command is commands.Sweep and not set(_HELP) & set(rest):
+        agent, rest = _agent(_with_agent_first(rest), typed)
         rest, settings = flags.split(rest, dict(flags.of(command)), _swept(agent), f"{typed} {agent}")
-    parsed = _parse(command, program, flags.settle(rest, dict(flags.of(command)), typed))
+    if set(_HELP) & set(rest):
+        _show(help_pages.page(command, typed, title))
+    hints = dict(flags.of(command))
+    settled = flags.settle(rest, hints, typed)
+    parsed = _parse(
+        command, typed, [*settled, *flags.without(flags.settle(from_file, hints, typed), settled)]
+    )
     if settings:
         parsed = dataclasses.replace(parsed, settings=settings)
     if getattr(parsed, "import_code", False) or isinstance(parsed, commands.CheckEnv):
@@ -62,23 +74,38 @@ def parse(arguments: Sequence[str]) -> Any:
     return parsed
 
 
+def _show(page: str) -> NoReturn:
+    print(page)
+    raise SystemExit(0)
+
+
 def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Train]:
     """Returns `Train` with the flags of an agent; their defaults are those of the preset in the arguments."""
     if ":" in agent:
         _find_modules_here()
     entry = registry.find(agent)
-    flags.check_config(entry.config, taken=[AGENT, DEBUG, *dict(flags.of(commands.Train))])
+    flags.check_config(entry.config, taken=[flags.AGENT, DEBUG, *dict(flags.of(commands.Train))])
     presets = (*entry.presets, _TASK)
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     peek.add_argument("--preset", nargs="?")
     peek.add_argument("--env", "--environment", nargs="?")
+    peek.add_argument("--num-env-steps", "--num_env_steps", nargs="?")
+    peek.add_argument("--num-learner-steps", "--num_learner_steps", nargs="?")
     known, _ = peek.parse_known_args(arguments)
     preset = choices.choose("preset", known.preset or "default", presets)
     config, run = entry.presets["default" if preset == _TASK else preset], dataclasses.field()
-    if preset == _TASK and known.env is not None:  # without an environment the parser asks for it
-        task = tasks.find(agent, known.env)
-        config = task.make_config()
-        run = dataclasses.field(default=commands.TrainOptions(num_env_steps=task.num_env_steps))
+    steps_by_default = ""
+    if known.env is not None:  # without an environment the parser asks for it
+        num_env_steps, why = tasks.default_num_env_steps(agent, known.env)
+        if preset == _TASK:
+            task = tasks.find(agent, known.env)
+            config, num_env_steps = task.make_config(), task.num_env_steps
+        options = commands.TrainOptions(num_env_steps=num_env_steps)
+        if known.num_learner_steps is not None:
+            options = commands.TrainOptions(num_env_steps=0, num_learner_steps=1)
+        elif known.num_env_steps is None:
+            steps_by_default = why
+        run = dataclasses.field(default=options)
     return dataclasses.make_dataclass(
         "Train",
         [
@@ -86,6 +113,7 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
             ("preset", Literal[presets], "default"),
             ("run", commands.TrainOptions, run),
             ("hyperparameters", entry.config, dataclasses.field(default=config)),
+            ("steps_by_default", tyro.conf.Suppress[str], steps_by_default),
         ],
         bases=(commands.Train,),
         namespace={"__doc__": commands.Train.__doc__},
@@ -102,25 +130,47 @@ def _swept(agent: str) -> dict[str, Any]:
 
 def _with_agent_first(arguments: Sequence[str]) -> list[str]:
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    peek.add_argument(AGENT, nargs="?")
+    peek.add_argument(flags.AGENT, nargs="?")
     named, others = peek.parse_known_args(arguments)
     if named.agent is None:
         return others
     if others and not others[0].startswith("-"):
-        raise ValueError(f"The agent must be named once, got '{others[0]}' and {AGENT} {named.agent}.")
+        raise ValueError(f"The agent must be named once, got '{others[0]}' and {flags.AGENT} {named.agent}.")
     return [named.agent, *others]
 
 
-def _agent(arguments: Sequence[str]) -> str:
+def _agent(
+    arguments: Sequence[str], command: str, file: config_files.ConfigFile | None = None
+) -> tuple[str, list[str]]:
+    """Returns the agent, and the arguments with it."""
     known = registry.entries()
+    named = next((argument for argument in arguments if argument in known), "")  # it may be behind its flags
     if arguments and not arguments[0].startswith("-"):
-        if ":" in arguments[0]:
-            return arguments[0]
-        advice = f"One of your own: {AGENT} my_package.my_module:MyBuilder"
-        return choices.choose("agent", arguments[0], known, advice=advice)
-    # Behind its flags. Where there is none, the parser asks for it.
-    named = (argument for argument in arguments if argument in known)
-    return next(named, next(iter(known)))
+        named = arguments[0]
+    if file and file.agent:
+        return file.choose_agent(named), list(arguments) if named else [file.agent, *arguments]
+    if not named:
+        raise ValueError(
+            f"`{command}` must be told which agent, got none; there are {', '.join(known)}. When to use "
+            "which: minerva train --help"
+        )
+    if ":" not in named:
+        advice = f"One of your own: {flags.AGENT} my_package.my_module:MyBuilder"
+        choices.choose("agent", named, known, advice=advice)
+    return named, list(arguments)
+
+
+def _config_file(arguments: Sequence[str]) -> config_files.ConfigFile | None:
+    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    peek.add_argument("--config", nargs="?")
+    named, _ = peek.parse_known_args(arguments)
+    return config_files.read(pathlib.Path(named.config)) if named.config else None
+
+
+def _asks_for_help_alone(arguments: Sequence[str]) -> bool:
+    """Whether help is asked for, and of no agent."""
+    named = [a for a in arguments if a in registry.entries() or not a.startswith("-")]
+    return bool(set(_HELP) & set(arguments)) and not named
 
 
 def _find_modules_here() -> None:
@@ -137,8 +187,6 @@ def _parse(command: type[Any], program: str, arguments: Sequence[str]) -> Any:
         with contextlib.redirect_stderr(io.StringIO()):
             return parse_()
     except SystemExit as stopped:
-        if not stopped.code:  # --help
-            raise
         # What the command's dataclasses say of values. The parser would put its own names before it.
         cause = stopped.__context__
         while cause is not None:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dm_env
@@ -28,11 +28,18 @@ def start(command: commands.Train) -> experiments.ExperimentResult:
     by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{description.seed}")
     directory = command.directory or by_default
     # What is typed may be imported.
+    checkpoint = checkpointing.find_to_resume(directory)
+    why = (
+        f" by default ({command.steps_by_default}; --num-env-steps sets another number)"
+        if command.steps_by_default
+        else ""
+    )
     return _run(
         description,
         directory,
-        checkpointing.find_to_resume(directory),
+        checkpoint,
         import_code=True,
+        why=why,
         processes=_processes(command),
     )
 
@@ -129,20 +136,24 @@ def _run(
     checkpoint: pathlib.Path | None,
     *,
     import_code: bool,
+    why: str = "",
     processes: dict[str, Any] | None = None,
 ) -> experiments.ExperimentResult:
+    """Trains, and shows it. Args: why: where the number of steps is from."""
     console = Console(highlight=False, soft_wrap=True)
     environment_id, options = description.environment, description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
     make_environment = description.make_environment_factory(import_code=import_code)
     film_episode = _make_filmer(description, make_environment) if options["evaluation_video"] else None
     num_steps = options["num_env_steps"] or options["num_learner_steps"]
-    console.print(f"{description.agent} on {environment_id}, {num_steps:,} steps, in {directory}")
+    console.print(f"{description.agent} on {environment_id}, {num_steps:,} steps{why}, in {directory}")
     if checkpoint:
-        made = checkpointing.env_steps(checkpoint)
-        console.print(f"Resuming at {made:,} steps; remove the folder to begin anew.")
+        _tell_of_checkpoint(console, directory, checkpointing.env_steps(checkpoint), options)
+    builder = description.make_builder(import_code=import_code)
+    if builder.learner_step:
+        console.print(f"A learner step is {builder.learner_step}.")
     config = experiments.ExperimentConfig(
-        builder=description.make_builder(import_code=import_code),
+        builder=builder,
         environment_factory=make_environment,
         directory=directory,
         resume_from=checkpoint or "latest",
@@ -158,6 +169,24 @@ def _run(
             result = distributed.run_distributed_experiment(config, display, **processes)
     _show(console, result, "the same command" if processes else f"minerva resume {directory}")
     return result
+
+
+def _tell_of_checkpoint(
+    console: Console, directory: pathlib.Path, made: int, options: Mapping[str, Any]
+) -> None:
+    flag, num_steps = next(
+        (f"--{name.replace('_', '-')}", options[name])
+        for name in ("num_env_steps", "num_learner_steps")
+        if options[name]
+    )
+    if made < num_steps:
+        console.print(f"Resuming at {made:,} steps; remove the folder to begin anew.")
+    else:
+        console.print(
+            f"This run has made its {made:,} steps: nothing is left to train. To train for longer: minerva "
+            f"resume {directory} {flag} {2 * made}. To begin anew, remove the folder or choose another "
+            "--directory or --seed."
+        )
 
 
 def _make_filmer(

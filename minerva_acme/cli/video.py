@@ -1,6 +1,7 @@
 """`minerva video`."""
 
 import contextlib
+import itertools
 import pathlib
 import tempfile
 
@@ -16,6 +17,7 @@ from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
 
 _FORMATS = ("mp4", "gif")
+_PICTURES_A_LINE = 200  # where there is no terminal with a bar
 
 
 def run(command: commands.Video) -> int:
@@ -45,6 +47,12 @@ def run(command: commands.Video) -> int:
         try:
             return make_environment(episode_seed, **settings)
         except TypeError as error:
+            if "argument 'render_mode'" in str(error):  # it came to nobody's mind that it may be drawn
+                raise ValueError(
+                    f"{environment_id} cannot be drawn: it takes no `render_mode`. Give it that "
+                    "argument, and a `render` that returns a picture, uint8 [height, width, 3], where it is "
+                    "'rgb_array'."
+                ) from error
             raise ValueError(
                 f"`camera`, `height` and `width` must not be given with {environment_id}, "
                 f"which chooses them itself: {error}"
@@ -60,6 +68,8 @@ def run(command: commands.Video) -> int:
         with contextlib.closing(make(episode_seed)) as environment:
             return play(environment, episode_seed)
 
+    with contextlib.closing(make(command.seed)) as environment:  # rather than after all episodes
+        recording.check_drawable(environment, render)
     num_episodes = command.episodes
 
     def report(index: int, episode: recording.Episode, best: recording.Episode) -> None:
@@ -73,15 +83,21 @@ def run(command: commands.Video) -> int:
         console.print(f"Drawing the best, {rate:g} pictures for a second of the environment's time ...")
         progress = Progress(console=console, disable=not console.is_terminal)
         with movie.MovieWriter(film, frames_per_second=rate) as writer, progress:
-            task = progress.add_task("pictures", total=1 + best.length // command.every)
+            total = 1 + best.length // command.every
+            task = progress.add_task("pictures", total=total)
+            drawn_so_far = itertools.count(1)
 
             def draw(frame: np.ndarray, so_far: float) -> None:
                 writer.write(movie.annotate(frame, f"return {so_far:.1f}"))
                 progress.advance(task)
+                count = next(drawn_so_far)
+                if not console.is_terminal and count % _PICTURES_A_LINE == 0:
+                    console.print(f"{count:,} of {total:,} pictures")
 
             drawing = recording.DrawingWrapper(environment, render=render, on_frame=draw, every=command.every)
             drawn = play(drawing, best.seed)
         if "gif" in files:
+            console.print("Turning it into a gif ...")
             movie.write_gif(film, files["gif"], frames_per_second=rate)
     if not np.isclose(drawn.episode_return, best.episode_return):
         console.print(

@@ -1,7 +1,9 @@
 """Environments by id, and the wrappers that agents for flat control expect around them.
 
 An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, or `gymnasium/<id>`,
-or that `<id>` alone, for anything that Gymnasium has registered.
+or that `<id>` alone, for anything that Gymnasium has registered. Behind a task of the suite, `/repeat=4`
+repeats each action four times, and `/pixels` asks for pictures in the place of its observations:
+`dm_control/cartpole/swingup/pixels,repeat=8`.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import dm_env
 
 from minerva_acme import specs, wrappers
-from minerva_acme.environments import origin, process_vector, training_wrappers, vector
+from minerva_acme.environments import origin, process_vector, task_settings, training_wrappers, vector
 
 if TYPE_CHECKING:
     import gymnasium
@@ -34,6 +36,10 @@ _NEEDED_PACKAGES = {
     "gymnasium.envs.phys2d": "jax",
     "gymnasium.envs.tabular": "jax",
 }
+_EXTRAS = {"Box2D": "box2d", "jax": "jax"}  # of Gymnasium, by the package; else it is called like that
+_ATARI = re.compile(r"ALE/|\w+(NoFrameskip|Deterministic)-v\d+$|\w+-ram(NoFrameskip|Deterministic)?-v\d+$")
+_VERSION = re.compile(r"-v(\d+)$")
+_MAX_SUGGESTED = 5
 
 
 def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm_env.Environment:
@@ -44,13 +50,17 @@ def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm
     following episodes start as they would have without the interruption.
 
     Args:
-        environment_id: `dm_control/<domain>/<task>` or an id of Gymnasium's.
+        environment_id: `dm_control/<domain>/<task>` or an id of Gymnasium's. With `/repeat=4`
+            behind it, the task repeats each action 4 times. With `/pixels` it shows stacks of pictures,
+            uint8 [3, 84, 84, 3], and repeats each action twice; `/pixels,repeat=8` repeats it 8 times.
+            `frames` and `size` are set likewise.
         seed: determines the episodes; None: a new seed.
         **task_kwargs: handed to the dm_control task or to `gymnasium.make`.
 
     Raises:
         ValueError: there is no such environment; the message lists those with a similar id.
         ImportError: the environment needs a package that is not installed.
+        RuntimeError: there must be pixels, and this machine cannot draw.
     """
     if seed is not None and not 0 <= seed < 2**32:
         raise ValueError(f"`seed` must be None or in [0, 2**32), got {seed}.")
@@ -166,15 +176,17 @@ def _make_dm_control(
     environment_id: str, seed: int | None, task_kwargs: dict[str, Any]
 ) -> dm_env.Environment:
     suite = _import_suite()
-    domain, _, task = environment_id.removeprefix(_DM_CONTROL).partition("/")
+    domain, _, rest = environment_id.removeprefix(_DM_CONTROL).partition("/")
+    task, _, behind = rest.partition("/")
     if (domain, task) not in suite.ALL_TASKS:
         raise _unknown(environment_id)
-    environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
-    return wrappers.DmControlRandomState(environment)
+    settings = task_settings.TaskSettings.parse(behind) if behind else None
+    environment: dm_env.Environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
+    environment = wrappers.DmControlRandomState(environment)
+    return environment if settings is None else settings.wrap(environment)
 
 
 def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str, Any]) -> dm_env.Environment:
-    import gymnasium
     from gymnasium import error
 
     from minerva_acme.environments import gymnasium_adapter
@@ -186,16 +198,13 @@ def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str
         return gymnasium_adapter.GymnasiumEnvironment(gymnasium_id, seed=seed, **make_kwargs)
     except error.DependencyNotInstalled as exception:
         raise ImportError(f"'{environment_id}' needs a package that is missing: {exception}") from exception
-    except ModuleNotFoundError as exception:
-        spec = gymnasium.registry.get(gymnasium_id)
-        if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
-            raise
-        raise ImportError(
-            f"'{environment_id}' needs '{exception.name}', which is not installed: "
-            "pip install 'gymnasium[mujoco]'"
-        ) from exception
     except (error.UnregisteredEnv, error.DeprecatedEnv) as exception:
         raise _unknown(environment_id) from exception
+    except ImportError as exception:
+        explained = _explain_import(environment_id, exception)
+        if explained is None:
+            raise
+        raise explained from exception
     except error.Error as exception:
         raise ValueError(f"'{environment_id}' cannot be made: {exception}") from exception
 
@@ -214,21 +223,81 @@ def _list_dm_control() -> list[str]:
     return [f"{_DM_CONTROL}{domain}/{task}" for domain, task in sorted(tasks) or _import_suite().ALL_TASKS]
 
 
-def _unknown(environment_id: str) -> ValueError:
-    known = _list_dm_control() if environment_id.startswith(_DM_CONTROL) else list_environments()
-    # Without the prefixes, which make everything behind them look alike.
-    wanted = environment_id.removeprefix(_GYMNASIUM).removeprefix(_DM_CONTROL).lower()
-    by_short = {name.removeprefix(_DM_CONTROL).lower(): name for name in known}
-    near = difflib.get_close_matches(wanted, by_short, n=5)
-    near += [short for short in by_short if wanted and wanted in short and short not in near]
-    if near:
-        hint = f"Did you mean {', '.join(by_short[short] for short in near[:8])}?"
-    else:
-        hint = "`list_environments()` returns those there are."
-    return ValueError(
-        "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, "
-        f"got '{environment_id}'. {hint}"
+def _explain_import(environment_id: str, error: ImportError) -> Exception | None:
+    """Says what an environment needs that cannot be imported; None: only the error itself knows."""
+    import gymnasium
+
+    gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
+    module, has_module, name = gymnasium_id.partition(":")
+    if has_module and module not in sys.modules:
+        known = f" Gymnasium has {name} without a module before it." if name in gymnasium.registry else ""
+        return ValueError(
+            "`environment_id` must name a module that can be imported before the colon, got "
+            f"'{environment_id}', and there is no module '{module}'. Install its package, or put the folder "
+            f"of the module into PYTHONPATH.{known}"
+        )
+    spec = gymnasium.registry.get(name if has_module else gymnasium_id)
+    if getattr(spec and spec.entry_point, "__module__", "").startswith("gymnasium."):
+        return _unknown(environment_id)  # it is a function which says that the environment has moved
+    entry_point = "" if spec is None else str(spec.entry_point)
+    package = next((need for kind, need in _NEEDED_PACKAGES.items() if entry_point.startswith(kind)), "")
+    if not package:
+        return None
+    return ImportError(
+        f"'{environment_id}' needs '{error.name or package}', which is not installed: "
+        f"pip install 'gymnasium[{_EXTRAS.get(package, package)}]'"
     )
+
+
+def _unknown(environment_id: str) -> Exception:
+    """Says that there is no such environment, and which of those that can be made here was meant."""
+    expected = "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's"
+    wanted = environment_id.removeprefix(_GYMNASIUM)
+    if _ATARI.match(wanted):
+        install = "" if importlib.util.find_spec("ale_py") else "pip install ale-py, then "
+        return ImportError(
+            f"'{environment_id}' is an Atari game, which Gymnasium has from the package ale-py, whose module "
+            f"must stand before it: {install}ale_py:{wanted}"
+        )
+    known = _list_dm_control() if environment_id.startswith(_DM_CONTROL) else list_makeable()
+    newest = _newest_version(wanted)
+    # Without the prefixes, which make everything behind them look alike.
+    wanted = wanted.removeprefix(_DM_CONTROL).lower()
+    by_short = {name.removeprefix(_DM_CONTROL).lower(): name for name in known}
+    near = difflib.get_close_matches(wanted, by_short, n=_MAX_SUGGESTED)
+    near += [short for short in by_short if wanted and wanted in short and short not in near]
+    found = [*newest, *(by_short[short] for short in near[: _MAX_SUGGESTED + 3])]
+    if found:
+        hint = f"Did you mean {', '.join(dict.fromkeys(found))}?"
+    else:
+        hint = (
+            "`minerva list environments` shows those that can be made here. One of another package needs its "
+            "module before it: package:Name-v0."
+        )
+    return ValueError(f"{expected}, got '{environment_id}'. {hint}")
+
+
+def _newest_version(gymnasium_id: str) -> list[str]:
+    """The newest version of an environment, with what it needs if that is missing here; empty: none."""
+    import gymnasium
+
+    name = _VERSION.sub("", gymnasium_id)
+    versions = [
+        spec
+        for spec in gymnasium.registry.values()
+        if isinstance(spec.entry_point, str)
+        and spec.version is not None
+        and _VERSION.sub("", spec.id) == name
+    ]
+    if not versions:
+        return []
+    spec = max(versions, key=lambda spec: spec.version or 0)
+    entry_point = str(spec.entry_point)
+    if _has_packages(entry_point):
+        return [spec.id]
+    missing = next((need for kind, need in _NEEDED_PACKAGES.items() if entry_point.startswith(kind)), "")
+    extra = _EXTRAS.get(missing, missing)
+    return [f"{spec.id} (for which: pip install 'gymnasium[{extra}]')" if missing else spec.id]
 
 
 def _load_triton_first() -> None:

@@ -1,6 +1,7 @@
 """What an experiment is made of."""
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,8 +48,52 @@ class ExperimentConfig(options.RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_builder(self.builder)
+        _check_factory("environment_factory", self.environment_factory)
+        if self.evaluation_environment_factory is not None:
+            _check_factory("evaluation_environment_factory", self.evaluation_environment_factory)
         if self.evaluation_video and self.film_episode is None:
             raise ValueError(
                 "`film_episode` must be given with `evaluation_video`, got None. "
                 "minerva_acme.video.make_filmer(environment_id) makes one."
             )
+
+
+def _check_builder(builder: Any) -> None:
+    """Raises ValueError unless it makes an agent's parts."""
+    if isinstance(builder, type):
+        raise ValueError(
+            f"`builder` must be made already, got the class {builder.__name__}. Make one with its config: "
+            f"{builder.__name__}(...)"
+        )
+    if not isinstance(builder, builders.AgentBuilder):
+        raise ValueError(
+            f"`builder` must be an AgentBuilder, got {type(builder).__name__}. Make one, such as "
+            "ppo.PPOBuilder(ppo.PPOConfig())."
+        )
+
+
+def _check_factory(name: str, factory: Any) -> None:
+    """Raises ValueError unless it can be called with a seed."""
+    expected = f"`{name}` must be a function that makes an environment from a seed"
+    if isinstance(factory, str):
+        raise ValueError(
+            f"{expected}, got {factory!r}. Write lambda seed: "
+            f"environments.make_training_environment({factory!r}, seed)"
+        )
+    if not callable(factory):
+        raise ValueError(
+            f"{expected}, got {type(factory).__name__}, which cannot be called. Training and evaluation have "
+            "environments of their own: write lambda seed: ... around what makes yours."
+        )
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # of some callables nobody knows what they take
+        return
+    try:
+        signature.bind(0)
+    except TypeError as error:
+        raise ValueError(
+            f"{expected}, got one that cannot be called with a seed alone ({error}). Write lambda seed: ... "
+            "around it."
+        ) from error

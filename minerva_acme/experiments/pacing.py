@@ -1,5 +1,6 @@
 """When the learner steps, in a run where one thread plays and learns."""
 
+import bisect
 import logging
 
 from minerva_acme import core
@@ -8,6 +9,7 @@ from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)
 
+_MOST_STEPS = 10**12  # of any run
 _WAY_OUT = (
     "Resume from another checkpoint, with `resume_from` or --checkpoint; 'best' mostly has no replay and "
     "fills a new one."
@@ -89,15 +91,19 @@ class Pacer(core.Saveable):
         return [self._run.client.table_info(table.name) for table in tables]
 
     def _warn_if_nothing_is_learned(self) -> None:
-        config = self._run.config
-        num_items = config.builder.max_inserted(config.num_env_steps)
-        if config.num_env_steps and not config.builder.learner_steps_due(num_items):
+        num_env_steps, builder = self._run.config.num_env_steps, self._run.config.builder
+
+        def learns_by(steps: int) -> bool:
+            return builder.learner_steps_due(builder.max_inserted(steps)) > 0
+
+        if num_env_steps and not learns_by(num_env_steps):
+            needed = bisect.bisect_left(range(_MOST_STEPS), True, key=learns_by)
             _logger.warning(
-                "Nothing will be learned: %d environment steps write %d items at most, for which the agent "
-                "makes no learner step. Raise `num_env_steps`, or lower the steps of the agent's rollout or "
-                "the items that its replay must hold first.",
-                config.num_env_steps,
-                num_items,
+                "Nothing will be learned: the run makes %s environment steps, and the first learner step "
+                "needs %s at least. Raise `num_env_steps`, or lower the steps of the agent's rollout "
+                "(`rollout_steps`) or the items that its replay must hold first (`min_replay_size`).",
+                f"{num_env_steps:,}",
+                f"{needed:,}" if needed < _MOST_STEPS else "more than any run makes",
             )
 
     def _explain(self, error: replay.ReplayDeadlock, due: int) -> replay.ReplayDeadlock:

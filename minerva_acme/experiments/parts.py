@@ -175,6 +175,7 @@ def make_environment(
         )
     else:
         made = factories[0]()
+        _check_environment(made)
         if len(factories) > 1 and not isinstance(made, environments.VectorEnvironment):
             first = made
             made = environments.make_vector([lambda: first, *factories[1:]], processes=False)
@@ -221,6 +222,22 @@ def step(loop: Any) -> list[environments.EpisodeResult]:
     if isinstance(ended, list):  # of a vector of environments
         return ended
     return [] if ended is None else [ended]
+
+
+def _check_environment(environment: Any) -> None:
+    """Raises ValueError unless it can tell what is observed, as dm_env's do."""
+    if hasattr(environment, "observation_spec"):
+        return
+    name = type(environment).__name__
+    if hasattr(environment, "observation_space"):
+        raise ValueError(
+            f"`environment_factory` must return an environment of dm_env, got one of Gymnasium's, {name}. "
+            "Wrap it: environments.make_training_environment(...) takes it as it is."
+        )
+    raise ValueError(
+        f"`environment_factory` must return an environment, got {name}. Return what it made, a "
+        "`dm_env.Environment` or a `VectorEnvironment`."
+    )
 
 
 def _check_vector(

@@ -130,7 +130,8 @@ def _make_experiment(
         commands={env_name: _command(description)},
         contexts=tuple(contexts) or (results.Context(frozenset({training}), None, None, {}, None),),
         updates_per_step=None if updates is None else float(f"{updates / last:.3g}"),
-        action_repeat=1 if not description.environment_factory else None,
+        # Of a task from pixels its id says it, so that one experiment may have several.
+        action_repeat=None if description.environment_factory or "/pixels" in description.environment else 1,
     )
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import functools
 import importlib.resources
+import re
 import shlex
 import statistics
 import tomllib
@@ -18,6 +19,13 @@ from minerva_acme import results
 from minerva_acme.agents import registry
 
 _FILE = "tasks.toml"
+_USUAL_STEPS = (  # pattern of an id, steps, what these environments are
+    (r"dm_control/", 1_000_000, "dm_control"),
+    (r"(CartPole|Acrobot|MountainCar|MountainCarContinuous|Pendulum)(-v\d+)?$", 100_000, "classic control"),
+    (r"(tabular/|FrozenLake|CliffWalking|Blackjack|Taxi)", 100_000, "small tables"),
+    (r"ALE/|\w+NoFrameskip", 10_000_000, "Atari"),
+    (r"", 1_000_000, "the rest"),
+)
 
 
 class Run(NamedTuple):
@@ -69,11 +77,28 @@ class Task(NamedTuple):
         return shlex.join(words)
 
 
+def default_num_env_steps(agent: str, environment: str) -> tuple[int, str]:
+    """Returns how many environment steps to train for where nobody says it, and why.
+
+    Those of the agent's entry for this environment, if it has one; else the usual number of the suite.
+
+    Args:
+        agent: its name, or where its builder is.
+        environment: its id; Gymnasium's with or without `gymnasium/`.
+    """
+    environment = environment.removeprefix("gymnasium/")
+    for table in _tables():
+        if (table["agent"], table["environment"]) == (agent, environment):
+            return table["num_env_steps"], f"as in {agent}'s task preset"
+    name = environment.partition(":")[2] or environment
+    _, num_env_steps, suite = next(usual for usual in _USUAL_STEPS if re.match(usual[0], name))
+    return num_env_steps, f"usual for {suite}"
+
+
 @functools.cache
 def load() -> tuple[Task, ...]:
     """Returns all entries of the file, by agent and environment."""
-    text = importlib.resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    entries = parse(text, [row for experiment in results.load().values() for row in experiment.rows])
+    entries = parse(_text(), [row for experiment in results.load().values() for row in experiment.rows])
     agents = list(registry.AGENTS)
     return tuple(sorted(entries, key=lambda task: (agents.index(task.agent), task.environment.lower())))
 
@@ -114,6 +139,16 @@ def parse(text: str, rows: Iterable[results.Row]) -> tuple[Task, ...]:
     for row in rows:
         values.setdefault((row.exp_name, row.env_name, row.env_step, row.metric), {})[row.seed] = row.value
     return tuple(_make_task(values, **table) for table in tomllib.loads(text)["task"])
+
+
+def _text() -> str:
+    return importlib.resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _tables() -> tuple[Mapping[str, Any], ...]:
+    """The entries without their runs, which take longer to read."""
+    return tuple(tomllib.loads(_text())["task"])
 
 
 def _make_task(

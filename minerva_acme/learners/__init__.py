@@ -6,6 +6,7 @@ from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLe
 from minerva_acme.learners.module_learner import ModuleLearner
 from minerva_acme.learners.optimizers import LinearDecay, OptimizerFactory, ParameterGroups, make_optimizer
 from minerva_acme.learners.priorities import Priorities
+from minerva_acme.learners.random_shift import RandomShift
 from minerva_acme.learners.statistics import Statistics
 from minerva_acme.learners.targets import update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates
@@ -23,6 +24,7 @@ __all__ = [
     "OptimizerFactory",
     "ParameterGroups",
     "Priorities",
+    "RandomShift",
     "Statistics",
     "Updates",
     "WAY_OUT",

@@ -29,6 +29,8 @@ from minerva_acme.networks.encoders import (
     ImageEncoder,
     NestEncoder,
     OneHotEncoder,
+    image_axes,
+    is_image,
     make_encoder,
 )
 from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
@@ -87,6 +89,8 @@ __all__ = [
     "TanhMLP",
     "Torso",
     "TorsoFactory",
+    "image_axes",
+    "is_image",
     "make_actor_critic",
     "make_encoder",
     "make_memory",

@@ -53,7 +53,11 @@ STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "svg.hashsalt": "minerva",
+    # Letters are embedded as TrueType, which journals ask for, and drawn as shapes in SVG: all look the same
+    # where the font is missing.
     "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "svg.fonttype": "path",
 }
 
 

@@ -1,7 +1,7 @@
 """The pictures of a report that are no learning curves."""
 
 import itertools
-import textwrap
+import re
 from collections.abc import Mapping, Sequence
 
 import matplotlib
@@ -48,7 +48,7 @@ def draw_bars(
         limits: of the horizontal axis; it is widened to what is shown.
         middle: where a dotted line is, such as the probability of a tie.
     """
-    names = ["\n".join(textwrap.wrap(bar.label, _LONG_NAME)) for bar in bars]
+    names = ["\n".join(in_lines(bar.label)) for bar in bars]
     height = _MARGIN + sum(_BAR_HEIGHT + _LINE_HEIGHT * name.count("\n") for name in names)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -67,3 +67,13 @@ def draw_bars(
         ax.set_ylim(len(bars) - 0.4, -0.6)
         ax.set_xlabel(x_label)
     return figure
+
+
+def in_lines(name: str) -> list[str]:
+    """Breaks a long name between its settings, and nowhere else: "mpo+", "critic_target=one_step"."""
+    lines = [""]
+    for part in re.split(r"(?<=[+, ])", name):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > _LONG_NAME:
+            lines.append("")
+        lines[-1] += part
+    return [line.rstrip() for line in lines]

@@ -127,6 +127,16 @@ def drawing(
     return settings, wrappers.render_frame
 
 
+def check_drawable(environment: dm_env.Environment, render: Render) -> None:
+    """Draws the first picture of an episode.
+
+    Raises:
+        ValueError: that fails; the message says why.
+    """
+    environment.reset()
+    _try_to_render(render, environment)
+
+
 def choose_renderer() -> None:
     """Lets MuJoCo and SDL draw without a display. Call it before MuJoCo is imported.
 
@@ -157,6 +167,11 @@ def _try_to_render(render: Render, environment: dm_env.Environment) -> np.ndarra
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # third parties' warnings about their imports
             return render(environment)
+    except NotImplementedError as error:
+        raise ValueError(
+            "`environment` must be one that can be drawn, but its `render` is not implemented. Write one "
+            "that returns a picture, uint8 [height, width, 3], for the `render_mode` 'rgb_array'."
+        ) from error
     except (ValueError, MemoryError):
         raise  # says what is wrong with the size or the camera
     except Exception as error:  # drawing libraries fail in many ways

@@ -11,6 +11,7 @@ from minerva_acme.wrappers.float_observation import FloatObservationWrapper
 from minerva_acme.wrappers.frame_stack import FrameStackWrapper
 from minerva_acme.wrappers.noop_starts import NoopStartsWrapper
 from minerva_acme.wrappers.numbers_only import NumbersOnlyWrapper
+from minerva_acme.wrappers.pixels import PixelsWrapper
 from minerva_acme.wrappers.random_state import DmControlRandomState
 from minerva_acme.wrappers.rendering import frames_per_second, render_frame
 from minerva_acme.wrappers.single_precision import SinglePrecisionWrapper
@@ -35,6 +36,7 @@ __all__ = [
     "NoopStartsWrapper",
     "NumbersOnlyWrapper",
     "ObservationTransformWrapper",
+    "PixelsWrapper",
     "SinglePrecisionWrapper",
     "SpecCheck",
     "SpecCheckWrapper",

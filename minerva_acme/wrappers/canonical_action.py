@@ -69,7 +69,7 @@ def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
     if not specs.is_bounded(spec):
         raise ValueError(
             f"{name} must be bounded on both sides to be scaled to [-1, 1], got {specs.describe(spec)}. "
-            "Give it bounds in a wrapper around the environment, or leave out CanonicalActionWrapper."
+            "Give it bounds in a wrapper around the environment."
         )
 
 

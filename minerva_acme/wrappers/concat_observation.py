@@ -88,7 +88,6 @@ def _check_flattable(path: tuple[Any, ...], spec: specs.Array) -> None:
     else:
         return
     raise ValueError(
-        f"{specs.leaf_name('`observation_spec`', path)} must {rule} to be concatenated, got {found}. Select "
-        "other observations with `name_filter`, turn it into a vector of floats in a wrapper of the "
-        "environment, or use a network that takes it as it is."
+        f"{specs.leaf_name('`observation_spec`', path)} must {rule} to be concatenated, got {found}. Turn it "
+        "into a vector of floats in a wrapper of the environment, or leave it out there."
     )

@@ -28,7 +28,7 @@ def render_frame(
     if frame is None:
         raise ValueError(
             "`environment` must have `physics` or a `render` method that returns a picture, got "
-            f"{environment!r}. Use a function of your own that draws it."
+            f"{environment!r}. Write a `render` in it, or in a wrapper around it."
         )
     return np.asarray(frame)
 

@@ -211,3 +211,11 @@ def test_a_config_without_a_default_is_a_sentence() -> None:
     entry = registry.AgentEntry("x", __name__, "NeedsSize", "")
     with pytest.raises(ValueError, match=r"`size` of NeedsSize must have a default, got none\. .*PRESETS = "):
         entry._make_default(NeedsSize)
+
+
+def test_a_builder_may_make_its_bases_config_from_one_of_its_own():
+    class Wrapping(ppo.PPOBuilder):
+        def __init__(self, config: Config) -> None:
+            super().__init__(ppo.PPOConfig(num_epochs=3))
+
+    assert Wrapping(Config()).config.num_epochs == 3

@@ -280,7 +280,7 @@ MISTAKES = [
     ("train mpo --env Pendulum-v1 --num-env-steps 1 --tensorboard", "has no flag --tensorboard."),
     ("train mpo --env Pendulum-v1 --num-env-steps 1 --log csv,tensorbord", "Did you mean 'tensorboard'?"),
     ("train mpo --env Pendulum-v1 --num-env-steps many", "many"),
-    ("train mpo --env Pendulum-v1", "--num-env-steps"),
+    ("train mpo", "--env"),
     ("train mpo --env Pendulum-v1 --num-env-steps 1 --device gpu", "`device` must be like 'cpu', 'cuda'"),
     (
         "train mpo --env Pendulum-v1 --num-env-steps 1 --replay disk",

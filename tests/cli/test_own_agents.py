@@ -192,7 +192,7 @@ def test_a_broken_or_clashing_package_leaves_the_other_agents_as_they_are(
 
 def test_flags_have_the_words_and_defaults_of_the_config(call: Call) -> None:
     _, out, _ = call("train", "--agent", "my_agent:MyBuilder", "--help")
-    assert "--bonus FLOAT A number of mine. (default: 0.5)" in out
+    assert "--bonus X A number of mine. (default: 0.5)" in out
     assert "default,bold,task" in out
 
 

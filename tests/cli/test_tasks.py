@@ -109,10 +109,10 @@ def test_without_an_environment_the_preset_task_asks_for_it(call):
     assert "--env" in err
 
 
-def test_steps_must_be_given_with_every_other_preset(call):
-    status, _, err = call("train", "ppo", "--env", "CartPole-v1", "--preset", "control")
-    assert status == 2
-    assert "--num-env-steps" in err
+def test_other_presets_are_trained_for_the_steps_of_the_entry_too():
+    command = parsing.parse(["train", "ppo", "--env", "CartPole-v1", "--preset", "control"])
+    assert command.run.num_env_steps == tasks.find("ppo", "CartPole-v1").num_env_steps
+    assert command.hyperparameters == registry.find("ppo").presets["control"]
 
 
 def test_a_run_of_the_preset_task_goes_on_from_its_folder_when_the_entry_is_gone(
@@ -133,7 +133,7 @@ def test_a_run_of_the_preset_task_goes_on_from_its_folder_when_the_entry_is_gone
 def test_the_steps_of_the_entry_are_what_is_trained(long_entries, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        training, "_run", lambda description, *others, import_code: calls.append(description) or 0
+        training, "_run", lambda description, *others, **options: calls.append(description) or 0
     )
     words = "train ppo --env Pendulum-v1 --preset task --seed 2 --log csv"
     assert main(words.split()) == 0

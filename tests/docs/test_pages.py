@@ -271,6 +271,17 @@ def test_a_command_of_a_page_parses(
     page: str, arguments: list[str], install_own_agent: Callable[[], None]
 ) -> None:
     install_own_agent()
+    if "--help" in arguments:
+        with pytest.raises(SystemExit) as stopped:
+            parsing.parse(arguments)
+        assert stopped.value.code == 0
+        return
+    if "--config" in arguments:
+        (text,) = (block.text for block in blocks(page) if block.language == "toml")
+        pathlib.Path("settings.toml").write_text(text)
+        run_folder.RunDescription(
+            agent="ppo", environment="CartPole-v1", seed=0, hyperparameters={}, options={"num_env_steps": 9}
+        ).write(pathlib.Path("runs", "demo"))
     command = parsing.parse(arguments)
     assert type(command).__name__.lower() == arguments[0].replace("-", "")
 
@@ -284,7 +295,7 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 
 def test_every_flag_that_a_page_names_exists() -> None:
-    known = {"--help", parsing.AGENT, parsing.DEBUG, *flags.OTHER_NAMES}
+    known = {"--help", "--version", flags.AGENT, parsing.DEBUG, *flags.OTHER_NAMES}
     for agent in registry.AGENTS:
         known.update(dict(flags.of(parsing.train_command(agent))))
     for command in cli_commands.COMMANDS.values():

@@ -3,8 +3,10 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import dm_env
+import gymnasium
 import numpy as np
 import pytest
 from absl.testing import absltest
@@ -77,8 +79,55 @@ def test_an_unknown_id_is_refused_with_near_matches(environment_id, suggestions)
 
 
 def test_an_id_like_no_other_is_refused_with_where_to_look():
-    with pytest.raises(ValueError, match=r"got 'zzzzzz'. `list_environments\(\)` returns those there are"):
+    with pytest.raises(ValueError, match="got 'zzzzzz'. `minerva list environments` shows those that"):
         environments.make("zzzzzz")
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("environment_id", "suggested"),
+    [
+        ("HalfCheetah-v3", ["HalfCheetah-v5", "HalfCheetah-v4"]),
+        ("Humanoid-v2", ["Humanoid-v5", "Humanoid-v4"]),
+    ],
+)
+def test_a_version_that_has_gone_points_to_the_newest_and_only_to_what_can_be_made(environment_id, suggested):
+    with pytest.raises(ValueError, match="Did you mean") as error:
+        environments.make(environment_id)
+    found = str(error.value).partition("Did you mean ")[2].removesuffix("?").split(", ")
+    assert found[:2] == suggested
+    assert set(found) <= set(environments.list_makeable())
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
+def test_a_newest_version_that_needs_a_package_is_suggested_with_it(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "Box2D" else find(name))
+    said = r"Did you mean LunarLander-v3 \(for which: pip install 'gymnasium\[box2d\]'\)\?"
+    with pytest.raises(ValueError, match=said):
+        environments.make("LunarLander-v2")
+
+
+@pytest.mark.parametrize("environment_id", ["ALE/Pong-v5", "BreakoutNoFrameskip-v4", "Pong-ram-v4"])
+def test_an_atari_game_names_its_package_and_the_id_with_its_module(environment_id):
+    with pytest.raises(ImportError, match=rf"from the package ale-py.* ale_py:{environment_id}$"):
+        environments.make(environment_id)
+
+
+def test_a_module_that_there_is_not_is_told_from_a_package_that_an_environment_misses(monkeypatch):
+    with pytest.raises(ValueError, match="there is no module 'gym'.* Gymnasium has CartPole-v1 without"):
+        environments.make("gym:CartPole-v1")
+
+    def needs_more(**kwargs):
+        raise ModuleNotFoundError("No module named 'more'", name="more")
+
+    gymnasium.register("Needy-v0", needs_more)
+    monkeypatch.setitem(sys.modules, "needy", types.ModuleType("needy"))
+    try:
+        with pytest.raises(ModuleNotFoundError, match="'more'"):
+            environments.make("needy:Needy-v0")
+    finally:
+        del gymnasium.registry["Needy-v0"]
 
 
 def test_an_id_that_gymnasium_cannot_read_is_refused():

@@ -116,7 +116,7 @@ def test_a_replay_that_came_back_with_less_is_refused(run):
 def test_a_run_that_is_too_short_to_learn_is_warned_of_at_once(run, caplog, num_env_steps, is_warned):
     run.config.num_env_steps = num_env_steps
     pacing.Pacer(run)
-    said = "Nothing will be learned: 7 environment steps write 1 items at most, for which the agent makes no"
+    said = "Nothing will be learned: the run makes 7 environment steps, and the first learner step needs 8 at"
     assert (said in caplog.text) is is_warned
 
 

@@ -357,9 +357,13 @@ def test_an_agent_that_waits_for_a_replay_that_nobody_fills_says_that_nothing_is
 @pytest.mark.parametrize(
     ("builder", "num_env_steps", "too_short"),
     [
-        (ppo.PPOBuilder(CONFIG), 7, "7 environment steps write 0 items at most"),
+        (ppo.PPOBuilder(CONFIG), 7, "makes 7 environment steps, and the first learner step needs 8 at least"),
         (ppo.PPOBuilder(CONFIG), 8, None),
-        (mpo.MPOBuilder(mpo.MPOConfig(min_replay_size=1000)), 10, "10 environment steps write 10 items"),
+        (
+            mpo.MPOBuilder(mpo.MPOConfig(min_replay_size=1000)),
+            10,
+            "makes 10 environment steps, and the first learner step needs 1,000 at least",
+        ),
     ],
 )
 def test_a_run_in_which_nothing_can_be_learned_is_warned_of(

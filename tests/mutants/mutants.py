@@ -2598,8 +2598,8 @@ EXPERIMENTS = [
         ),
         breakage(
             "a run that cannot learn is begun without a word",
-            "not config.builder.learner",
-            "config.builder.learner",
+            "not learns_by(num_env_steps)",
+            "learns_by(num_env_steps)",
         ),
         breakage("what is on its way is waited for", "adder.flush()", "pass"),
     ),

@@ -143,3 +143,27 @@ def test_an_image_that_no_kernel_fits_in_is_refused() -> None:
         networks.ImageEncoder((8, 8, 3), convolutions=[(4, 3, 1), (4, 8, 1)])
     with pytest.raises(ValueError, match=r"`shape` must be that of an image, .* got \(8,\)"):
         networks.ImageEncoder((8,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "channels", "size"),
+    [
+        ((3, 84, 84, 3), "small", [16, 32, 32], 128),
+        ((3, 84, 84, 3), "nature", [32, 64, 64], 512),
+        ((10, 10, 4), "small", [16], 128),  # MinAtar's, whichever is named
+    ],
+)
+def test_the_layers_for_large_images_are_those_that_are_named(shape, name, channels, size) -> None:
+    encoder = networks.make_encoder(image(*shape), generator=None, image_encoder=name)
+    assert [layer.out_channels for layer in encoder.convolutions[::2]] == channels
+    assert encoder.output_size == size
+    spec = {"camera": image(*shape)}
+    nested = networks.make_encoder(spec, generator=None, image_encoder=name)
+    assert nested(draw(spec, 2)).shape == (2, size)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((6, 5), (0, 1)), ((6, 5, 3), (0, 1)), ((3, 6, 5), (1, 2)), ((2, 6, 5, 3), (1, 2))]
+)
+def test_the_axes_of_height_and_width_are_found(shape, axes) -> None:
+    assert networks.image_axes(shape) == axes

@@ -195,6 +195,16 @@ def test_the_suffix_chooses_the_kind_of_file(tmp_path):
         figure.save(drawn, tmp_path / "curve.jpgg")
 
 
+def test_letters_are_embedded_so_that_they_look_alike_everywhere(tmp_path):
+    drawn = figure.draw([plotting.Panel("CartPole-v1", [group()])], y_label="Return")
+    (pdf,), (svg,), (eps,) = (
+        figure.save(drawn, tmp_path / f"curve.{kind}") for kind in ("pdf", "svg", "eps")
+    )
+    assert b"/FontFile2" in pdf.read_bytes() and b"/Type3" not in pdf.read_bytes()  # TrueType, no bitmaps
+    assert "<text" not in svg.read_text() and "<path" in svg.read_text()
+    assert "/FontType 42" in eps.read_text(encoding="latin-1")
+
+
 def test_a_figure_of_nothing_is_refused():
     with pytest.raises(ValueError, match="`panels` must hold at least one panel, got none"):
         figure.draw([], y_label="Return")

@@ -94,3 +94,12 @@ def test_the_pdf_holds_its_fonts_and_is_written_twice_the_same(profiles, tmp_pat
         written.append(path.read_bytes())
     assert b"/FontFile2" in written[0] and b"/Type3" not in written[0]
     assert written[0] == written[1]
+
+
+def test_a_long_name_is_broken_between_its_settings_and_nowhere_else():
+    assert report_figures.in_lines("mpo_control+critic_target=one_step") == [
+        "mpo_control+",
+        "critic_target=one_step",
+    ]
+    assert report_figures.in_lines("ppo+gae_lambda=0.9") == ["ppo+gae_lambda=0.9"]
+    assert report_figures.in_lines("x" * 50) == ["x" * 50]

@@ -20,6 +20,9 @@ class Complete(testing.FakeEnvironment):
             observation_spec={"a": specs.Array((2,), np.float64), "b": specs.Array((1,), np.float32)}
         )
         self.task = types.SimpleNamespace(random=np.random.RandomState(0))
+        quality = types.SimpleNamespace(shadowsize=2048)
+        model = types.SimpleNamespace(vis=types.SimpleNamespace(quality=quality))
+        self.physics = types.SimpleNamespace(model=model, render=_draw)
 
     def reset(self):
         # A reset is then determined by the task's generator, as dm_control's are.
@@ -31,6 +34,10 @@ class Complete(testing.FakeEnvironment):
 
     def render(self):
         return np.zeros((2, 2, 3), np.uint8)
+
+
+def _draw(height, width, camera_id):
+    return np.zeros((height, width, 3), np.uint8)
 
 
 def double(nest):
@@ -72,6 +79,7 @@ MAKERS = {
     wrappers.FrameStackWrapper: lambda inner: wrappers.FrameStackWrapper(inner, num_frames=2),
     wrappers.NoopStartsWrapper: make_noop_starts,
     wrappers.ObservationTransformWrapper: make_transformed_observations,
+    wrappers.PixelsWrapper: lambda inner: wrappers.PixelsWrapper(inner, size=2),
     wrappers.SinglePrecisionWrapper: wrappers.SinglePrecisionWrapper,
     wrappers.SpecCheckWrapper: wrappers.SpecCheckWrapper,
     wrappers.StepLimitWrapper: lambda inner: wrappers.StepLimitWrapper(inner, max_steps=3),

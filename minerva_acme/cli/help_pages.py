@@ -1,0 +1,177 @@
+"""The help of one command: its flags with the words of the dataclasses, under the headings there."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+import tyro
+
+WIDTH = 80
+_INDENT = 6
+# A comment above a field that names what follows: "# Networks." or "# Replay; the rest is elsewhere."
+_HEADING = re.compile(r"\s*# ([A-Z][\w ]*)[.;]")
+_VALUES: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
+
+
+class _Words(NamedTuple):
+    text: str
+    heading: str  # "" above the first
+
+
+class _Flag(NamedTuple):
+    name: str
+    hint: Any
+    default: Any  # dataclasses.MISSING: it must be given
+    words: _Words
+
+
+def page(command: type[Any], program: str, title: str = "") -> str:
+    """Returns the help of a command.
+
+    Args:
+        command: its dataclass, in which other dataclasses may be.
+        program: what is typed for it.
+        title: of the agent whose settings the field `hyperparameters` is.
+    """
+    own: list[_Flag] = []
+    positional: list[_Flag] = []
+    sections: dict[str, list[_Flag]] = {"Flags": own}
+    for flag in _flags(command):
+        marks = getattr(flag.hint, "__metadata__", ())
+        if dataclasses.is_dataclass(flag.hint):
+            named = title if flag.name == "hyperparameters" else ""
+            for inner in _flags(flag.hint, flag.default):
+                heading = ": ".join(filter(None, (named, inner.words.heading.lower())))
+                sections.setdefault(heading if named else "The run", []).append(inner)
+        elif tyro.conf.Positional in marks:
+            # The agent is in what is typed.
+            positional += [flag] if not (title and flag.name == "agent") else []
+        elif tyro.conf.Suppress not in marks:
+            own.append(flag)
+    needed = [f"--{flag.name.replace('_', '-')} {_value(flag.hint)}" for flag in own if _is_needed(flag)]
+    usage = " ".join([f"usage: {program}", *map(_placeholder, positional), *needed, "[FLAG ...]"])
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    blocks = [usage, *map(wrap, paragraphs)]
+    for heading, found in {"Arguments": positional, **sections}.items():
+        if found:
+            blocks.append("\n".join([f"{heading}:", *map(_entry, found)]))
+    return "\n\n".join(blocks)
+
+
+def _flags(kind: Any, default: Any = dataclasses.MISSING) -> Iterator[_Flag]:
+    """Yields the fields of a dataclass, with their defaults in one of its kind, if there is one."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    words = _words(kind)
+    for field in dataclasses.fields(kind):
+        value = field.default if default is dataclasses.MISSING else getattr(default, field.name)
+        hint = hints[field.name]
+        if tyro.conf.Suppress not in getattr(hint, "__metadata__", ()):
+            yield _Flag(field.name, hint, value, words.get(field.name, _Words("", "")))
+
+
+def _words(kind: type[Any]) -> Mapping[str, _Words]:
+    """Returns what stands below each field in the source, and the heading above it."""
+    found: dict[str, _Words] = {}
+    for base in reversed(kind.__mro__):
+        try:
+            source = textwrap.dedent(inspect.getsource(base))
+        except (OSError, TypeError):  # made at run time, or built in
+            continue
+        [definition] = ast.parse(source).body
+        lines, heading, end = source.splitlines(), "", 0
+        body = getattr(definition, "body", [])
+        for statement, below in zip(body, [*body[1:], None], strict=True):
+            for line in lines[end : statement.lineno]:
+                match = _HEADING.match(line)
+                heading = match.group(1) if match else heading
+            end = statement.end_lineno or end
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                name, text = statement.target.id, _text(below)
+                before = found.get(name, _Words("", heading))
+                found[name] = _Words(text or before.text, heading or before.heading)
+    return found
+
+
+def _text(statement: ast.stmt | None) -> str:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return " ".join(str(statement.value.value).split())
+    return ""
+
+
+def _entry(flag: _Flag) -> str:
+    name = f"--{flag.name.replace('_', '-')}"
+    if tyro.conf.Positional in getattr(flag.hint, "__metadata__", ()):
+        typed = _placeholder(flag)
+    elif _plain(flag.hint) is bool:
+        typed = f"{name}, --no-{name.removeprefix('--')}"
+    else:
+        typed = f"{name} {_value(flag.hint)}"
+    words = " ".join(filter(None, (flag.words.text, _default(flag))))
+    return "\n".join([f"  {typed}", wrap(words, " " * _INDENT)])
+
+
+def wrap(text: str, indent: str = "", first: str | None = None) -> str:
+    """Returns text in lines of the page's width, no flag broken in two.
+
+    Args:
+        text: words and blanks.
+        indent: of each line.
+        first: what the first begins with instead.
+    """
+    return textwrap.fill(
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _default(flag: _Flag) -> str:
+    value = flag.default
+    if _is_needed(flag):
+        return "(required)"
+    if value is dataclasses.MISSING or value is None or value == () or value == "":
+        return ""
+    if isinstance(value, bool):
+        return f"(default: {'yes' if value else 'no'})"
+    return f"(default: {','.join(map(str, value)) if isinstance(value, tuple) else value})"
+
+
+def _is_needed(flag: _Flag) -> bool:
+    # How long to train is known by the environment.
+    return flag.default is dataclasses.MISSING and flag.name != "num_env_steps"
+
+
+def _placeholder(flag: _Flag) -> str:
+    name = flag.name.upper()
+    if typing.get_origin(_plain(flag.hint)) is Literal:
+        name = _value(flag.hint)
+    elif typing.get_origin(_plain(flag.hint)) is tuple:
+        name = f"{re.sub('IES$', 'Y', name).removesuffix('S')} ..."
+    return name if _is_needed(flag) else f"[{name}]"
+
+
+def _plain(hint: Any) -> Any:
+    """The type without its marks, and without None."""
+    hint = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
+        return parts[0] if len(parts) == 1 else hint
+    return hint
+
+
+def _value(hint: Any) -> str:
+    kind = _plain(hint)
+    if typing.get_origin(kind) is Literal:
+        return "{" + ",".join(map(str, typing.get_args(kind))) + "}"
+    if typing.get_origin(kind) is tuple:
+        return f"{_value(typing.get_args(kind)[0])} ..."
+    return _VALUES.get(kind, "PATH" if getattr(kind, "__name__", "") == "Path" else "VALUE")
