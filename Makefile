@@ -85,6 +85,10 @@ soak: $(INSTALLED)  ## Train for 30 minutes with each store; what the process ho
 storm: $(INSTALLED)  ## Kill trainings again and again; each must come out right (ARGS="mpo/reverb --kills 5")
 	python -m tests.endurance storm $(ARGS)
 
+.PHONY: storm-ray
+storm-ray: $(INSTALLED)  ## Kill processes of a distributed run at random, 20 in a row (ARGS="--kills 5 --seed 1")
+	python -m tests.endurance.storm_ray $(ARGS)
+
 .PHONY: mutants
 mutants: $(INSTALLED)  ## Check that tests catch deliberate mistakes (an hour; ARGS="retrace" selects)
 	python -m tests.mutants --output runs/mutants.txt $(ARGS)

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -165,6 +165,20 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
             counter: of the run, whose `actor_steps` are the environment steps made so far, for schedules;
                 None: there are none, as where a trained policy is loaded.
         """
+
+    def for_actors(self, num_actors: int) -> Self:
+        """Returns the builder of this agent for `num_actors` actors that play beside its learner.
+
+        Each actor has `num_environments` of its own. No thread both writes and samples then, so the tables
+        make the faster side wait. See `minerva_acme.distributed`.
+
+        Raises:
+            ValueError: this agent has one actor alone.
+        """
+        raise ValueError(
+            f"{type(self).__name__} must have `for_actors` to play with {num_actors} actors in processes of "
+            "their own. Define it, or train with `run_experiment`, in one process."
+        )
 
     @property
     @abc.abstractmethod

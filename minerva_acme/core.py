@@ -176,8 +176,8 @@ class VersionedVariables(NamedTuple):
 class RemoteVariableSource(Protocol):
     """What a transport offers to actors whose learner is in another process or on another machine.
 
-    It is all that `actors.VariableClient` asks of a source, and every `VariableSource` has it. This library
-    has no transport of its own.
+    It is all that `actors.VariableClient` asks of a source, and every `VariableSource` has it.
+    `minerva_acme.distributed` has one over Ray.
     """
 
     def poll_variables(

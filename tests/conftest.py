@@ -1,5 +1,6 @@
 """What every test gets: one torch thread, the list of source files, a guard against what is left behind."""
 
+import importlib.util
 import logging
 import os
 import pathlib
@@ -32,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("reverb"):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    if importlib.util.find_spec("ray") is None:
+        for item in items:
+            if item.get_closest_marker("ray"):
+                item.add_marker(
+                    pytest.mark.skip(reason="Ray is not installed: pip install 'minerva-acme[ray]'")
+                )
 
 
 def _golden_cases(file: str) -> list[dict[str, torch.Tensor]]:

@@ -21,6 +21,7 @@ LAYERS = {
             ["adders"],
             ["agents"],
             ["experiments", "plotting", "video"],
+            ["distributed"],
             ["cli"],
         ]
     )
@@ -40,7 +41,7 @@ ONLY_IN = {
     "imageio_ffmpeg": ("minerva_acme.video.movie",),
     "matplotlib": ("minerva_acme.plotting.figure", "minerva_acme.plotting.report_figures"),
     "PIL": ("minerva_acme.video.movie",),
-    "ray": (),
+    "ray": ("minerva_acme.distributed.ray_engine",),
     "reverb": ("minerva_acme.replay.reverb.loader",),
     "tensorboard": ("minerva_acme.loggers",),
     "tensorflow": ("minerva_acme.replay.reverb.loader", "minerva_acme.loggers"),

@@ -1,9 +1,10 @@
 """Makes the parts that agents over replay have in common."""
 
 import abc
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import nn
@@ -15,6 +16,10 @@ from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.replay import base as replay
 
 TABLE = "replay"
+
+# What Reverb's client may hold: items and batches that a dataset has taken ahead, and items that an adder has
+# not sent.
+_ITEMS_AHEAD, _BATCHES_AHEAD, _UNSENT_ITEMS = 512, 3, 32
 
 Networks = TypeVar("Networks")
 Config = TypeVar("Config", bound=off_policy_config.OffPolicyConfig)
@@ -46,6 +51,8 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     `make_objectives`.
     """
 
+    _num_actors: int | None = None  # None: one thread both plays and learns
+
     def __init__(self, config: Config) -> None:
         annotations.check_config(self, config)
         super().__init__(config)
@@ -54,6 +61,11 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def name(self) -> str:
         """The agent's name, for messages."""
         return type(self).__name__.removesuffix("Builder")
+
+    def for_actors(self, num_actors: int) -> Self:
+        builder = copy.copy(self)
+        builder._num_actors = num_actors
+        return builder
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         """Checks what its adder and most losses need; a subclass adds what its networks need."""
@@ -81,10 +93,22 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
                 name=TABLE,
                 signature=self._layout(spec).signature,
                 max_size=self._config.max_replay_size,
-                rate_limiter=replay.MinSize(self._config.min_replay_size),
+                rate_limiter=self._rate_limiter(),
                 sampler=replay.Prioritized(priorities.priority_exponent) if priorities else replay.Uniform(),
             )
         ]
+
+    def _rate_limiter(self) -> replay.RateLimiter:
+        config = self._config
+        if self._num_actors is None:
+            return replay.MinSize(config.min_replay_size)
+        num_adders = self._num_actors * config.num_environments
+        # What is on its way counts as sampled, or is not yet inserted: by less nobody may be held up.
+        taken_ahead = _ITEMS_AHEAD + _BATCHES_AHEAD * config.batch_size
+        unsent = config.samples_per_insert * num_adders * _UNSENT_ITEMS
+        return replay.SampleToInsertRatio(
+            config.samples_per_insert, config.min_replay_size, 2.0 * max(taken_ahead, unsent)
+        )
 
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device

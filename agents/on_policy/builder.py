@@ -1,16 +1,17 @@
 """Makes the parts that on-policy agents have in common."""
 
 import abc
+import copy
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
 from minerva_acme.agents import acting, actions, annotations, requirements
-from minerva_acme.agents.on_policy import batch
+from minerva_acme.agents.on_policy import batch, rounds
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
 
@@ -27,11 +28,21 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     An item is a rollout of one environment, and goes out once: a learner step takes one of each
     environment, so that it learns from nothing but what the newest policy did.
+
+    With several actors beside the learner (`for_actors`), each plays a rollout of each of its environments
+    and waits for the weights that come of it; the learner takes those of all actors, see `rounds`.
     """
+
+    _num_actors: int | None = None  # None: one thread both plays and learns
 
     def __init__(self, config: Config) -> None:
         annotations.check_config(self, config)
         super().__init__(config)
+
+    def for_actors(self, num_actors: int) -> Self:
+        builder = copy.copy(self)
+        builder._num_actors = num_actors
+        return builder
 
     @property
     @abc.abstractmethod
@@ -90,7 +101,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.
-        capacity = 4 * self._config.num_environments
+        capacity = 4 * self._config.num_environments * (self._num_actors or 1)
         return [
             replay.TableConfig(
                 name=TABLE,
@@ -105,13 +116,22 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
         from minerva_acme.adders import RolloutAdder
 
-        return RolloutAdder(
+        adder = RolloutAdder(
             client=client, table=TABLE, layout=self._layout(spec), discount=self._config.discount
         )
+        return adder if self._num_actors is None else rounds.StampingAdder(adder)
 
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
     ) -> Iterator[Any]:
+        if self._num_actors is not None:
+            return rounds.RoundDataset(
+                client.sampler(TABLE),
+                self._layout(spec).unpack,
+                num_actors=self._num_actors,
+                rollouts_each=self._config.num_environments,
+                device=device,
+            )
         from minerva_acme.replay.dataset import Dataset
 
         return Dataset(
@@ -170,7 +190,8 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     def _num_updates(self, num_env_steps: int | None) -> int | None:
         """Learner steps of the whole run, where it is known how long it is."""
-        return None if num_env_steps is None else num_env_steps // self._config.rollout_steps
+        steps_each = self._config.rollout_steps * (self._num_actors or 1)
+        return None if num_env_steps is None else num_env_steps // steps_each
 
     def _preparer(
         self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device
@@ -191,10 +212,11 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     def _layout(self, spec: specs.EnvironmentSpec) -> Any:
         from minerva_acme.replay import rollouts
 
+        extras = acting.extras_spec(spec, self._records_parameters, self._memory_spec(spec))
         return rollouts.RolloutLayout(
             spec,
             self._config.rollout_length,
-            acting.extras_spec(spec, self._records_parameters, self._memory_spec(spec)),
+            extras if self._num_actors is None else rounds.stamped_spec(extras),
         )
 
     def _memory_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:

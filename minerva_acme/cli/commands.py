@@ -52,6 +52,13 @@ class Train:
     """The run's folder; runs/<environment>/<agent>-seed<seed> by default."""
     log: tuple[_Log, ...] = ("csv", "tensorboard")
     """Where logs go, separated by commas; CSV files are always written."""
+    distributed: Literal["ray", "inline"] | None = None
+    """Play with several actors beside the learner, each in a process of its own, by Ray (`ray`), or in
+    threads of this process, to debug (`inline`); by default one thread plays and learns."""
+    num_actors: int | None = None
+    """Actors of a distributed run, each with the agent's environments."""
+    address: str | None = None
+    """Of a Ray cluster, `auto` or host:port; by default Ray is started on this machine for the run."""
     run: TrainOptions
     """How long to train, how often to evaluate and save."""
     hyperparameters: Any

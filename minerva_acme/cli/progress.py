@@ -22,6 +22,7 @@ _SECONDS_BETWEEN_LINES = 15.0
 _SECONDS_OF_SPEED = 30.0
 _NUM_RETURNS = 10
 _MAX_LOSSES = 4
+_MAX_NODES = 12
 
 
 class _Moment(NamedTuple):
@@ -40,6 +41,8 @@ class ProgressDisplay:
     losses     policy -0.0123  q 1,946  temperature 0.762  alpha_mean 0.0196
     KL/bound   mean 0.98  stddev 0.40  q 1.01
     replay     12,345 of 1,000,000 items, 63.8 samples per insert
+
+    A distributed run has a row for each node too, and one, `waits`, that says who waits for whom.
     """
 
     def __init__(
@@ -99,6 +102,8 @@ class ProgressDisplay:
         elif now >= self._next_line:
             self._next_line = now + _SECONDS_BETWEEN_LINES
             self._print(self.line(progress))
+            if "waits" in progress.nodes:
+                self._print(progress.nodes["waits"])
 
     def block(self, progress: experiments.Progress) -> Table:
         """Returns what a terminal shows."""
@@ -196,6 +201,10 @@ class ProgressDisplay:
                 f"{metrics['replay/size']:,.0f} of {metrics['replay/max_size']:,.0f} items, "
                 f"{metrics['replay/samples_per_insert']:.3g} samples per insert"
             )
+        nodes = list(progress.nodes.items())
+        rows |= dict(nodes[:_MAX_NODES])
+        if len(nodes) > _MAX_NODES:
+            rows["..."] = f"{len(nodes) - _MAX_NODES} more"
         return rows
 
 

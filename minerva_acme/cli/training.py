@@ -10,7 +10,7 @@ import dm_env
 from rich.console import Console
 from rich.table import Column, Table
 
-from minerva_acme import experiments, video
+from minerva_acme import distributed, experiments, video
 from minerva_acme.cli import commands, progress
 from minerva_acme.experiments import checkpointing, run_folder, stopping
 
@@ -34,7 +34,30 @@ def start(command: commands.Train) -> experiments.ExperimentResult:
         if command.steps_by_default
         else ""
     )
-    return _run(description, directory, checkpoint, import_code=True, why=why)
+    return _run(
+        description,
+        directory,
+        checkpoint,
+        import_code=True,
+        why=why,
+        processes=_processes(command),
+    )
+
+
+def _processes(command: commands.Train) -> dict[str, Any] | None:
+    """What a distributed run is given beside its config; None: it is none.
+
+    Raises:
+        ValueError: flags are missing or left over.
+    """
+    given = {"num_actors": command.num_actors, "address": command.address}
+    if command.distributed is None:
+        if left_over := [name for name, value in given.items() if value is not None]:
+            raise ValueError(f"`{left_over[0]}` is for distributed runs alone. Add --distributed ray.")
+        return None
+    if command.num_actors is None:
+        raise ValueError("`num_actors` must be given for a distributed run: --num-actors 2")
+    return {"engine": command.distributed, **given}
 
 
 def describe(command: commands.Train) -> run_folder.RunDescription:
@@ -114,6 +137,7 @@ def _run(
     *,
     import_code: bool,
     why: str = "",
+    processes: dict[str, Any] | None = None,
 ) -> experiments.ExperimentResult:
     """Trains, and shows it. Args: why: where the number of steps is from."""
     console = Console(highlight=False, soft_wrap=True)
@@ -139,8 +163,11 @@ def _run(
     minutes = options.get("stop_after_minutes")
     seconds = math.inf if minutes is None else 60.0 * minutes
     with progress.ProgressDisplay(console, seconds=seconds) as display:
-        result = experiments.run_experiment(config, display)
-    _show(console, result)
+        if processes is None:
+            result = experiments.run_experiment(config, display)
+        else:
+            result = distributed.run_distributed_experiment(config, display, **processes)
+    _show(console, result, "the same command" if processes else f"minerva resume {directory}")
     return result
 
 
@@ -170,7 +197,7 @@ def _make_filmer(
     return video.make_filmer(description.environment, **description.environment_settings)
 
 
-def _show(console: Console, result: experiments.ExperimentResult) -> None:
+def _show(console: Console, result: experiments.ExperimentResult, to_resume: str) -> None:
     title = "Evaluation return, mean and standard deviation over the episodes"
     table = Table("policy", Column("return", justify="right"), title=title)
     trained = f"after {result.env_steps:,} environment and {result.learner_steps:,} learner steps"
@@ -185,7 +212,7 @@ def _show(console: Console, result: experiments.ExperimentResult) -> None:
     folders = [f"{name}/" for name in ("tensorboard", "wandb") if (files / name).exists()]
     console.print(f"Files: {files}/ ({', '.join(['run.json', '*.csv', 'checkpoints/', *folders])})")
     if result.interrupted_by:
-        console.print(f"Stopped by {result.interrupted_by} and saved. To resume: minerva resume {files}")
+        console.print(f"Stopped by {result.interrupted_by} and saved. To resume: {to_resume}")
     elif result.stopped_by:
         console.print(f"Stopped early, evaluated and saved: {result.stopped_by}.")
     console.print(f"Play it again: minerva eval {files}")

@@ -27,7 +27,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -35,6 +35,9 @@ import torch
 from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)
+
+ACTORS = "actors"
+"""Under this name the state of a distributed run holds how many actors it had."""
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -315,6 +318,20 @@ def replay_folder(checkpoint: pathlib.Path) -> pathlib.Path | None:
 def is_light(checkpoint: pathlib.Path) -> bool:
     """Whether a checkpoint was saved for its evaluation alone, see `Checkpointer.save`."""
     return _read_manifest(checkpoint).light
+
+
+def check_of_one_process(checkpoint: pathlib.Path, state: Mapping[str, Any]) -> None:
+    """Checks that one process can resume from a checkpoint with this state.
+
+    Raises:
+        ValueError: it is of a distributed run.
+    """
+    if ACTORS in state:
+        raise ValueError(
+            f"{checkpoint} is of a run with {state[ACTORS]} actors in processes of their own, which one "
+            "process cannot resume. Resume it by `run_distributed_experiment` (minerva train "
+            "--distributed ray), or choose another `directory`."
+        )
 
 
 @contextlib.contextmanager

@@ -5,14 +5,58 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import dm_env
 
-from minerva_acme import actors, core, environments, specs, types
-from minerva_acme.experiments import evaluation, parts, signals
+from minerva_acme import actors, core, counting, environments, loggers, specs, types
+from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import evaluation, signals
+from minerva_acme.experiments import seeds as run_seeds
 
 _logger = logging.getLogger(__name__)
+
+
+class EvaluationLogs(Protocol):
+    """Where evaluations go."""
+
+    @property
+    def evaluator(self) -> loggers.Logger:
+        """Takes a row for each."""
+
+    def write_film(self, gif: bytes, *, step: int) -> None:
+        """Takes the film of one, an animated gif, at a step of the run."""
+
+
+class EvaluatedRun(Protocol):
+    """What an evaluator needs of a run; a `Parts` is one."""
+
+    @property
+    def config(self) -> experiment_config.ExperimentConfig:
+        """Of the run."""
+
+    @property
+    def spec(self) -> specs.EnvironmentSpec:
+        """Of its training environments."""
+
+    @property
+    def seeds(self) -> run_seeds.Seeds:
+        """Of the run."""
+
+    @property
+    def steps(self) -> int:
+        """Steps made so far."""
+
+    @property
+    def counter(self) -> counting.Counter:
+        """Has the run's counts, to log."""
+
+    @property
+    def logs(self) -> EvaluationLogs:
+        """Where evaluations go."""
+
+    def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
+        """Makes an actor with the policy for evaluation; `in_vector`: a vector actor."""
 
 
 class Evaluator(core.Saveable):
@@ -31,7 +75,7 @@ class Evaluator(core.Saveable):
     best: tuple[int, evaluation.Evaluation] | None = None
     """The one of these with the highest mean, and its step."""
 
-    def __init__(self, run: parts.Parts) -> None:
+    def __init__(self, run: EvaluatedRun) -> None:
         """Evaluates nothing yet. Args: run: says how, and makes the actors."""
         self._run = run
         self._clock = _Clock()

@@ -5,12 +5,12 @@ import functools
 import logging
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
 
-from minerva_acme import builders, core, counting, environments, specs
+from minerva_acme import builders, core, counting, environments, loggers, specs
 from minerva_acme.experiments import checkpointing, provenance, run_folder, run_lock, run_logs, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
@@ -39,12 +39,11 @@ class Parts:
         self.counter = counting.Counter()
 
         # First, so that an agent that cannot act in the environment says so before anything is written.
-        self.environment = self._make_environment()
+        self.environment = make_environment(config, lambda index: self.seeds.number("environment", index))
         resources.callback(self.environment.close)
         # An environment and a vector of them tell their specs alike.
         self.spec = specs.make_environment_spec(self.environment)
         builder.check_spec(self.spec)
-        _check_vector(self.environment, builder)
 
         # Before anything is written, and until all that writes is closed.
         resources.enter_context(run_lock.hold(config.directory))
@@ -85,16 +84,21 @@ class Parts:
             resources.enter_context(builder.make_adder(self.client, self.spec))
             for _ in range(builder.num_environments if config.num_env_steps else 0)
         ]
-        self.actor, self._loop = self._make_actor_and_loop()
+        self.actor, self._loop = make_actor_and_loop(
+            config,
+            environment=self.environment,
+            policy=self.policy,
+            variable_source=self.learner,
+            adders=self.adders,
+            counter=self.counter,
+            logger=self.logs.actor,
+        )
 
     def play_step(self) -> list[environments.EpisodeResult]:
         """Steps every environment, if the run plays; returns the episodes that ended."""
         if not self.config.num_env_steps:
             return []
-        ended = self._loop.step()
-        if isinstance(ended, list):  # of a vector of environments
-            return ended
-        return [] if ended is None else [ended]
+        return step(self._loop)
 
     def end_episodes(self) -> None:
         """Ends open episodes where they stand, as a time limit would; the next step begins new ones.
@@ -126,19 +130,6 @@ class Parts:
         make = builder.make_vector_actor if in_vector else builder.make_actor
         return make(policy, self.learner)
 
-    def _make_environment(self) -> dm_env.Environment | environments.VectorEnvironment:
-        factories: list[Callable[[], Any]] = [
-            functools.partial(self.config.environment_factory, self.seeds.number("environment", index))
-            for index in range(self.config.builder.num_environments)
-        ]
-        if self.config.environment_processes:
-            return environments.make_vector(factories, processes=True)
-        first: dm_env.Environment | environments.VectorEnvironment = factories[0]()
-        _check_environment(first)
-        if len(factories) == 1 or isinstance(first, environments.VectorEnvironment):
-            return first
-        return environments.make_vector([lambda: first, *factories[1:]], processes=False)
-
     def _open_replay(self, resources: contextlib.ExitStack) -> replay.ReplayClient:
         """Starts the replay server with what the checkpoint holds, and returns a client."""
         # Where the server writes its part of a checkpoint, which is then moved into it: on the same disk.
@@ -146,33 +137,91 @@ class Parts:
         shutil.rmtree(scratch, ignore_errors=True)
         resources.callback(shutil.rmtree, scratch, ignore_errors=True)
         files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None
-        server = backends.make_server(
-            self.tables,
-            self.config.replay if self.tables else "memory",
-            seed=self.seeds.number("replay"),
-            device=str(self.config.torch_device),
-            checkpoint_directory=str(scratch),
-            restore_from=str(files) if files else None,
-        )
+        try:
+            server = backends.make_server(
+                self.tables,
+                self.config.replay if self.tables else "memory",
+                seed=self.seeds.number("replay"),
+                device=str(self.config.torch_device),
+                checkpoint_directory=str(scratch),
+                restore_from=str(files) if files else None,
+            )
+        except replay.ReplayError:
+            if files is not None and self.checkpoint is not None:  # its tables may be those of several actors
+                checkpointing.check_of_one_process(self.checkpoint, checkpointing.load_state(self.checkpoint))
+            raise
         return resources.enter_context(resources.enter_context(server).client())
 
-    def _make_actor_and_loop(self) -> tuple[core.Actor | core.VectorActor, Any]:
-        builder = self.config.builder
-        actor: core.Actor | core.VectorActor
-        make_loop: Any  # both loops take the same
-        if isinstance(self.environment, environments.VectorEnvironment):
-            actor = builder.make_vector_actor(self.policy, self.learner, self.adders)
-            make_loop = environments.VectorEnvironmentLoop
-        else:
-            actor = builder.make_actor(self.policy, self.learner, *self.adders)
-            make_loop = environments.EnvironmentLoop
-        return actor, make_loop(
-            environment=self.environment,
-            actor=actor,
-            counter=counting.Counter(self.counter, "actor"),
-            logger=self.logs.actor,
-            observers=self.config.observers,
+
+def make_environment(
+    config: experiment_config.ExperimentConfig, seed: Callable[[int], int]
+) -> dm_env.Environment | environments.VectorEnvironment:
+    """Makes the environments that an actor plays in: one, or a vector of as many as the agent has.
+
+    Args:
+        config: of the run.
+        seed: gives the seed of each by its index.
+
+    Raises:
+        ValueError: the agent cannot be trained in the vector that came.
+    """
+    factories: list[Callable[[], Any]] = [
+        functools.partial(config.environment_factory, seed(index))
+        for index in range(config.builder.num_environments)
+    ]
+    if config.environment_processes:
+        made: dm_env.Environment | environments.VectorEnvironment = environments.make_vector(
+            factories, processes=True
         )
+    else:
+        made = factories[0]()
+        _check_environment(made)
+        if len(factories) > 1 and not isinstance(made, environments.VectorEnvironment):
+            first = made
+            made = environments.make_vector([lambda: first, *factories[1:]], processes=False)
+    try:
+        _check_vector(made, config.builder)
+    except ValueError:
+        made.close()
+        raise
+    return made
+
+
+def make_actor_and_loop(
+    config: experiment_config.ExperimentConfig,
+    *,
+    environment: dm_env.Environment | environments.VectorEnvironment,
+    policy: builders.AgentPolicy,
+    variable_source: core.VariableSource,
+    adders: Sequence[core.Adder],
+    counter: counting.Counter,
+    logger: loggers.Logger,
+) -> tuple[core.Actor | core.VectorActor, Any]:
+    """Makes the actor, and the loop that it plays in, for `step`."""
+    builder = config.builder
+    actor: core.Actor | core.VectorActor
+    make_loop: Any  # both loops take the same
+    if isinstance(environment, environments.VectorEnvironment):
+        actor = builder.make_vector_actor(policy, variable_source, adders)
+        make_loop = environments.VectorEnvironmentLoop
+    else:
+        actor = builder.make_actor(policy, variable_source, *adders)
+        make_loop = environments.EnvironmentLoop
+    return actor, make_loop(
+        environment=environment,
+        actor=actor,
+        counter=counting.Counter(counter, "actor"),
+        logger=logger,
+        observers=config.observers,
+    )
+
+
+def step(loop: Any) -> list[environments.EpisodeResult]:
+    """Steps every environment of a loop; returns the episodes that ended."""
+    ended = loop.step()
+    if isinstance(ended, list):  # of a vector of environments
+        return ended
+    return [] if ended is None else [ended]
 
 
 def _check_environment(environment: Any) -> None:

@@ -32,6 +32,8 @@ class Progress(NamedTuple):
     metrics: Mapping[str, float] = types.MappingProxyType({})
     replay_memory: str = ""  # how much replay takes when it is full, and how much is free, in words
     num_learner_steps: int = 0  # of the whole run, where it makes no environment steps
+    # What the processes of a distributed run do, in words, by the node's name; and who waits, by `waits`.
+    nodes: Mapping[str, str] = types.MappingProxyType({})
 
     @property
     def steps(self) -> int:

@@ -133,6 +133,7 @@ class Saver:
         """
         run = self._run
         state = checkpointing.load_state(checkpoint, str(run.config.torch_device))
+        checkpointing.check_of_one_process(checkpoint, state)
         with checkpointing.explain_misfit(checkpoint):
             if len(state["adders"]) != len(run.adders):
                 raise ValueError(

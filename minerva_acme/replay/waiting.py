@@ -26,7 +26,8 @@ _logger = logging.getLogger(__name__)
 
 
 class _Thread(threading.local):
-    should_stop: Callable[[], bool] | None = None  # set while the thread is alone
+    should_stop: Callable[[], bool] | None = None  # set while the thread may be asked to stop
+    is_alone = False
 
 
 _this_thread = _Thread()
@@ -42,11 +43,29 @@ def alone(should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     Args:
         should_stop: asked twice a second in each wait of this thread.
     """
-    before, _this_thread.should_stop = _this_thread.should_stop, should_stop
+    with _stoppable(should_stop, is_alone=True):
+        yield
+
+
+@contextlib.contextmanager
+def stoppable(should_stop: Callable[[], bool]) -> Iterator[None]:
+    """Makes any wait of this thread a ReplayStopped once it is asked to stop; others write and sample too.
+
+    Args:
+        should_stop: asked twice a second in each wait.
+    """
+    with _stoppable(should_stop, is_alone=False):
+        yield
+
+
+@contextlib.contextmanager
+def _stoppable(should_stop: Callable[[], bool], *, is_alone: bool) -> Iterator[None]:
+    before = _this_thread.should_stop, _this_thread.is_alone
+    _this_thread.should_stop, _this_thread.is_alone = should_stop, is_alone
     try:
         yield
     finally:
-        _this_thread.should_stop = before
+        _this_thread.should_stop, _this_thread.is_alone = before
 
 
 class Wait:
@@ -81,6 +100,7 @@ class Wait:
         if _this_thread.should_stop is not None:
             if _this_thread.should_stop():
                 raise base.ReplayStopped(f"Asked to stop while waiting: {reason}")
+        if _this_thread.is_alone:
             # Whatever happens in a table changes the counts that the reason tells.
             if not reason.held_back or str(reason) != self._reason:
                 self._reason, self._still_since = str(reason), now

@@ -1,0 +1,157 @@
+"""Rollouts of several actors: each says whose and of which version it is, and the learner takes whole rounds.
+
+A round of version v is, of each of N actors, E rollouts whose last action was chosen by the weights of
+version v. What an actor wrote by older weights, or beyond its E rollouts, is dropped and counted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import dm_env
+import numpy as np
+import torch
+import tree
+
+from minerva_acme import core, specs, types
+from minerva_acme.replay import base as replay
+
+
+class Stamped(NamedTuple):
+    """What a policy recorded with an action, and who recorded it."""
+
+    extras: types.NestedArray
+    stamp: Any  # [2] int64: the actor's number, the version of its weights
+
+
+def stamped_spec(extras: types.NestedSpec) -> Stamped:
+    """The specs of `Stamped`. Args: extras: those of the policy's extras."""
+    return Stamped(extras, specs.Array((2,), np.int64, name="stamp"))
+
+
+class StampingAdder(core.Adder):
+    """Writes with every step who made it, by which version of the weights.
+
+    Attributes:
+        stamp: the actor's number and the version, of the steps from now on.
+    """
+
+    def __init__(self, adder: core.Adder) -> None:
+        """Args: adder: writes; its extras are `Stamped`. Closed with this one."""
+        self.stamp = (0, 0)
+        self._adder = adder
+
+    def add_first(self, timestep: dm_env.TimeStep) -> None:
+        self._adder.add_first(timestep)
+
+    def add(
+        self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
+    ) -> None:
+        self._adder.add(action, next_timestep, Stamped(extras, np.array(self.stamp, np.int64)))
+
+    @property
+    def num_inserted(self) -> int:
+        return self._adder.num_inserted
+
+    def flush(self) -> None:
+        self._adder.flush()
+
+    def reset(self) -> None:
+        self._adder.reset()
+
+    def close(self) -> None:
+        self._adder.close()
+
+
+class RoundDataset(core.Closeable, Iterator[Any]):
+    """Yields rounds: `data` is a `Rollout` [T, N * E, ...], in the order of the actors.
+
+    Attributes:
+        version: of the rounds from now on, that of the weights that the learner has.
+        num_stale: rollouts of another version that were dropped.
+        num_surplus: rollouts that were dropped because their actor's part of the round was complete.
+    """
+
+    def __init__(
+        self,
+        sampler: replay.Sampler,
+        unpack: Callable[[Mapping[str, torch.Tensor]], types.Rollout],
+        *,
+        num_actors: int,
+        rollouts_each: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Makes the dataset; nothing is sampled before the first round is asked for.
+
+        Args:
+            sampler: where rollouts come from, each once; closed with the dataset.
+            unpack: turns their fields into a `Rollout` whose extras are `Stamped`.
+            num_actors: N.
+            rollouts_each: E, of each actor in a round.
+            device: where the tensors go.
+
+        Raises:
+            ValueError: a number is below 1.
+        """
+        if num_actors < 1 or rollouts_each < 1:
+            raise ValueError(
+                f"`num_actors` and `rollouts_each` must be >= 1, got {num_actors} and {rollouts_each}."
+            )
+        self.version = 0
+        self.num_stale = 0
+        self.num_surplus = 0
+        self._sampler = sampler
+        self._unpack = unpack
+        self._rollouts_each = rollouts_each
+        self._device = torch.device(device)
+        self._found: list[list[_Found]] = [[] for _ in range(num_actors)]
+        self._found_version = 0
+
+    def __next__(self) -> Any:
+        """Returns the next round, for which it waits.
+
+        Raises:
+            ReplayError: the dataset is closed or the store is gone. What was found stays.
+        """
+        from minerva_acme.replay.dataset import ReplaySample
+
+        if self._found_version != self.version:
+            self.num_stale += sum(map(len, self._found))
+            self._found = [[] for _ in self._found]
+            self._found_version = self.version
+        while missing := len(self._found) * self._rollouts_each - sum(map(len, self._found)):
+            info, fields = self._sampler.sample_batch(missing)
+            self._sort(info, fields)
+        found = [rollout for of_actor in self._found for rollout in of_actor]
+        self._found = [[] for _ in self._found]
+        info = replay.SampleInfo(
+            *(np.stack(numbers) for numbers in zip(*(f.info for f in found), strict=True))
+        )
+        data = tree.map_structure(
+            lambda *parts: torch.stack(parts, dim=1).to(self._device), *(f.data for f in found)
+        )
+        return ReplaySample(info, data)
+
+    def close(self) -> None:
+        self._sampler.close()
+
+    def _sort(self, info: replay.SampleInfo, fields: Mapping[str, Any]) -> None:
+        rollouts = self._unpack({name: torch.as_tensor(field) for name, field in fields.items()})
+        last = rollouts.extras.stamp[-1]  # [B, 2]
+        data = rollouts._replace(extras=rollouts.extras.extras)
+        for index, (actor, version) in enumerate(last.tolist()):
+            if version != self.version:
+                self.num_stale += 1
+            elif len(self._found[actor]) == self._rollouts_each:
+                self.num_surplus += 1
+            else:
+                self._found[actor].append(
+                    _Found(
+                        [numbers[index] for numbers in info],
+                        tree.map_structure(lambda leaf, index=index: leaf[:, index], data),
+                    )
+                )
+
+
+class _Found(NamedTuple):
+    info: list[Any]  # of `SampleInfo`
+    data: types.Rollout  # [T, ...]

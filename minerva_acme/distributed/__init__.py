@@ -1,0 +1,30 @@
+"""The same experiment in several processes, on one machine or many."""
+
+from typing import TYPE_CHECKING
+
+from minerva_acme import _lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.distributed.graph import Context, Engine, Node, NodeSilence, Part, Program
+    from minerva_acme.distributed.inline import InlineEngine
+    from minerva_acme.distributed.program import make_program
+    from minerva_acme.distributed.ray_engine import RayEngine
+    from minerva_acme.distributed.run import run_distributed_experiment
+    from minerva_acme.distributed.supervisor import ProgramFailed
+
+__all__ = [
+    "Context",
+    "Engine",
+    "InlineEngine",
+    "Node",
+    "NodeSilence",
+    "Part",
+    "Program",
+    "ProgramFailed",
+    "RayEngine",
+    "make_program",
+    "run_distributed_experiment",
+]
+
+# Each process loads what its node needs, and no more.
+__getattr__ = _lazy.attach(__name__, __file__)

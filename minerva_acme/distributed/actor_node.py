@@ -1,0 +1,200 @@
+"""The node that plays."""
+
+import contextlib
+import logging
+import math
+import time
+from typing import Any
+
+import torch
+
+from minerva_acme import core, specs
+from minerva_acme.agents.on_policy import rounds
+from minerva_acme.distributed import graph, reports, weights
+from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import parts, seeds
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import waiting
+from minerva_acme.replay.reverb import store
+
+_logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1  # between two looks for newer weights
+_ROUND_POLL_SECONDS = 0.02  # where an actor waits for them
+_LOOK_SECONDS = 0.5
+
+
+class ActorNode(graph.Part):
+    """Plays in environments of its own, writes to replay, and follows the learner's weights.
+
+    An on-policy agent's actor waits, once it has delivered its part of a round, for the weights that come of
+    it. If replay has lost what it held meanwhile, it delivers again.
+    """
+
+    def __init__(
+        self,
+        context: graph.Context,
+        *,
+        config: experiment_config.ExperimentConfig,
+        spec: specs.EnvironmentSpec,
+        address: str,
+        began_at: int,
+    ) -> None:
+        """Prepares; `run` makes what it plays with.
+
+        Args:
+            context: of the node.
+            config: of the run, whose builder is the one for so many actors.
+            spec: of its environments.
+            address: `host:port` of replay.
+            began_at: the environment steps that the run began with.
+        """
+        self._context = context
+        self._config = config
+        self._spec = spec
+        self._address = address
+        # Neither a resumed run nor an actor that is started again sees the same episodes once more.
+        self._session = f" {began_at}.{context.incarnation}" if began_at or context.incarnation else ""
+        self._replay_seconds = 0.0
+        self._round_seconds = 0.0
+
+    def run(self) -> None:
+        context, config, builder = self._context, self._config, self._config.builder
+        own_seeds = seeds.Seeds(config.seed)
+        first = context.index * builder.num_environments
+        is_stopped = context.stop.is_set
+        with contextlib.ExitStack() as resources:
+            environment = parts.make_environment(
+                config, lambda index: own_seeds.number(f"environment{self._session}", first + index)
+            )
+            resources.callback(environment.close)
+            _check_same(specs.make_environment_spec(environment), self._spec, context.name)
+            networks = builder.make_networks(self._spec, own_seeds.generator("networks"))
+            client = store.ReverbClient(self._address, timeout_seconds=math.inf)
+            adders = [
+                _TimedAdder(builder.make_adder(client, self._spec)) for _ in range(builder.num_environments)
+            ]
+            for adder in adders:
+                resources.enter_context(adder)
+            stamping = [adder.adder for adder in adders if isinstance(adder.adder, rounds.StampingAdder)]
+            follower = weights.Follower(
+                context.handle("learner"),
+                builder.policy_variables,
+                period_seconds=_ROUND_POLL_SECONDS if stamping else _POLL_SECONDS,
+                stop=context.stop,
+            )
+            resources.callback(follower.close)
+            reporter = reports.Reporter(context)
+            reporter.status = lambda: self._status(reporter, follower, adders)
+            policy = builder.make_policy(
+                networks,
+                self._spec,
+                own_seeds.generator(f"policy{self._session}", index=context.index),
+                counter=reporter.counter,
+            )
+            actor, loop = parts.make_actor_and_loop(
+                config,
+                environment=environment,
+                policy=policy,
+                variable_source=follower,
+                adders=adders,
+                counter=reporter.counter,
+                logger=reporter.logger("actor"),
+            )
+            while not follower.wait(-1, _LOOK_SECONDS):
+                if is_stopped():
+                    return
+            reporter.start()
+            resources.callback(reporter.close)
+            resources.enter_context(waiting.stoppable(is_stopped))
+            actor.update(wait=True)
+            with contextlib.suppress(replay.ReplayStopped):
+                self._play(loop, actor, adders, stamping, follower, reporter)
+
+    def _play(
+        self,
+        loop: Any,
+        actor: core.Actor | core.VectorActor,
+        adders: "list[_TimedAdder]",
+        stamping: list[rounds.StampingAdder],
+        follower: weights.Follower,
+        reporter: reports.Reporter,
+    ) -> None:
+        stop, counter = self._context.stop, reporter.counter
+        delivered, epoch = 0, reporter.facts.get("replay_epoch", 0)  # rollouts of this version
+        while not stop.is_set() and counter.get_counts().get("actor_steps", 0) < self._config.num_env_steps:
+            version = follower.taken
+            for adder in stamping:
+                adder.stamp = (self._context.index, version)
+            before = _num_inserted(adders)
+            parts.step(loop)
+            if not stamping:
+                continue
+            delivered += _num_inserted(adders) - before
+            if follower.taken == version and delivered >= len(adders):
+                began = time.monotonic()
+                while not (stop.is_set() or follower.wait(version, _LOOK_SECONDS)):
+                    if reporter.facts.get("replay_epoch", 0) != epoch:  # what was delivered may be lost
+                        break
+                self._round_seconds += time.monotonic() - began
+                actor.update(wait=True)
+                delivered, epoch = 0, reporter.facts.get("replay_epoch", 0)
+            elif follower.taken != version:
+                delivered = 0
+
+    def _status(
+        self, reporter: reports.Reporter, follower: weights.Follower, adders: "list[_TimedAdder]"
+    ) -> dict[str, float]:
+        return {
+            "steps": reporter.counter.own().get("actor_steps", 0),
+            "version": weights.learner_steps(max(follower.taken, 0)),
+            "weights_age_seconds": follower.age_seconds,
+            "weights_failures": follower.num_failures,
+            "replay_seconds": sum(adder.seconds for adder in adders),
+            "round_seconds": self._round_seconds,
+            "torch_threads": torch.get_num_threads(),
+            "num_inserted": _num_inserted(adders),
+        }
+
+
+class _TimedAdder(core.Adder):
+    """Adds up the seconds that writing takes, most of which is waiting where the learner is slower."""
+
+    def __init__(self, adder: core.Adder) -> None:
+        self.adder = adder
+        self.seconds = 0.0
+
+    def add_first(self, timestep: Any) -> None:
+        self.adder.add_first(timestep)
+
+    def add(self, action: Any, next_timestep: Any, extras: Any = ()) -> None:
+        began = time.perf_counter()
+        try:
+            self.adder.add(action, next_timestep, extras)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    @property
+    def num_inserted(self) -> int:
+        return self.adder.num_inserted
+
+    def flush(self) -> None:
+        self.adder.flush()
+
+    def reset(self) -> None:
+        self.adder.reset()
+
+    def close(self) -> None:
+        self.adder.close()
+
+
+def _num_inserted(adders: list[_TimedAdder]) -> int:
+    return sum(adder.num_inserted for adder in adders)
+
+
+def _check_same(found: specs.EnvironmentSpec, expected: specs.EnvironmentSpec, name: str) -> None:
+    if found != expected:
+        raise ValueError(
+            f"`environment_factory` must make environments with the specs {expected} in every process, got "
+            f"{found} in {name}. Let them depend on nothing but the seed."
+        )

@@ -1,0 +1,183 @@
+"""The node that counts: what all nodes report, added up, written down and logged."""
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from minerva_acme import counting
+from minerva_acme.distributed import graph
+from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import run_logs
+
+_logger = logging.getLogger(__name__)
+
+Counts = dict[str, counting.Number]
+
+BEFORE = "before"
+"""Whose counts are those of the checkpoint that the run resumed from."""
+
+
+class Report(NamedTuple):
+    """What a node says of itself, again and again."""
+
+    node: str
+    incarnation: int
+    number: int  # of the report, from 1; one that was lost on its way is sent again with the same number
+    counts: Counts  # all that this incarnation has counted, so that none counts twice
+    status: dict[str, float]
+    rows: list[tuple[str, dict[str, Any]]]  # of logs: the label of the logger and the row
+    alone: bool = False  # whether it counts from where its checkpoint stood: older incarnations do not count
+
+
+class Reply(NamedTuple):
+    """What a node is told in turn."""
+
+    others: Counts  # what the program has counted, without this incarnation
+    facts: dict[str, Any]
+
+
+class CounterNode(graph.Part):
+    """Holds the counts, the facts and the logs of a run.
+
+    Every report is written down before it is answered. So whatever is killed, itself included, no report
+    that was answered is lost and none counts twice. Of a node that is killed what it did since its last
+    report, half a second, is not counted.
+    """
+
+    exports = ("report", "overview", "put", "write_film")
+
+    def __init__(
+        self,
+        context: graph.Context,
+        *,
+        config: experiment_config.ExperimentConfig,
+        description: Mapping[str, Any],
+        journal: str,
+        counts: Counts,
+        facts: Mapping[str, Any],
+        cut: Mapping[str, int],
+    ) -> None:
+        """Makes the node.
+
+        Args:
+            context: of the node.
+            config: of the run.
+            description: of the run, for its logs.
+            journal: the file that reports are written down in.
+            counts: those that the run begins with.
+            facts: likewise.
+            cut: the last step of each log that is kept, see `RunLogs.cut`.
+        """
+        self._context = context
+        self._config = config
+        self._description = description
+        self._lock = threading.Lock()
+        self._path = pathlib.Path(journal)
+        self._cut = cut
+        own = {name: value for name, value in counts.items() if name.startswith("learner_")}
+        rest = {name: value for name, value in counts.items() if name not in own}
+        # By node and incarnation; what the learner has counted is replaced by its first report.
+        self._counts: dict[str, dict[int, Counts]] = {BEFORE: {0: rest}, "learner": {-1: own}}
+        self._numbers: dict[str, int] = {}  # of the last reports, by node and incarnation
+        self._facts: dict[str, Any] = dict(facts)
+        self._status: dict[str, dict[str, float]] = {}
+        self._episode_return: float | None = None  # of the last that was reported
+        self._logs: run_logs.RunLogs | None = None
+        self._is_new = not self._path.exists()
+        if not self._is_new:
+            self._read_journal()
+
+    def run(self) -> None:
+        with contextlib.ExitStack() as resources:
+            with self._lock:
+                logs = run_logs.RunLogs(self._config, self._description, resources)
+                if self._is_new:
+                    logs.cut(**self._cut)
+                    self._write_journal()
+                self._logs = logs
+            self._context.stop.wait()
+            with self._lock:
+                self._logs = None
+
+    def report(self, report: Report) -> Reply:
+        """Takes a report.
+
+        Raises:
+            NodeSilence: the logs are not open.
+        """
+        with self._lock:
+            logs = self._open_logs()
+            slot = f"{report.node}#{report.incarnation}"
+            if report.number > self._numbers.get(slot, 0):
+                of_node = self._counts.setdefault(report.node, {})
+                if not report.alone:
+                    of_node[report.incarnation] = report.counts
+                elif report.incarnation >= max(of_node, default=-1):
+                    self._counts[report.node] = {report.incarnation: report.counts}
+                self._numbers[slot] = report.number
+                self._status[report.node] = report.status
+                for label, row in report.rows:
+                    if label == "actor":
+                        self._episode_return = row.get("episode_return")
+                    getattr(logs, label).write(row)
+                self._write_journal()
+            return Reply(self._total(but=(report.node, report.incarnation)), self._facts)
+
+    def overview(self) -> dict[str, Any]:
+        """Returns counts, facts, what nodes last said, the newest return and the learner's newest row."""
+        with self._lock:
+            row = dict(self._logs.newest_row.row) if self._logs is not None else {}
+            return {
+                "counts": self._total(),
+                "facts": self._facts,
+                "status": self._status,
+                "episode_return": self._episode_return,
+                "row": {name: value for name, value in row.items() if not isinstance(value, str)},
+            }
+
+    def put(self, name: str, value: Any) -> None:
+        """Notes a fact: plain values, as JSON has them."""
+        with self._lock:
+            self._facts = {**self._facts, name: value}
+            self._write_journal()
+
+    def write_film(self, gif: bytes, step: int) -> None:
+        """Takes the film of an evaluation."""
+        with self._lock:
+            self._open_logs().write_film(gif, step=step)
+
+    def _open_logs(self) -> run_logs.RunLogs:
+        if self._logs is None:
+            raise graph.NodeSilence("The counter has not opened its logs, or has closed them.")
+        return self._logs
+
+    def _total(self, but: tuple[str, int] | None = None) -> Counts:
+        total: Counts = {}
+        for node, incarnations in self._counts.items():
+            for incarnation, counts in incarnations.items():
+                # What the learner had counted before is in what it counts now.
+                if (node, incarnation) == but or (but and node == but[0] == "learner"):
+                    continue
+                for name, value in counts.items():
+                    total[name] = total.get(name, 0) + value
+        return total
+
+    def _write_journal(self) -> None:
+        content = {"counts": self._counts, "numbers": self._numbers, "facts": self._facts}
+        new = self._path.with_name(f"{self._path.name}.new")
+        new.write_text(json.dumps(content), encoding="utf-8")
+        os.replace(new, self._path)
+
+    def _read_journal(self) -> None:
+        content = json.loads(self._path.read_text(encoding="utf-8"))
+        self._counts = {
+            node: {int(incarnation): counts for incarnation, counts in of_node.items()}
+            for node, of_node in content["counts"].items()
+        }
+        self._numbers, self._facts = content["numbers"], content["facts"]
+        _logger.info("the counter goes on from %s", self._path)

@@ -1,0 +1,176 @@
+"""The node that evaluates."""
+
+import contextlib
+import logging
+import threading
+
+from minerva_acme import core, loggers, specs
+from minerva_acme.distributed import graph, reports, weights
+from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import evaluator, seeds, signals
+
+_logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+
+
+class EvaluatorNode(graph.Part):
+    """Evaluates the newest weights once a period has passed, beside training, and at its end.
+
+    What it found is a fact of the counter's node: it survives the evaluator, and goes into checkpoints.
+    """
+
+    exports = ("finish",)
+
+    def __init__(
+        self,
+        context: graph.Context,
+        *,
+        config: experiment_config.ExperimentConfig,
+        spec: specs.EnvironmentSpec,
+    ) -> None:
+        """Prepares. Args: context: of the node. config: of the run. spec: of the training environments."""
+        self._context = context
+        self._config = config
+        self._spec = spec
+        self._finishing = threading.Event()
+
+    def finish(self) -> None:
+        """Evaluates the newest weights once more, then ends."""
+        self._finishing.set()
+
+    def run(self) -> None:
+        context = self._context
+        with contextlib.ExitStack() as resources:
+            reporter = reports.Reporter(context)
+            resources.callback(reporter.close)
+            reporter.start()  # brings the facts
+            follower = weights.Follower(
+                context.handle("learner"),
+                self._config.builder.policy_variables,
+                period_seconds=_POLL_SECONDS,
+                stop=context.stop,
+            )
+            resources.callback(follower.close)
+            run = _Run(self._config, self._spec, reporter, context.handle("counter"))
+            evaluations = evaluator.Evaluator(run)
+            if (known := reporter.facts.get("evaluations")) is not None:
+                evaluations.restore(known)
+            self._evaluate(run, evaluations, reporter, follower)
+
+    def _evaluate(
+        self,
+        run: "_Run",
+        evaluations: evaluator.Evaluator,
+        reporter: reports.Reporter,
+        follower: weights.Follower,
+    ) -> None:
+        stop = _Stop(self._context.stop)
+        run.begin(None)
+        had = evaluations.before is not None
+        evaluations.evaluate_before_training(stop)
+        if not had:
+            self._note(evaluations)
+        run.source = follower
+        while not stop:
+            is_last = self._finishing.is_set()
+            if is_last or self._is_due(evaluations, reporter):
+                # At the end the newest weights that there will be; `follower` may be a poll behind.
+                self._catch_up(follower)
+                run.begin(follower.version)
+                if evaluations.evaluate(stop):
+                    self._note(evaluations)
+                    self._offer_best(evaluations, follower)
+            if is_last:
+                break
+            self._finishing.wait(_POLL_SECONDS)
+
+    def _is_due(self, evaluations: evaluator.Evaluator, reporter: reports.Reporter) -> bool:
+        period = self._config.evaluation_period
+        steps = int(reporter.counter.get_counts().get("actor_steps", 0))
+        # The last is made when all weights are there.
+        is_over = steps >= self._config.num_env_steps
+        return period > 0 and not is_over and steps // period > max(evaluations.logged_until, 0) // period
+
+    def _catch_up(self, follower: weights.Follower) -> None:
+        while not (self._context.stop.is_set() or follower.wait(-1, _POLL_SECONDS)):
+            pass
+        self._context.stop.wait(2 * _POLL_SECONDS)
+
+    def _note(self, evaluations: evaluator.Evaluator) -> None:
+        """Tells the counter's node what is known, until it has heard."""
+        latest = evaluations.latest
+        while not self._context.stop.is_set():
+            try:
+                handle = self._context.handle("counter")
+                handle.call("put", "evaluations", evaluations.save())
+                handle.call("put", "mean", latest[1].mean if latest else None)
+                return
+            except graph.NodeSilence as error:
+                _logger.warning("an evaluation waits to be noted: %s", error)
+                self._context.stop.wait(_POLL_SECONDS)
+
+    def _offer_best(self, evaluations: evaluator.Evaluator, follower: weights.Follower) -> None:
+        if not self._config.checkpoint_best or evaluations.latest != evaluations.best:
+            return
+        assert evaluations.latest is not None
+        steps, result = evaluations.latest
+        variables = follower.poll_variables(self._config.builder.policy_variables)
+        assert variables is not None
+        try:
+            self._context.handle("learner").call("keep_best", result.mean, steps, variables.values)
+        except graph.NodeSilence as error:
+            _logger.warning("the best weights so far are not kept apart: %s", error)
+
+
+class _Run:
+    """What `Evaluator` needs of a run; see `evaluator.EvaluatedRun`."""
+
+    def __init__(
+        self,
+        config: experiment_config.ExperimentConfig,
+        spec: specs.EnvironmentSpec,
+        reporter: reports.Reporter,
+        handle: graph.Handle,
+    ) -> None:
+        self.config = config
+        self.spec = spec
+        self.seeds = seeds.Seeds(config.seed)
+        self.source: weights.Follower | None = None
+        self.steps = 0
+        self.counter = reporter.counter
+        self.logs = _Logs(reporter.logger("evaluator"), handle)
+        self._networks = config.builder.make_networks(spec, self.seeds.generator("networks"))
+
+    def begin(self, version: int | None) -> None:
+        """Begins an evaluation: its step is what the program has made by now. Args: version: None: none."""
+        self.steps = 0 if version is None else int(self.counter.get_counts().get("actor_steps", 0))
+
+    def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
+        builder, generator = self.config.builder, self.seeds.generator("evaluation", index=self.steps)
+        policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
+        make = builder.make_vector_actor if in_vector else builder.make_actor
+        return make(policy, self.source)
+
+
+class _Logs:
+    def __init__(self, logger: loggers.Logger, handle: graph.Handle) -> None:
+        self.evaluator = logger
+        self._handle = handle
+
+    def write_film(self, gif: bytes, *, step: int) -> None:
+        try:
+            self._handle.call("write_film", gif, step)
+        except graph.NodeSilence as error:
+            _logger.warning("the film of the evaluation at %d steps is lost: %s", step, error)
+
+
+class _Stop(signals.StopRequest):
+    """A request to stop, made by the node's event."""
+
+    def __init__(self, event: threading.Event) -> None:
+        super().__init__()
+        self._event = event
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()

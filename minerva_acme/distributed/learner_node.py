@@ -1,0 +1,309 @@
+"""The node that learns, serves weights and writes the checkpoints."""
+
+import contextlib
+import fcntl
+import logging
+import math
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import tree
+
+from minerva_acme import core, counting, loggers, specs
+from minerva_acme.agents.on_policy import rounds
+from minerva_acme.distributed import graph, reports, weights
+from minerva_acme.experiments import checkpointing, seeds
+from minerva_acme.experiments import config as experiment_config
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import waiting
+from minerva_acme.replay.reverb import store
+
+_logger = logging.getLogger(__name__)
+
+_LOCK_SECONDS = 30.0  # for the end of a learner that was given up
+_IDLE_SECONDS = 0.05
+
+
+class LearnerNode(graph.Part):
+    """Learns from replay, as fast as its rate limiter lets it.
+
+    Its checkpoints are those of the run: weights, counts, evaluations and, if so configured, replay. Started
+    again it resumes from the newest. A learner that was given up but still lives cannot write there: the
+    folder is locked.
+    """
+
+    exports = ("poll", "finish", "is_idle", "keep_best", "saved_at")
+
+    def __init__(
+        self,
+        context: graph.Context,
+        *,
+        config: experiment_config.ExperimentConfig,
+        spec: specs.EnvironmentSpec,
+        num_actors: int,
+        address: str,
+        resume_from: str | None,
+    ) -> None:
+        """Prepares; `run` makes what it learns with.
+
+        Args:
+            context: of the node.
+            config: of the run, whose builder is the one for so many actors.
+            spec: of the environments.
+            num_actors: how many play.
+            address: `host:port` of replay.
+            resume_from: the checkpoint to begin with, or None; the newest, once it is started again.
+        """
+        self._context = context
+        self._config = config
+        self._spec = spec
+        self._num_actors = num_actors
+        self._address = address
+        self._resume_from = resume_from
+        self._finishing = threading.Event()
+        self._idle = threading.Event()
+        self._learner: core.Learner | None = None
+        self._dataset: Any = None
+        self._num_steps = 0  # by this incarnation, for a learner that counts no versions
+        self._newest: graph.Shared | None = None
+        self._newest_version: int | None = None  # by the learner's own count
+        self._poll_lock = threading.Lock()
+        self._best: list[tuple[float, int, Any]] = []  # evaluation, environment step, variables: to be kept
+        self._saved_at = 0
+        self._waited = 0.0
+
+    def run(self) -> None:
+        config, builder = self._config, self._config.builder
+        device = config.torch_device
+        own_seeds = seeds.Seeds(config.seed)
+        with contextlib.ExitStack() as resources:
+            resources.enter_context(_alone_in(pathlib.Path(config.directory), self._context.stop))
+            self._checkpointer = checkpointing.Checkpointer(
+                pathlib.Path(config.directory, "checkpoints"),
+                config.checkpoint_keep,
+                keep_best=config.checkpoint_best,
+            )
+            self._client = store.ReverbClient(self._address, timeout_seconds=math.inf)
+            self._dataset = builder.make_dataset(self._client, self._spec, device)
+            if hasattr(self._dataset, "close"):
+                resources.callback(self._dataset.close)
+            self._reporter = reports.Reporter(self._context, alone=True)
+            self._reporter.status = self._status
+            resources.callback(self._reporter.close)
+            # Here, and not where the rows are written: reading the numbers of every step takes time.
+            logger = loggers.TimeFilter(self._reporter.logger("learner"), config.log_period_seconds)
+            resources.enter_context(logger)
+            learner = builder.make_learner(
+                networks=builder.make_networks(self._spec, own_seeds.generator("networks")),
+                dataset=self._dataset,
+                client=self._client,
+                spec=self._spec,
+                counter=counting.Counter(self._reporter.counter, "learner"),
+                logger=logger,
+                generator=own_seeds.generator("learner", device),
+                device=device,
+                num_env_steps=config.num_env_steps,
+            )
+            self._restore(learner)
+            self._reporter.start()
+            self._learner = learner  # from here on it answers
+            self._learn(learner)
+            self._idle.set()
+            while not self._context.stop.wait(_IDLE_SECONDS):
+                self._keep_best()
+            # Where it was stopped before it had heard how far the run is, there is nothing new.
+            if self._env_steps() > self._saved_at or self._num_steps:
+                self._save()
+
+    def poll(self, names: Sequence[str], newer_than: int) -> graph.Shared | None:
+        """Returns version and variables of the last completed step, or None where they are not newer.
+
+        Raises:
+            NodeSilence: the learner is being made.
+        """
+        learner = self._learner
+        if learner is None:
+            raise graph.NodeSilence("The learner is starting.")
+        with self._poll_lock:
+            answer = learner.poll_variables(names, self._newest_version)
+            if answer is not None:
+                steps = answer.version if answer.version is not None else self._num_steps
+                number = weights.version(self._context.incarnation, steps)
+                self._newest_version = answer.version
+                self._newest = graph.Shared(number, (number, answer.values))
+            assert self._newest is not None
+            return self._newest if self._newest.key > newer_than else None
+
+    def finish(self) -> None:
+        """Makes the steps that are due for what was written, and no other."""
+        self._finishing.set()
+
+    def is_idle(self) -> bool:
+        """Whether the last step is made."""
+        return self._idle.is_set()
+
+    def keep_best(self, mean: float, env_steps: int, variables: Any) -> None:
+        """Keeps the weights with the best evaluation, in a light checkpoint."""
+        self._best.append((mean, env_steps, tree.map_structure(_copied, list(variables))))
+
+    def saved_at(self) -> int:
+        """The environment steps of the newest checkpoint."""
+        return self._saved_at
+
+    def _learn(self, learner: core.Learner) -> None:
+        stop, finishing = self._context.stop, self._finishing
+
+        def should_stop() -> bool:
+            return stop.is_set() or (finishing.is_set() and not self._is_behind())
+
+        with waiting.stoppable(should_stop):
+            while not should_stop():
+                if isinstance(self._dataset, rounds.RoundDataset):
+                    self._dataset.version = self._version(learner)
+                try:
+                    learner.step()
+                except replay.ReplayStopped:
+                    break
+                except replay.ReplaySilence as error:  # it may come back
+                    _logger.warning("%s", error)
+                    continue
+                except StopIteration as error:
+                    raise ValueError("`make_dataset` must return an iterator without an end.") from error
+                self._num_steps += 1
+                self._keep_best()
+                period = self._config.checkpoint_period
+                if period and self._env_steps() - self._saved_at >= period:
+                    self._save()
+
+    def _is_behind(self) -> bool:
+        """Whether steps are due for what was written; nothing is any more."""
+        for table in self._tables():
+            limiter = table.rate_limiter
+            if isinstance(limiter, replay.SampleToInsertRatio):
+                try:
+                    info = self._client.table_info(table.name)
+                except replay.ReplayError:
+                    return False
+                if info.sampled < limiter.samples_per_insert * (info.inserted - limiter.min_size):
+                    return True
+        return False
+
+    def _version(self, learner: core.Learner) -> int:
+        self.poll(self._config.builder.policy_variables, -1)
+        assert self._newest is not None
+        return self._newest.key
+
+    def _env_steps(self) -> int:
+        return int(self._reporter.counter.get_counts().get("actor_steps", 0))
+
+    def _save(self) -> None:
+        """Writes a checkpoint of the whole run."""
+        with waiting.alone():  # not ended by a request to stop, which is a request to save
+            with contextlib.suppress(graph.NodeSilence):
+                self._reporter.send()  # what the others have counted
+            try:
+                files = self._client.checkpoint() if self._config.checkpoint_replay else None
+            except replay.ReplayError as error:
+                _logger.warning("this checkpoint is without replay: %s", error)
+                files = None
+        env_steps = self._env_steps()
+        facts = self._reporter.facts
+        latest = (facts.get("evaluations") or {}).get("latest")
+        mean = facts.get("mean") if latest is not None and latest[0] == env_steps else None
+        self._checkpointer.save(env_steps, self._state(), files, evaluation=mean)
+        self._saved_at = env_steps
+        _logger.info("saved at %d environment steps", env_steps)
+
+    def _keep_best(self) -> None:
+        while self._best:
+            mean, env_steps, variables = self._best.pop(0)
+            best = self._checkpointer.best_evaluation()
+            if self._config.checkpoint_best and (best is None or mean > best):
+                state = self._state() | {"policy_variables": _tensors(variables)}
+                self._checkpointer.save(env_steps, state, evaluation=mean, light=True)
+
+    def _state(self) -> core.State:
+        assert self._learner is not None
+        variables = self._learner.get_variables(self._config.builder.policy_variables)
+        return {
+            checkpointing.ACTORS: self._num_actors,
+            "counter": self._reporter.counter.get_counts(),
+            "learner": self._learner.save(),
+            "facts": self._reporter.facts,
+            **(self._reporter.facts.get("evaluations") or {}),  # as in the state of a run in one process
+            # For `load_policy`, which has no learner.
+            "policy_variables": _tensors(variables),
+        }
+
+    def _restore(self, learner: core.Learner) -> None:
+        checkpoint = self._resume_from and pathlib.Path(self._resume_from)
+        if self._context.incarnation:
+            directory = pathlib.Path(self._config.directory)
+            has_one = checkpointing.latest(directory / "checkpoints") is not None
+            checkpoint = checkpointing.find(directory) if has_one else None
+            if checkpoint is None:
+                _logger.warning("the learner begins anew: there was no checkpoint yet")
+        if not checkpoint:
+            return
+        state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
+        with checkpointing.explain_misfit(checkpoint):
+            learner.restore(state["learner"])
+            self._reporter.counter.restore(
+                {name: value for name, value in state["counter"].items() if name.startswith("learner_")}
+            )
+        self._saved_at = int(state["counter"].get("actor_steps", 0))
+        _logger.info("the learner resumes from %s", checkpoint)
+
+    def _status(self) -> dict[str, float]:
+        status = {
+            "steps": self._reporter.counter.own().get("learner_steps", 0),
+            "wait_seconds": float(getattr(self._dataset, "wait_seconds", 0.0)),
+        }
+        if isinstance(self._dataset, rounds.RoundDataset):
+            status |= {"stale": self._dataset.num_stale, "surplus": self._dataset.num_surplus}
+        with contextlib.suppress(replay.ReplayError):
+            # One question for all tables; a server that is away is not waited for here.
+            tables = store.ReverbClient(self._address, answer_seconds=1.0)
+            infos = [tables.table_info(table.name) for table in self._tables()]
+            status |= {
+                "inserted": sum(info.inserted for info in infos),
+                "sampled": sum(info.sampled for info in infos),
+                "size": sum(info.size for info in infos),
+                "max_size": sum(info.max_size for info in infos),
+                "min_size": sum(info.min_size for info in infos),
+            }
+        return status
+
+    def _tables(self) -> Sequence[replay.TableConfig]:
+        return self._config.builder.make_replay_tables(self._spec)
+
+
+@contextlib.contextmanager
+def _alone_in(directory: pathlib.Path, stop: threading.Event) -> Iterator[None]:
+    """Keeps a second learner of the same run out; waits a while for the end of the first."""
+    descriptor = os.open(directory / ".learner.lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline or stop.wait(_IDLE_SECONDS):
+                    raise ValueError(f"Another learner still writes to {directory}.") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _tensors(variables: Sequence[Any]) -> list[Any]:
+    return [tree.map_structure(torch.from_numpy, value) for value in variables]
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.copy() if hasattr(leaf, "copy") else leaf

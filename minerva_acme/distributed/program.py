@@ -1,0 +1,143 @@
+"""The program that an experiment is."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from minerva_acme import specs
+from minerva_acme.distributed import graph
+from minerva_acme.experiments import config as experiment_config
+
+AfterFailure: TypeAlias = Literal["restore", "empty"]
+"""What replay begins with when its process was killed: the newest checkpoint's items, or nothing."""
+
+_PACKAGE = "minerva_acme.distributed"
+
+
+class Beginning(NamedTuple):
+    """Where a run begins."""
+
+    env_steps: int = 0
+    counts: Mapping[str, Any] = {}
+    facts: Mapping[str, Any] = {}
+    checkpoint: str | None = None  # that it resumes from
+    replay_files: str | None = None
+
+
+def make_program(
+    config: experiment_config.ExperimentConfig,
+    spec: specs.EnvironmentSpec,
+    *,
+    num_actors: int,
+    port: int = 0,
+    host: str = "localhost",
+    session: str = "0",
+    description: Mapping[str, Any] | None = None,
+    after_failure: AfterFailure = "restore",
+    learner_threads: int = 1,
+    beginning: Beginning | None = None,
+) -> graph.Program:
+    """Makes the program of an experiment: counter, replay, learner, N actors and an evaluator.
+
+    Args:
+        config: of the experiment, as `run_experiment` takes it.
+        spec: of its environments.
+        num_actors: N.
+        port: of replay.
+        host: its machine, as others reach it.
+        session: tells this start of the run from others.
+        description: of the run, for its logs.
+        after_failure: what replay begins with when it is started again.
+        learner_threads: threads that the learner's torch computes with.
+        beginning: where the run begins; None: at its beginning.
+
+    Raises:
+        ValueError: `num_actors` is below 1, or the agent has one actor alone.
+    """
+    if num_actors < 1:
+        raise ValueError(f"`num_actors` must be >= 1, got {num_actors}.")
+    beginning = beginning or Beginning()
+    config = dataclasses.replace(config, builder=config.builder.for_actors(num_actors))
+    directory = pathlib.Path(config.directory).resolve()
+    config = dataclasses.replace(config, directory=str(directory))
+    address = f"{host}:{port}"
+    common = {"config": config, "spec": spec}
+    is_cuda = config.torch_device.type == "cuda"
+    # The first ones serve those that follow; the oldest are the last that a machine short of memory ends.
+    nodes = [
+        graph.Node(
+            name="counter",
+            kind="counter",
+            factory=f"{_PACKAGE}.counter_node:CounterNode",
+            arguments={
+                "config": dataclasses.replace(
+                    config, film_episode=None, evaluation_video=False, log_period_seconds=0.0
+                ),
+                "description": dict(description or {}),
+                "journal": str(directory / f".counts-{session}.json"),
+                "counts": dict(beginning.counts),
+                "facts": dict(beginning.facts),
+                "cut": {
+                    "actor": beginning.env_steps,
+                    "learner": int(beginning.counts.get("learner_steps", 0)),
+                    "evaluator": beginning.facts.get("logged_until", -1),
+                },
+            },
+            at_home=True,
+            num_cpus=0.0,
+        ),
+        graph.Node(
+            name="replay",
+            kind="replay",
+            factory=f"{_PACKAGE}.replay_node:ReplayNode",
+            arguments={
+                "tables": tuple(config.builder.make_replay_tables(spec)),
+                "port": port,
+                "public": host != "localhost",
+                "scratch": str(directory / "checkpoints" / ".replay"),
+                "checkpoints": str(directory / "checkpoints"),
+                "restore_from": beginning.replay_files,
+                "after_failure": after_failure,
+            },
+            at_home=True,
+            num_cpus=0.0,
+        ),
+        graph.Node(
+            name="learner",
+            kind="learner",
+            factory=f"{_PACKAGE}.learner_node:LearnerNode",
+            arguments={
+                **common,
+                "num_actors": num_actors,
+                "address": address,
+                "resume_from": beginning.checkpoint,
+            },
+            calls=("counter", "replay"),
+            at_home=True,
+            num_gpus=1.0 if is_cuda else 0.0,
+            num_threads=learner_threads,
+        ),
+        *(
+            graph.Node(
+                name=f"actor/{index}",
+                kind="actor",
+                factory=f"{_PACKAGE}.actor_node:ActorNode",
+                arguments={**common, "address": address, "began_at": beginning.env_steps},
+                index=index,
+                calls=("counter", "replay", "learner"),
+                num_cpus=1.0,
+            )
+            for index in range(num_actors)
+        ),
+        graph.Node(
+            name="evaluator",
+            kind="evaluator",
+            factory=f"{_PACKAGE}.evaluator_node:EvaluatorNode",
+            arguments=common,
+            calls=("counter", "learner"),
+            num_cpus=0.0,
+            max_errors=None,
+        ),
+    ]
+    return graph.Program(nodes=tuple(nodes))

@@ -1,0 +1,460 @@
+"""Runs a program on Ray: every node is a Ray actor, in a process of its own, here or on another machine."""
+
+import collections
+import contextlib
+import logging
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from minerva_acme.distributed import graph, inline, memory
+
+_logger = logging.getLogger(__name__)
+
+_CONCURRENCY = 16  # calls that a node answers at once, its `run` included
+_STORE_BYTES = 256_000_000  # of shared memory on this machine, for weights
+_LEAVE_SECONDS = 10.0  # that a node has to end when the system asks its process to
+_KEPT_LOG_LINES = 200
+_REACH_SECONDS = 10.0
+_MAX_STARTS = 3  # of Ray, which gives up when its processes need more than 30 s
+_LOOK_SECONDS = 0.5  # between two looks for a process that Ray starts again
+_MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below, whose whole path may have 107
+
+
+class RayEngine:
+    """Ray core, on this machine alone or in a cluster that is already there.
+
+    On this machine it is started for the run, and ended with it. In a cluster, replay, learner and counter
+    are on the machine that this process is on, where the run's folder is; actors and evaluator are wherever
+    there is room, and replay accepts connections of other machines, without authentication.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            address: `auto` or `host:port` of a cluster; None: this machine.
+
+        Raises:
+            ValueError: Ray is not installed, or nobody listens at the address.
+        """
+        # Read when Ray is imported.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ImportError:
+            raise ValueError(
+                "Distributed runs need Ray, which is not installed: pip install 'minerva-acme[ray]'. Threads "
+                "of this process, to debug, need none: engine='inline'."
+            ) from None
+        if address is not None:
+            try:
+                _check_reachable(address)
+            except (OSError, _NoAddressError) as error:
+                raise _no_cluster(address, error) from error
+        self._ray = ray
+        self._address = address
+        self._folder: str | None = None
+        self._is_own = False
+        self.is_remote = address is not None
+
+    def connect(self, num_cpus: int) -> str:
+        """Starts Ray, or finds the cluster; returns the name of this machine for others to reach it.
+
+        Args:
+            num_cpus: that all nodes take up together. On this machine alone they share the cores that it has.
+
+        Raises:
+            ValueError: there is no such cluster.
+        """
+        ray = self._ray
+        if not ray.is_initialized():
+            self._is_own = True
+            quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
+            if self._address is None:
+                self._folder = tempfile.mkdtemp(prefix="minerva-", dir=_short_folder())
+                self._start(num_cpus, quiet)
+            else:
+                quiet.pop("include_dashboard")
+                try:
+                    ray.init(address=self._address, **quiet)
+                except ConnectionError as error:
+                    raise _no_cluster(self._address, error) from error
+        host: str = ray.util.get_node_ip_address() if self.is_remote else "localhost"
+        return host
+
+    def _start(self, num_cpus: int, quiet: Mapping[str, Any]) -> None:
+        """Starts Ray on this machine; again where a busy machine was too slow for it."""
+        for attempt in range(1, _MAX_STARTS + 1):
+            try:
+                self._ray.init(
+                    address="local",
+                    num_cpus=num_cpus,
+                    object_store_memory=_STORE_BYTES,
+                    _temp_dir=self._folder,
+                    **quiet,
+                )
+                return
+            except Exception as error:  # Ray has no class for it
+                for pid in _children_in(str(self._folder)):
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                if "timed out" not in str(error) or attempt == _MAX_STARTS:
+                    raise
+                _logger.warning("Ray has not started in time, it is tried again: %s", error)
+
+    def launch(self, program: graph.Program) -> "RayProgram":
+        """Makes an actor for each node of a program."""
+        return RayProgram(self._ray, program, is_remote=self.is_remote)
+
+    def close(self) -> None:
+        """Ends Ray, if it was started here."""
+        if self._is_own:
+            self._is_own = False
+            self._ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class RayProgram:
+    """A program on Ray; see `graph.Launched`.
+
+    Ray starts an actor's process again; what runs in it is asked for by `start`.
+    """
+
+    def __init__(self, ray: Any, program: graph.Program, *, is_remote: bool) -> None:
+        self._ray = ray
+        self._program = program
+        self._is_remote = is_remote
+        self._namespace = f"minerva-{uuid.uuid4().hex[:12]}"
+        self._home = ray.get_runtime_context().get_node_id()
+        self._actors: dict[str, Any] = {}
+        self._runs: dict[Any, str] = {}  # by what Ray gives for a call of `run`
+        self._logs: dict[Any, str] = {}
+        self._starts: dict[Any, tuple[str, int]] = {}  # name and incarnation, until the process is there
+        self._absent: list[tuple[float, str, int]] = []  # when to look again for which
+        self._stopping: set[str] = set()
+        self._where: dict[str, str] = {}  # the machines of the nodes, by Ray's ids
+        self._about: dict[str, dict[str, float]] = {}
+        for node in program.nodes:
+            self._actors[node.name] = self._make_actor(node)
+
+    def start(self, name: str, incarnation: int) -> None:
+        # A call of a process that Ray is still starting again fails at once: nothing has run then.
+        self._starts[self._actors[name].loaded.remote()] = name, incarnation
+
+    def wait(self, timeout_seconds: float) -> list[graph.Ended]:
+        ray = self._ray
+        now = time.monotonic()
+        due = [entry for entry in self._absent if entry[0] <= now]
+        self._absent = [entry for entry in self._absent if entry[0] > now]
+        for _, name, incarnation in due:
+            self.start(name, incarnation)
+        pending = [*self._runs, *self._logs, *self._starts]
+        if not pending:
+            time.sleep(timeout_seconds)
+            return []
+        ready, _ = ray.wait(pending, num_returns=1, timeout=timeout_seconds)
+        more, _ = ray.wait(pending, num_returns=len(pending), timeout=0)
+        ended = []
+        for answer in {*ready, *more}:
+            if answer in self._logs:
+                self._take_log(self._logs.pop(answer), answer)
+            elif answer in self._starts:
+                ended += self._run(*self._starts.pop(answer), answer)
+            else:
+                ended.append(self._end(self._runs.pop(answer), answer))
+        return ended
+
+    def handle(self, name: str) -> graph.Handle:
+        return _Handle(name, self._namespace)
+
+    def stop(self, name: str) -> None:
+        self._stopping.add(name)
+        self._actors[name].stop.remote()
+
+    def endure(self) -> None:
+        if not self._is_remote:
+            return
+        draining = self._draining()
+        for name, place in self._where.items():
+            if place in draining:
+                _logger.warning("%s leaves a machine that is going to be shut down", name)
+                self._actors[name].leave.remote()
+        self._where = {name: place for name, place in self._where.items() if place not in draining}
+
+    def about(self) -> dict[str, dict[str, float]]:
+        return self._about
+
+    def close(self) -> None:
+        for actor in self._actors.values():
+            with contextlib.suppress(Exception):  # it may be gone, and so may Ray
+                self._ray.kill(actor, no_restart=True)
+
+    def _make_actor(self, node: graph.Node) -> Any:
+        from ray.util import scheduling_strategies
+
+        place: Any = "SPREAD" if self._is_remote else "DEFAULT"
+        if node.at_home:
+            place = scheduling_strategies.NodeAffinitySchedulingStrategy(self._home, soft=False)
+        return (
+            self._ray.remote(RayNode)
+            .options(
+                name=node.name,
+                namespace=self._namespace,
+                num_cpus=node.num_cpus,
+                num_gpus=node.num_gpus,
+                max_concurrency=_CONCURRENCY,
+                max_restarts=-1,
+                max_task_retries=0,  # `run` is called again by the supervisor, calls by the callers
+                scheduling_strategy=place,
+            )
+            .remote(node.name, node.num_threads, node.num_gpus > 0)
+        )
+
+    def _run(self, name: str, incarnation: int, answer: Any) -> list[graph.Ended]:
+        """Runs a node once its process is there; one that is asked to end before is not run."""
+        if name in self._stopping:
+            return [graph.Ended(name, None, died=False)]
+        try:
+            self._ray.get(answer)
+        except self._ray.exceptions.RayError as error:
+            if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good: its machine is gone
+                self._actors[name] = self._make_actor(self._program[name])
+            self._absent.append((time.monotonic() + _LOOK_SECONDS, name, incarnation))
+            return []
+        payload = cloudpickle.dumps(self._program[name])
+        run = self._actors[name].run.remote(payload, incarnation, self._namespace)
+        self._runs[run] = name
+        self._listen(name)
+        return []
+
+    def _end(self, name: str, answer: Any) -> graph.Ended:
+        exceptions = self._ray.exceptions
+        try:
+            self._ray.get(answer)
+            return graph.Ended(name, None, died=False)
+        except exceptions.RayTaskError as error:
+            cause = error.cause
+            has_left = isinstance(cause, graph.NodeLeft)
+            return graph.Ended(name, cause if isinstance(cause, Exception) else error, died=has_left)
+        except exceptions.ActorDiedError as error:  # for good: its machine is gone
+            self._actors[name] = self._make_actor(self._program[name])
+            return graph.Ended(name, error, died=True)
+        except exceptions.RayError as error:
+            return graph.Ended(name, error, died=True)
+
+    def _listen(self, name: str) -> None:
+        self._logs[self._actors[name].next_log.remote()] = name
+
+    def _take_log(self, name: str, answer: Any) -> None:
+        try:
+            place, self._about[name], lines = self._ray.get(answer)
+        except self._ray.exceptions.RayError:
+            return  # it died; the next `start` listens again
+        self._where[name] = place
+        for level, message in lines:
+            _logger.log(level, "%s: %s", name, message)
+        if name in self._runs.values():
+            self._listen(name)
+
+    def _draining(self) -> set[str]:
+        try:
+            from ray._private import state
+
+            return set(state.state.get_draining_nodes())
+        except Exception as error:  # no public way: without it a node that is shut down is found dead
+            _logger.debug("Ray does not say which machines are going to be shut down: %r", error)
+            return set()
+
+
+class RayNode:
+    """The actor that every node is. Nothing in its `__init__` may fail: Ray would not start it again."""
+
+    def __init__(self, name: str, num_threads: int, sees_gpu: bool) -> None:
+        """Args: name: of the node. num_threads: that torch computes with. sees_gpu: whether it has one."""
+        # Before torch is imported: Ray gives every process one thread, and what it may see to all.
+        os.environ["OMP_NUM_THREADS"] = str(num_threads)
+        if not sees_gpu:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        self._name = name
+        self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._part: graph.Part | None = None
+        self._has_run = False
+        self._is_leaving = False
+        self._shared: dict[str, tuple[int, Any]] = {}  # what was put into the object store, by method
+        self._lines: collections.deque[tuple[int, str]] = collections.deque(maxlen=_KEPT_LOG_LINES)
+        self._has_lines = threading.Condition()
+        logger = logging.getLogger("minerva_acme")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(_Keeper(self._keep))
+        # Ray's own way to end a worker leaves it hanging where a thread of it does not return.
+        signal.signal(signal.SIGTERM, lambda *_: self.leave())
+
+    def run(self, payload: bytes, incarnation: int, namespace: str) -> None:
+        """Builds the node and runs it."""
+        if self._has_run:
+            self._stop, self._ended = threading.Event(), threading.Event()
+        self._has_run = True
+        node: graph.Node = cloudpickle.loads(payload)
+        context = graph.Context(node, incarnation, lambda name: _Handle(name, namespace), self._stop)
+        if "torch" in sys.modules:  # by what was unpickled
+            sys.modules["torch"].set_num_threads(node.num_threads)
+        try:
+            self._part = inline.build(node, context)
+            self._part.run()
+            if self._is_leaving:
+                raise graph.NodeLeft(f"The system has asked the process of {self._name} to end.")
+        finally:
+            self._part = None
+            self._ended.set()
+
+    def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Calls a method that the node exports."""
+        answer = inline.call(self._name, self._part, method, arguments)
+        if not isinstance(answer, graph.Shared):
+            return answer
+        key, reference = self._shared.get(method, (None, None))
+        if key != answer.key:
+            import ray
+
+            reference = ray.put(answer.value)
+            self._shared[method] = (answer.key, reference)
+        return _ByReference([reference])
+
+    def stop(self) -> None:
+        """Asks the node to end."""
+        self._stop.set()
+
+    def leave(self) -> None:
+        """Ends the node, then the process, which Ray starts again, perhaps elsewhere."""
+        self._is_leaving = True
+        self._stop.set()
+        threading.Thread(target=self._exit, name="leave", daemon=True).start()
+
+    def next_log(self) -> tuple[str, dict[str, float], list[tuple[int, str]]]:
+        """Returns, within two seconds, the machine it is on, what it takes, and what it has logged."""
+        import ray
+
+        with self._has_lines:
+            self._has_lines.wait_for(lambda: self._lines, 2.0)
+            lines = list(self._lines)
+            self._lines.clear()
+        about = {"pid": float(os.getpid()), "memory_mb": memory.resident_mb()}
+        return ray.get_runtime_context().get_node_id(), about, lines
+
+    def loaded(self) -> dict[str, Any]:
+        """What its process is made of, for tests and for doubts."""
+        torch: Any = sys.modules.get("torch")
+        return {
+            "pid": os.getpid(),
+            "tensorflow": "tensorflow" in sys.modules,
+            "torch": torch is not None,
+            "torch_threads": torch.get_num_threads() if torch is not None else 0,
+            "cuda": torch is not None and torch.cuda.is_initialized(),
+        }
+
+    def _exit(self) -> None:
+        if self._has_run:
+            self._ended.wait(_LEAVE_SECONDS)
+        os._exit(1)
+
+    def _keep(self, level: int, message: str) -> None:
+        with self._has_lines:
+            self._lines.append((level, message))
+            self._has_lines.notify_all()
+
+
+class _ByReference(NamedTuple):
+    references: list[Any]  # one, which Ray would otherwise replace by its value
+
+
+class _Handle:
+    """Finds a node by its name whenever it calls it."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        self._name = name
+        self._namespace = namespace
+        self._actor: Any = None
+
+    def call(self, method: str, *arguments: Any, timeout_seconds: float = 10.0) -> Any:
+        import ray
+
+        try:
+            if self._actor is None:
+                self._actor = ray.get_actor(self._name, namespace=self._namespace)
+        except ValueError as error:
+            raise graph.NodeSilence(f"There is no node {self._name} now: {error}") from None
+        try:
+            answer = ray.get(self._actor.call.remote(method, arguments), timeout=timeout_seconds)
+            if isinstance(answer, _ByReference):
+                answer = ray.get(answer.references[0], timeout=timeout_seconds)
+            return answer
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except ray.exceptions.RayError as error:
+            self._actor = None  # another one may have taken its place
+            raise graph.NodeSilence(
+                f"Node {self._name} does not answer ({type(error).__name__}) within {timeout_seconds:g} s."
+            ) from None
+
+
+class _Keeper(logging.Handler):
+    def __init__(self, keep: Any) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._keep(record.levelno, record.getMessage())
+
+
+def _no_cluster(address: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"`address` must be that of a Ray cluster, got {address!r}: {error}. Start one with `ray start "
+        "--head`, or leave it out to use this machine alone."
+    )
+
+
+class _NoAddressError(ValueError):
+    pass
+
+
+def _check_reachable(address: str) -> None:
+    """Checks that somebody listens at an address, for which Ray itself would wait for minutes.
+
+    Raises:
+        OSError: nobody does.
+        _NoAddressError: it is no address.
+    """
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise _NoAddressError("it is neither `auto` nor host:port")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS).close()
+
+
+def _children_in(folder: str) -> Iterator[int]:
+    """Processes that this one has started and whose command line names a folder."""
+    for listing in pathlib.Path("/proc/self/task").glob("*/children"):
+        for pid in listing.read_text().split():
+            with contextlib.suppress(OSError):
+                if folder in pathlib.Path("/proc", pid, "cmdline").read_text():
+                    yield int(pid)
+
+
+def _short_folder() -> str | None:
+    """Where temporary files go; None: where they always do."""
+    return "/tmp" if len(tempfile.gettempdir()) > _MAX_SOCKET_FOLDER else None

@@ -1,0 +1,83 @@
+"""The node that holds replay: a Reverb server, in a process without torch and TensorFlow."""
+
+import logging
+import pathlib
+import re
+import shutil
+from collections.abc import Sequence
+
+from minerva_acme.distributed import graph
+from minerva_acme.replay import base as replay
+from minerva_acme.replay.reverb import store
+
+_logger = logging.getLogger(__name__)
+
+# As `experiments.checkpointing` names them, which needs torch.
+_NAME = re.compile("([0-9]+)(?:-([0-9]+))?")
+
+
+class ReplayNode(graph.Part):
+    """Holds the tables, at one port for as long as the run lasts, so that clients find it again.
+
+    When its process was killed it comes back with what the newest checkpoint holds, or empty.
+    """
+
+    exports = ("port",)
+
+    def __init__(
+        self,
+        context: graph.Context,
+        *,
+        tables: Sequence[replay.TableConfig],
+        port: int,
+        public: bool,
+        scratch: str,
+        checkpoints: str,
+        restore_from: str | None,
+        after_failure: str,
+    ) -> None:
+        """Starts the server.
+
+        Args:
+            context: of the node.
+            tables: to hold.
+            port: where to listen.
+            public: whether other machines can connect.
+            scratch: the folder that it writes checkpoints into.
+            checkpoints: the folder of the run's checkpoints.
+            restore_from: the files to begin with, or None.
+            after_failure: `restore` or `empty`: what it begins with when it is started again.
+
+        Raises:
+            ReplayError: it cannot begin with that.
+        """
+        self._context = context
+        self._port = port
+        if context.incarnation:
+            newest = _newest_files(pathlib.Path(checkpoints))
+            restore_from = str(newest) if newest is not None and after_failure == "restore" else None
+            _logger.warning("replay comes back %s", f"with {restore_from}" if restore_from else "empty")
+        shutil.rmtree(scratch, ignore_errors=True)
+        self._server = store.ReverbServer(
+            tables, port, checkpoint_directory=scratch, restore_from=restore_from, public=public
+        )
+        self._scratch = scratch
+
+    def run(self) -> None:
+        self._context.stop.wait()
+        self._server.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def port(self) -> int:
+        """Where it listens."""
+        return self._port
+
+
+def _newest_files(checkpoints: pathlib.Path) -> pathlib.Path | None:
+    """The replay of the newest whole checkpoint that has one."""
+    found = [
+        (tuple(map(int, name.groups("0"))), folder / "replay")
+        for folder in checkpoints.glob("*")
+        if (name := _NAME.fullmatch(folder.name)) and (folder / "replay").is_dir()
+    ]
+    return max(found)[1] if found else None

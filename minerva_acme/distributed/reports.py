@@ -1,0 +1,171 @@
+"""How a node tells the counter what it has counted, and hears what the others have."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from minerva_acme import counting, loggers
+from minerva_acme.distributed import counter_node, graph, memory
+from minerva_acme.loggers import base
+
+_logger = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 0.5
+"""Between two reports of a node."""
+
+_MAX_ROWS = 10_000  # that wait for a counter that is away
+_SILENCE_SECONDS = 10.0  # of it, after which the log says so
+_RETRY_SECONDS = 0.1
+_LAST_SECONDS = 3.0  # in which the last report must arrive
+
+
+class SharedCounter(counting.Counter):
+    """Counts with the rest of the program: what others have counted is added as it becomes known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._others: counter_node.Counts = {}
+
+    def own(self) -> counter_node.Counts:
+        """What was counted here."""
+        with self._lock:
+            return {name: value - self._others.get(name, 0) for name, value in self._counts.items()}
+
+    def set_others(self, others: counter_node.Counts) -> None:
+        """Notes what the others have counted."""
+        with self._lock:
+            for name in others.keys() | self._others.keys():
+                change = others.get(name, 0) - self._others.get(name, 0)
+                self._counts[name] = self._counts.get(name, 0) + change
+            self._others = dict(others)
+
+
+class Reporter:
+    """Reports in a thread of its own, twice a second. A counter that is away for a while loses nothing.
+
+    Attributes:
+        counter: shares what is counted.
+        facts: those of the program, as last heard.
+        status: returns what else to say of the node.
+    """
+
+    def __init__(
+        self,
+        context: graph.Context,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Reports nothing yet. Args: context: of the node. alone: see `Report`."""
+        self.counter = SharedCounter()
+        self.facts: dict[str, Any] = {}
+        self._context = context
+        self.status: Callable[[], dict[str, float]] = dict
+        self._alone = alone
+        self._handle = context.handle("counter")
+        self._number = 0
+        self._rows: list[tuple[str, dict[str, Any]]] = []
+        self._dropped = 0
+        self._unsent: counter_node.Report | None = None
+        self._lock = threading.Lock()  # of rows
+        self._sending = threading.Lock()
+        self._answered_at = time.monotonic()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"reports-{context.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begins to report. Waits for the first answer: only then is it known what the others have counted.
+
+        Where the node is asked to stop meanwhile it returns without one, and reports nothing.
+        """
+        while not self._context.stop.is_set():
+            try:
+                self.send()
+            except graph.NodeSilence:
+                self._context.stop.wait(_RETRY_SECONDS)
+            else:
+                self._thread.start()
+                return
+
+    def logger(self, label: str) -> loggers.Logger:
+        """Returns a logger whose rows the counter writes. Args: label: of the log, as in `RunLogs`."""
+        return _RemoteLogger(lambda row: self._add_row(label, row))
+
+    def send(self) -> None:
+        """Reports now.
+
+        Raises:
+            NodeSilence: the counter did not answer; what was to be said is said again.
+        """
+        with self._sending:
+            if self._unsent is None:
+                with self._lock:
+                    rows, self._rows = self._rows, []
+                self._number += 1
+                self._unsent = counter_node.Report(
+                    self._context.name,
+                    self._context.incarnation,
+                    self._number,
+                    self.counter.own(),
+                    {"memory_mb": memory.resident_mb(), "pid": os.getpid(), **self.status()},
+                    rows,
+                    self._alone,
+                )
+            reply = self._handle.call("report", self._unsent)
+            self._unsent = None
+            self._answered_at = time.monotonic()
+            self.counter.set_others(reply.others)
+            self.facts = reply.facts
+
+    def close(self) -> None:
+        """Sends the last report, if it has begun to report and the counter takes it within a few seconds."""
+        self._closed.set()
+        if self._thread.ident is None:
+            return
+        if self._thread.is_alive():
+            self._thread.join(_LAST_SECONDS)
+        deadline = time.monotonic() + _LAST_SECONDS
+        with self._lock:
+            is_old = self._unsent is not None
+        for _ in range(1 + is_old):  # one that was lost on its way first
+            while True:
+                try:
+                    self.send()
+                    break
+                except graph.NodeSilence as error:
+                    if time.monotonic() > deadline:
+                        _logger.warning("the last report of %s is lost: %s", self._context.name, error)
+                        return
+                    time.sleep(_RETRY_SECONDS)
+
+    def _run(self) -> None:
+        while not self._closed.wait(PERIOD_SECONDS):
+            try:
+                self.send()
+            except graph.NodeSilence as error:
+                silent = time.monotonic() - self._answered_at
+                if silent > _SILENCE_SECONDS:
+                    self._answered_at = time.monotonic()
+                    _logger.warning("the counter has not answered: %s", error)
+
+    def _add_row(self, label: str, row: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._rows.append((label, base.to_plain(row)))
+            if len(self._rows) > _MAX_ROWS:
+                del self._rows[0]
+                self._dropped += 1
+                if self._dropped == 1:
+                    _logger.warning("the counter is away, old rows of logs are dropped")
+
+
+class _RemoteLogger(loggers.Logger):
+    def __init__(self, add: Callable[[Mapping[str, Any]], None]) -> None:
+        self._add = add
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        self._add(values)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,394 @@
+"""Runs an experiment in several processes, on one machine or many."""
+
+import contextlib
+import logging
+import os
+import pathlib
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from minerva_acme import builders, specs, thread_settings
+from minerva_acme.distributed import graph, inline, program, status, supervisor
+from minerva_acme.experiments import (
+    checkpointing,
+    evaluation,
+    parts,
+    progress,
+    provenance,
+    run_folder,
+    run_lock,
+    seeds,
+    signals,
+    stopping,
+)
+from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import run as one_process
+from minerva_acme.replay import backends
+from minerva_acme.replay.reverb import ports
+
+_logger = logging.getLogger(__name__)
+
+_BUILD_SECONDS = 600.0
+_WATCH_SECONDS = 0.25
+_OVERVIEW_SECONDS = 0.5
+_ACTORS_SECONDS = 4.0  # that nodes have to stop
+_SAVE_SECONDS = 600.0
+_LAST_SECONDS = 3.0
+_ANSWER_SECONDS = 2.0  # that a call of a node may hold this process up
+
+
+def run_distributed_experiment(
+    config: experiment_config.ExperimentConfig,
+    *callbacks: progress.Callback,
+    num_actors: int,
+    engine: Literal["ray", "inline"] | graph.Engine = "ray",
+    address: str | None = None,
+    replay_after_failure: program.AfterFailure = "restore",
+) -> one_process.ExperimentResult:
+    """Trains an agent with several actors, each in a process of its own, beside its learner.
+
+    The config is that of `run_experiment`. Replay is on Reverb, in a process of its own; evaluations are made
+    beside training. This process starts the others, starts again those that die, and tells how far the run
+    has come. Of two runs no number is the same, whatever the seed: who writes and learns when is left to the
+    machines.
+
+    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from it.
+
+    Args:
+        config: the experiment. `num_environments` of its agent is that of each actor.
+        *callbacks: called twice a second, from this thread, with how far the run has come; as for
+            `run_experiment`.
+        num_actors: how many actors play.
+        engine: `ray`: processes, by Ray; `inline`: threads of this process, to debug; or another engine.
+        address: of a Ray cluster, `auto` or `host:port`; None: this machine alone.
+        replay_after_failure: what replay begins with if its process is killed: what the newest checkpoint
+            holds (`restore`), or nothing (`empty`).
+
+    Raises:
+        ValueError: the agent cannot handle the environment or has one actor alone, another run is going on in
+            the directory, it was made by one process, or something is missing to run it so; the message says
+            what.
+        ProgramFailed: a process failed again and again.
+    """
+    stop_early = stopping.StopEarly(config)
+    _check(config, num_actors, replay_after_failure)
+    the_engine = _find_engine(engine, address)
+    directory = pathlib.Path(config.directory)
+    own_seeds = seeds.Seeds(config.seed)
+    environment = parts.make_environment(config, lambda index: own_seeds.number("environment", index))
+    with contextlib.ExitStack() as resources:
+        with contextlib.closing(environment):
+            spec = specs.make_environment_spec(environment)
+            config.builder.check_spec(spec)
+            resources.enter_context(run_lock.hold(directory))
+            description = run_folder.describe(config, environment)
+        description.write(directory)
+        provenance.note(directory)
+        session = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
+        resources.callback(_remove_left_overs, directory)
+        _remove_left_overs(directory)
+        # Before signals are handled: Ray brings a handler of its own.
+        resources.callback(the_engine.close)
+        host = the_engine.connect(num_actors + 1)
+        # On this machine alone the actors need cores too.
+        num_cores = thread_settings.num_cores() - (num_actors if host == "localhost" else 0)
+        the_program = program.make_program(
+            config,
+            spec,
+            num_actors=num_actors,
+            port=ports.free_port(),
+            host=host,
+            session=session,
+            description=description.summary(),
+            after_failure=replay_after_failure,
+            learner_threads=thread_settings.recommended(max(1, num_cores)),
+            beginning=_beginning(config),
+        )
+        _logger.info("the program:\n%s", the_program)
+        with signals.stop_request_on_signals(lambda: _newest(directory)) as stop:
+            launched = the_engine.launch(the_program)
+            resources.callback(launched.close)
+            run = _Run(config, the_program, launched, (stop_early, *callbacks), stop)
+            run.play()
+        return run.result()
+
+
+class _Run:
+    """A run whose processes this one looks after."""
+
+    def __init__(
+        self,
+        config: experiment_config.ExperimentConfig,
+        the_program: graph.Program,
+        launched: graph.Launched,
+        callbacks: tuple[progress.Callback, ...],
+        stop: signals.StopRequest,
+    ) -> None:
+        self._config = config
+        self._program = the_program
+        self._launched = launched
+        self._callbacks = callbacks
+        self._stop = stop
+        self._stopped_by: str | None = None
+        self._supervisor = supervisor.Supervisor(launched, the_program)
+        self._supervisor.on_restart = self._note_restart
+        self._evaluation: evaluation.Evaluation | None = None
+        self._overview: dict[str, Any] = {
+            "counts": {},
+            "facts": {},
+            "status": {},
+            "row": {},
+            "episode_return": None,
+        }
+        self._overview_at = 0.0
+        self._status = status.StatusLine(num_actors=len(the_program.of_kind("actor")))
+        self._replay_epoch = 0
+        self._is_noted = True  # whether the counter knows the epoch
+        tables = config.builder.make_replay_tables(the_program["learner"].arguments["spec"])
+        self._replay_memory = backends.describe_size(tables, "reverb")
+
+    def play(self) -> None:
+        """Plays until all steps are made or the run is to stop; saves; ends all nodes."""
+        actors = [node.name for node in self._program.of_kind("actor")]
+        try:
+            self._supervisor.start("counter")
+            self._start_replay()
+            for name in ("learner", *actors, "evaluator"):
+                if not self._stop:
+                    self._supervisor.start(name)
+            while not (self._stop or self._stopped_by) and self._env_steps() < self._config.num_env_steps:
+                self._supervisor.watch(_WATCH_SECONDS)
+                self._look("train")
+            self._end(actors)
+        except supervisor.ProgramFailed:
+            with contextlib.suppress(supervisor.ProgramFailed):
+                self._supervisor.stop([*actors, "evaluator"], _ACTORS_SECONDS)
+                self._supervisor.stop(["learner"], _SAVE_SECONDS)  # which saves
+                self._supervisor.stop(["counter", "replay"], _LAST_SECONDS)
+            raise
+
+    def result(self) -> one_process.ExperimentResult:
+        """What has come of the run."""
+        counts, facts = self._overview["counts"], self._overview["facts"]
+        known = facts.get("evaluations") or {}
+        latest, best = _dated(known.get("latest")), _dated(known.get("best"))
+        return one_process.ExperimentResult(
+            directory=pathlib.Path(self._config.directory),
+            env_steps=int(counts.get("actor_steps", 0)),
+            learner_steps=int(counts.get("learner_steps", 0)),
+            random=_evaluation(known.get("random")),
+            before=_evaluation(known.get("before")),
+            after=None if self._stop or latest is None else latest[1],
+            best=best,
+            interrupted_by=self._stop.signal_name,
+            stopped_by=self._stopped_by,
+        )
+
+    def _end(self, actors: list[str]) -> None:
+        """Ends the nodes in the order that loses nothing."""
+        watched = self._supervisor
+        if self._stop:
+            watched.stop([*actors, "evaluator"], _ACTORS_SECONDS)
+        else:
+            watched.stop(actors, _ACTORS_SECONDS)
+            self._look("evaluate", at_once=True)
+            self._wait_for_learner()
+            while watched.is_expected("evaluator") and not self._stop:
+                # Again and again: one that was started again has not heard.
+                with contextlib.suppress(graph.NodeSilence):
+                    self._launched.handle("evaluator").call("finish", timeout_seconds=_ANSWER_SECONDS)
+                watched.watch(_WATCH_SECONDS)
+                self._look("evaluate")
+            watched.stop(["evaluator"], _ACTORS_SECONDS)
+        self._look("save", at_once=True)
+        watched.stop(["learner"], _SAVE_SECONDS)
+        self._look("save", at_once=True)
+        watched.stop(["counter", "replay"], _LAST_SECONDS)
+
+    def _wait_for_learner(self) -> None:
+        """Lets the learner make its last step."""
+        handle = self._launched.handle("learner")
+        while not self._stop:
+            with contextlib.suppress(graph.NodeSilence):
+                handle.call("finish", timeout_seconds=_ANSWER_SECONDS)
+                if handle.call("is_idle", timeout_seconds=_ANSWER_SECONDS):
+                    return
+            self._supervisor.watch(_WATCH_SECONDS)
+
+    def _start_replay(self) -> None:
+        """Starts replay and waits until it holds what the checkpoint has: the others ask it for its tables.
+
+        Raises:
+            ProgramFailed: it did not in ten minutes.
+        """
+        self._supervisor.start("replay")
+        deadline = time.monotonic() + _BUILD_SECONDS
+        while not self._stop:
+            try:
+                self._launched.handle("replay").call("port", timeout_seconds=_ANSWER_SECONDS)
+                return
+            except graph.NodeSilence as error:
+                if time.monotonic() > deadline:
+                    raise supervisor.ProgramFailed(
+                        f"Node replay has not started within {_BUILD_SECONDS:.0f} s: {error}"
+                    ) from error
+            self._supervisor.watch(_WATCH_SECONDS)
+
+    def _env_steps(self) -> int:
+        return int(self._overview["counts"].get("actor_steps", 0))
+
+    def _look(self, phase: str, at_once: bool = False) -> None:
+        """Hears from the counter how far the run has come, and says so."""
+        now = time.monotonic()
+        if now - self._overview_at < _OVERVIEW_SECONDS and not at_once:
+            return
+        self._overview_at = now
+        handle = self._launched.handle("counter")
+        try:
+            if not self._is_noted:
+                handle.call("put", "replay_epoch", self._replay_epoch, timeout_seconds=_ANSWER_SECONDS)
+                self._is_noted = True
+            overview = handle.call("overview", timeout_seconds=_ANSWER_SECONDS)
+            status_of = {**self._launched.about(), **overview["status"]}  # what a node says itself counts
+            self._overview = {**overview, "status": status_of}
+        except graph.NodeSilence as error:
+            _logger.debug("%s", error)
+            return
+        line = self._status.update(self._overview, self._supervisor.restarts)
+        if line:
+            _logger.info("%s", line)
+        made = self._progress(phase)
+        for callback in self._callbacks:
+            try:
+                callback(made)
+            except progress.StopRun as request:
+                if self._stopped_by is None:
+                    self._stopped_by = str(request) or "a callback"
+                    _logger.info("stopped at %d steps: %s", made.steps, self._stopped_by)
+
+    def _progress(self, phase: str) -> progress.Progress:
+        counts, facts = self._overview["counts"], self._overview["facts"]
+        latest = _dated((facts.get("evaluations") or {}).get("latest"))
+        if latest is not None and latest[1] != self._evaluation:  # the same one stays the same object
+            self._evaluation = latest[1]
+        return progress.Progress(
+            env_steps=self._env_steps(),
+            num_env_steps=self._config.num_env_steps,
+            learner_steps=int(counts.get("learner_steps", 0)),
+            last_episode_return=self._overview["episode_return"],
+            last_evaluation=self._evaluation,
+            phase=phase,
+            num_episodes=int(counts.get("actor_episodes", 0)),
+            metrics={**self._overview["row"], **self._status.metrics},
+            replay_memory=self._replay_memory,
+            nodes=self._status.nodes,
+        )
+
+    def _note_restart(self, name: str) -> None:
+        if name == "replay":
+            self._replay_epoch += 1
+            self._is_noted = False
+
+
+def _check(
+    config: experiment_config.ExperimentConfig, num_actors: int, after_failure: program.AfterFailure
+) -> None:
+    """Raises ValueError where such a run cannot be."""
+    if num_actors < 1:
+        raise ValueError(f"`num_actors` must be >= 1, got {num_actors}.")
+    if after_failure not in ("restore", "empty"):
+        raise ValueError(f"`replay_after_failure` must be restore or empty, got {after_failure!r}.")
+    if not config.num_env_steps:
+        raise ValueError(
+            "`num_env_steps` must be >= 1 for a distributed run, got 0. A run that learns from a dataset "
+            "alone has nothing to distribute: use `run_experiment`."
+        )
+    if config.replay == "memory":
+        raise ValueError(
+            "`replay` must be reverb or auto for a distributed run, got 'memory', which other processes "
+            "cannot reach."
+        )
+    if not backends.is_reverb_installed():
+        raise ValueError(
+            "A distributed run keeps its replay on Reverb, which is not installed: it has wheels for Python "
+            f"3.11 on x86-64 Linux, and this is Python {sys.version_info.major}.{sys.version_info.minor} on "
+            f"{sys.platform}. Train in one process (`run_experiment`), or use such an environment."
+        )
+    if type(config.builder).for_actors is builders.AgentBuilder.for_actors:
+        config.builder.for_actors(num_actors)  # raises
+
+
+def _find_engine(engine: Literal["ray", "inline"] | graph.Engine, address: str | None) -> graph.Engine:
+    if isinstance(engine, str):
+        if engine == "ray":
+            from minerva_acme.distributed import ray_engine
+
+            return ray_engine.RayEngine(address=address)
+        if engine != "inline":
+            raise ValueError(f"`engine` must be ray, inline or an engine, got {engine!r}.")
+        engine = inline.InlineEngine()
+    if address is not None:
+        raise ValueError(f"`address` must be None for this engine, got {address!r}: it is of a Ray cluster.")
+    return engine
+
+
+def _beginning(config: experiment_config.ExperimentConfig) -> program.Beginning:
+    """Finds where the run resumes.
+
+    Raises:
+        ValueError: one process has made that checkpoint.
+    """
+    checkpoint = checkpointing.find_to_resume(config.directory, config.resume_from)
+    if checkpoint is None:
+        return program.Beginning()
+    state = checkpointing.load_state(checkpoint)
+    if checkpointing.ACTORS not in state:
+        raise ValueError(
+            f"{checkpoint} must be of a distributed run to be resumed by one, got that of a run in one "
+            "process. Resume it without actors of its own, or choose another directory."
+        )
+    facts = state["facts"]
+    known = facts.get("evaluations") or {}
+    logged = known["latest"][0] if known.get("latest") else (0 if known.get("before") else -1)
+    files = checkpointing.replay_folder(checkpoint)
+    _logger.info("resuming from %s", checkpoint)
+    return program.Beginning(
+        env_steps=int(state["counter"].get("actor_steps", 0)),
+        counts=state["counter"],
+        facts={"evaluations": facts.get("evaluations"), "mean": facts.get("mean"), "logged_until": logged},
+        checkpoint=str(checkpoint),
+        replay_files=str(files.resolve()) if files else None,
+    )
+
+
+def _newest(directory: pathlib.Path) -> str:
+    newest = checkpointing.latest(directory / "checkpoints")
+    return "none yet" if newest is None else f"{newest}"
+
+
+def _remove_left_overs(directory: pathlib.Path) -> None:
+    for path in _left_overs(directory):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(directory / "checkpoints" / ".replay", ignore_errors=True)
+
+
+def _left_overs(directory: pathlib.Path) -> Iterator[pathlib.Path]:
+    yield from directory.glob(".counts-*")
+    yield from directory.glob(".learner.lock")
+
+
+def _dated(packed: Any) -> tuple[int, evaluation.Evaluation] | None:
+    """An evaluation and its step."""
+    found = _evaluation(packed[1]) if packed else None
+    return None if found is None else (int(packed[0]), found)
+
+
+def _evaluation(packed: Any) -> evaluation.Evaluation | None:
+    if packed is None:
+        return None
+    returns, lengths, leaves = packed
+    return evaluation.Evaluation(tuple(returns), tuple(lengths), dict(leaves))

@@ -1,0 +1,64 @@
+"""Kills the processes of a distributed run, and finds what is left of them."""
+
+import contextlib
+import os
+import pathlib
+import signal
+from typing import Any
+
+from minerva_acme import experiments
+from minerva_acme.experiments import checkpointing
+
+MARK = "MINERVA_TEST_RUN"
+"""A variable of the environment that marks all processes of a run."""
+
+
+def processes(mark: str) -> dict[int, str]:
+    """The processes with a mark, but this one, and what they run."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+class Killer:
+    """A callback that kills one node after the other, each once the run goes on without the last."""
+
+    def __init__(self, names: list[str], directory: pathlib.Path) -> None:
+        self.left = names
+        self.killed: list[str] = []
+        self.progress: list[experiments.Progress] = []
+        self.loaded: dict[str, dict[str, Any]] = {}
+        self._directory = directory
+        self._goal = 0, 0  # environment and learner steps from which on the run counts as going on
+
+    def __call__(self, progress: experiments.Progress) -> None:
+        self.progress.append(progress)
+        if progress.phase != "train" or progress.last_evaluation is None:
+            return
+        restarted = progress.metrics.get("restarts", 0.0)
+        is_over = progress.env_steps > self._goal[0] and progress.learner_steps > self._goal[1]
+        if restarted < len(self.killed) or not is_over:
+            return
+        if checkpointing.latest(self._directory / "checkpoints") is None:
+            return
+        if not self.loaded:
+            self.loaded = {name: self._ask(name) for name in progress.nodes if name != "waits"}
+        if not self.left:
+            raise experiments.StopRun("all were killed")
+        name = self.left.pop(0)
+        os.kill(self._ask(name)["pid"], signal.SIGKILL)
+        self.killed.append(name)
+        # A learner begins again where its checkpoint stood.
+        learned = 0 if name == "learner" else progress.learner_steps + 10
+        self._goal = progress.env_steps + 200, learned
+
+    def _ask(self, name: str) -> dict[str, Any]:
+        import ray
+
+        (namespace,) = {actor["namespace"] for actor in ray.util.list_named_actors(all_namespaces=True)}
+        answer: dict[str, Any] = ray.get(ray.get_actor(name, namespace=namespace).loaded.remote())
+        return answer

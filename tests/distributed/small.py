@@ -1,0 +1,81 @@
+"""Small experiments for several actors, also for processes of their own."""
+
+import pathlib
+from typing import Any
+
+import dm_env
+import numpy as np
+
+from minerva_acme import experiments, specs
+from minerva_acme.agents import ppo, sac
+
+
+class Ramp(specs.SpecMethods, dm_env.Environment):
+    """Random observations in [-1, 1]; pays 1 - |a - o|; episodes of 20 steps, cut off."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._specs = specs.EnvironmentSpec(
+            specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="observation"),
+            specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action"),
+            specs.Array((), np.float32, name="reward"),
+            specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+        )
+        self._step = 20
+        self._observation = np.zeros(1, np.float32)
+
+    def reset(self) -> dm_env.TimeStep:
+        self._step = 0
+        self._observation = self._random.uniform(-1, 1, 1).astype(np.float32)
+        return dm_env.restart(self._observation)
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        if self._step == 20:
+            return self.reset()
+        self._step += 1
+        reward = np.float32(1 - abs(float(action[0] - self._observation[0])))
+        self._observation = self._random.uniform(-1, 1, 1).astype(np.float32)
+        if self._step == 20:
+            return dm_env.truncation(reward, self._observation, np.float32(1.0))
+        return dm_env.transition(reward, self._observation, np.float32(1.0))
+
+
+def sac_builder(**changes: Any) -> sac.SACBuilder:
+    """SAC with layers of 8 units; 4 items drawn for each that is written."""
+    settings = {
+        "min_replay_size": 50,
+        "max_replay_size": 2_000,
+        "batch_size": 16,
+        "samples_per_insert": 4.0,
+        "policy_layer_sizes": (8,),
+        "critic_layer_sizes": (8,),
+    }
+    return sac.SACBuilder(sac.SACConfig(**(settings | changes)))
+
+
+def ppo_builder(**changes: Any) -> ppo.PPOBuilder:
+    """PPO with layers of 8 units; rollouts of 8 steps of each of 2 environments."""
+    settings = {
+        "num_environments": 2,
+        "rollout_steps": 16,
+        "minibatch_size": 8,
+        "policy_layer_sizes": (8,),
+        "value_layer_sizes": (8,),
+    }
+    return ppo.PPOBuilder(ppo.PPOConfig(**(settings | changes)))
+
+
+def experiment(directory: pathlib.Path, builder: Any, **changes: Any) -> experiments.ExperimentConfig:
+    """A short experiment in `Ramp`."""
+    settings: dict[str, Any] = {
+        "num_env_steps": 600,
+        "evaluation_period": 300,
+        "evaluation_episodes": 1,
+        "checkpoint_period": 200,
+        "log_period_seconds": 0.0,
+        "tensorboard": False,
+        "device": "cpu",
+    }
+    return experiments.ExperimentConfig(
+        builder=builder, environment_factory=Ramp, directory=directory, **(settings | changes)
+    )

@@ -1,0 +1,175 @@
+"""Whole runs with several actors, in threads."""
+
+import csv
+import pathlib
+from typing import Any
+
+import pytest
+
+import minerva_acme
+from minerva_acme import builders, distributed, experiments
+from minerva_acme.experiments import checkpointing
+from minerva_acme.replay import base as replay
+from tests.distributed import small
+
+pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
+
+
+def run(config: experiments.ExperimentConfig, *callbacks: Any, num_actors: int = 2) -> Any:
+    return distributed.run_distributed_experiment(config, *callbacks, num_actors=num_actors, engine="inline")
+
+
+def rows(directory: pathlib.Path, label: str) -> list[dict[str, str]]:
+    with open(directory / f"{label}.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(tmp_path: pathlib.Path) -> None:
+    seen: list[experiments.Progress] = []
+    result = run(small.experiment(tmp_path, small.sac_builder()), seen.append)
+    assert result.env_steps >= 600 and result.before is not None and result.after is not None
+    # 4 samples an insert beyond the first 50, in batches of 16, within the limiter's tolerance.
+    tolerance = small.sac_builder().for_actors(2)._rate_limiter().error_buffer / 16
+    assert abs(result.learner_steps - (result.env_steps - 50) * 4 / 16) <= tolerance
+    steps = [progress.env_steps for progress in seen]
+    assert steps == sorted(steps) and steps[-1] == result.env_steps
+    assert {"actor/0", "actor/1", "learner", "evaluator"} <= seen[-1].nodes.keys()
+    assert seen[-1].last_evaluation == result.after and seen[-1].last_episode_return is not None
+    # A display tells a new evaluation by its object.
+    evaluations = {id(progress.last_evaluation) for progress in seen if progress.last_evaluation is not None}
+    assert len(evaluations) <= len(rows(tmp_path, "evaluator"))
+    episodes = rows(tmp_path, "actor")
+    counted = [int(row["actor_steps"]) for row in episodes]
+    assert len(counted) > 20 and max(counted) <= result.env_steps
+    assert rows(tmp_path, "evaluator") and rows(tmp_path, "learner")
+    assert not list(tmp_path.glob(".counts-*")) and not (tmp_path / "checkpoints" / ".replay").exists()
+    state = checkpointing.load_state(checkpointing.find(tmp_path))
+    assert state["counter"]["actor_steps"] == result.env_steps
+    assert minerva_acme.load_policy(tmp_path, environment=small.Ramp(0), builder=small.sac_builder())
+
+    with pytest.raises(ValueError, match="2 actors in processes of their own, which one process cannot"):
+        experiments.run_experiment(small.experiment(tmp_path, small.sac_builder(), num_env_steps=900))
+    longer = run(small.experiment(tmp_path, small.sac_builder(), num_env_steps=900))
+    assert longer.env_steps >= 900 and longer.learner_steps > result.learner_steps
+    assert longer.before == result.before  # remembered, not played again
+    more = [int(row["actor_steps"]) for row in rows(tmp_path, "actor")]
+    assert len(more) > len(counted) and max(more) <= longer.env_steps
+    assert min(more[len(counted) :]) > result.env_steps
+
+
+def test_an_on_policy_agent_learns_from_whole_rounds_of_all_actors(tmp_path: pathlib.Path) -> None:
+    result = run(small.experiment(tmp_path, small.ppo_builder(), checkpoint_period=0))
+    # A learner step takes 16 steps of each of 2 actors, all by the weights that the step before it left. The
+    # step in which an environment begins its next episode is none.
+    assert result.learner_steps == pytest.approx(result.env_steps / 32, abs=2)
+    assert result.learner_steps >= 15
+
+
+def test_a_part_that_fails_is_started_again_and_counts_go_on(tmp_path: pathlib.Path) -> None:
+    failed: list[int] = []
+
+    class Failing(small.Ramp):
+        made = 0
+
+        def __init__(self, seed: int) -> None:
+            super().__init__(seed)
+            Failing.made += 1
+            self._number = Failing.made
+
+        def step(self, action: Any) -> Any:
+            # The first of them is made for its specs alone.
+            if self._number == 2 and self._step == 10:
+                failed.append(self._number)
+                raise RuntimeError("the simulator is gone")
+            return super().step(action)
+
+    config = small.experiment(tmp_path, small.sac_builder(), evaluation_period=0)
+    config = experiments.ExperimentConfig(**{**vars(config), "environment_factory": Failing})
+    seen: list[experiments.Progress] = []
+    result = run(config, seen.append, num_actors=1)
+    assert failed == [2] and result.env_steps >= 600
+    assert "started again 1x" in seen[-1].nodes["actor/0"]
+
+
+def test_a_part_that_fails_again_and_again_ends_the_run_which_is_saved(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from minerva_acme.distributed import supervisor
+
+    monkeypatch.setattr(supervisor, "_MAX_BACKOFF_SECONDS", 0.0)
+
+    class Broken(small.Ramp):
+        def step(self, action: Any) -> Any:
+            if self._step == 10:
+                raise RuntimeError("the simulator is gone")
+            return super().step(action)
+
+    config = small.experiment(tmp_path, small.sac_builder(), evaluation_period=0)
+    config = experiments.ExperimentConfig(
+        **{**vars(config), "environment_factory": Broken, "evaluation_environment_factory": small.Ramp}
+    )
+    with pytest.raises(distributed.ProgramFailed, match="actor/0 failed 6 times.*the simulator is gone"):
+        run(config, num_actors=1)
+    state = checkpointing.load_state(checkpointing.find(tmp_path))
+    assert 60 <= state["counter"]["actor_steps"] <= 66
+
+
+def test_a_callback_ends_a_run_with_its_last_evaluation_and_checkpoint(tmp_path: pathlib.Path) -> None:
+    def enough(progress: experiments.Progress) -> None:
+        if progress.env_steps > 100:
+            raise experiments.StopRun("enough")
+
+    result = run(small.experiment(tmp_path, small.sac_builder(), num_env_steps=100_000), enough)
+    assert result.stopped_by == "enough" and result.after is not None
+    assert 100 < result.env_steps < 100_000
+    assert checkpointing.env_steps(checkpointing.find(tmp_path)) == result.env_steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({}, {"num_actors": 0}, "`num_actors` must be >= 1, got 0"),
+        ({"replay": "memory"}, {}, "`replay` must be reverb or auto"),
+        ({"num_env_steps": 0, "num_learner_steps": 9}, {}, "`num_env_steps` must be >= 1"),
+        ({}, {"engine": "threads"}, "`engine` must be ray, inline"),
+        ({}, {"address": "auto"}, "`address` must be None for this engine"),
+        ({}, {"replay_after_failure": "forget"}, "`replay_after_failure` must be restore or empty"),
+    ],
+)
+def test_what_cannot_be_distributed_is_refused_by_name(
+    changes: dict[str, Any], arguments: dict[str, Any], message: str, tmp_path: pathlib.Path
+) -> None:
+    config = small.experiment(tmp_path / "run", small.sac_builder(), **changes)
+    with pytest.raises(ValueError, match=message):
+        distributed.run_distributed_experiment(config, **({"num_actors": 2, "engine": "inline"} | arguments))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_agent_that_says_nothing_of_several_actors_is_refused(tmp_path: pathlib.Path) -> None:
+    builder = small.sac_builder()
+    builder.for_actors = builders.AgentBuilder.for_actors.__get__(builder)  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="SACBuilder must have `for_actors` to play with 2 actors"):
+        run(small.experiment(tmp_path, builder))
+
+
+def test_without_reverb_it_is_refused_by_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from minerva_acme.replay import backends
+
+    monkeypatch.setattr(backends, "is_reverb_installed", lambda: False)
+    with pytest.raises(ValueError, match=r"Reverb, which is not installed.*Python 3\.11"):
+        run(small.experiment(tmp_path, small.sac_builder()))
+
+
+def test_tables_make_the_faster_side_wait_where_both_run_at_once() -> None:
+    environment = small.Ramp(0)
+    spec = minerva_acme.specs.make_environment_spec(environment)
+    (alone,) = small.sac_builder().make_replay_tables(spec)
+    (beside,) = small.sac_builder().for_actors(2).make_replay_tables(spec)
+    assert isinstance(alone.rate_limiter, replay.MinSize)
+    limiter = beside.rate_limiter
+    assert isinstance(limiter, replay.SampleToInsertRatio)
+    assert limiter[:2] == (4.0, 50) and limiter.error_buffer >= 2 * 512
+    (more,) = small.sac_builder(samples_per_insert=64.0).for_actors(2).make_replay_tables(spec)
+    assert more.rate_limiter.error_buffer > limiter.error_buffer  # type: ignore[union-attr]
