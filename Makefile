@@ -29,8 +29,12 @@ demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (
 	$(DEMO_COMMAND)
 
 .PHONY: test
-test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings
-	python -m pytest -m "not learning" $(PARALLEL) $(ARGS)
+test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings and those with Ray
+	python -m pytest -m "not learning and not ray" $(PARALLEL) $(ARGS)
+
+.PHONY: test-ray
+test-ray: $(INSTALLED)  ## Run the tests that start and kill processes by Ray (minutes; they need an idle machine)
+	python -m pytest -m ray $(ARGS)
 
 .PHONY: check
 check: style types structure  ## Check style, types, layers, packaging and public names
