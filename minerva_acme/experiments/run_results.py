@@ -130,9 +130,15 @@ def _make_experiment(
         commands={env_name: _command(description)},
         contexts=tuple(contexts) or (results.Context(frozenset({training}), None, None, {}, None),),
         updates_per_step=None if updates is None else float(f"{updates / last:.3g}"),
-        # Of a task from pixels its id says it, so that one experiment may have several.
-        action_repeat=None if description.environment_factory or "/pixels" in description.environment else 1,
+        # Where dm_control's tasks have settings in their ids, they say it: an experiment may have several.
+        action_repeat=None
+        if description.environment_factory or _has_settings(description.environment)
+        else 1,
     )
+
+
+def _has_settings(environment_id: str) -> bool:
+    return environment_id.startswith("dm_control/") and environment_id.count("/") > 2
 
 
 def _play_unseen(

@@ -64,6 +64,20 @@ def test_a_run_becomes_rows_of_its_evaluations_and_of_what_it_had_cost_at_the_en
     assert experiment.contexts == (results.Context(frozenset({place[1:]}), **SESSION),)
 
 
+@pytest.mark.parametrize(
+    ("env", "action_repeat"),
+    [
+        ("dm_control/cartpole/swingup", 1),
+        ("dm_control/cartpole/swingup/repeat=4", None),
+        ("dm_control/cartpole/swingup/pixels", None),
+        ("ALE/Pong-v5", 1),
+    ],
+)
+def test_an_action_repeat_that_stands_in_an_id_is_said_by_it_alone(make_run, env, action_repeat):
+    (experiment,) = run_results.collect([make_run("a", env=env)])
+    assert experiment.action_repeat == action_repeat
+
+
 def test_runs_of_one_experiment_are_together_and_others_apart(make_run):
     directories = [
         make_run("a"),
