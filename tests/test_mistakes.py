@@ -441,7 +441,7 @@ def the_class_of_a_builder(s):
 
 @mistake(
     ValueError,
-    "`builder` must be an AgentBuilder, got PPOConfig. Make one, such as ppo.PPOBuilder(ppo.PPOConfig()).",
+    "`builder` must be an AgentBuilder, got PPOConfig. Make one with the config of its agent.",
 )
 def a_config_for_a_builder(s):
     make_config(TINY_PPO, s.folder)

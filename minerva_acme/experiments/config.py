@@ -68,8 +68,8 @@ def _check_builder(builder: Any) -> None:
         )
     if not isinstance(builder, builders.AgentBuilder):
         raise ValueError(
-            f"`builder` must be an AgentBuilder, got {type(builder).__name__}. Make one, such as "
-            "ppo.PPOBuilder(ppo.PPOConfig())."
+            f"`builder` must be an AgentBuilder, got {type(builder).__name__}. Make one with the config "
+            "of its agent."
         )
 
 

@@ -32,7 +32,7 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
         best=(best_at, evaluation(4.0)),
         interrupted_by=None,
     )
-    training._show(rich.console.Console(), result)
+    training._show(rich.console.Console(), result, "minerva resume here")
     out = " ".join(capsys.readouterr().out.split())
     assert ("best on the way, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
 

@@ -61,7 +61,7 @@ def make_known(curves):
 def test_the_demo_is_a_training_that_could_be_typed_with_the_preset_of_its_name():
     typed = parsing.parse([*demo.TRAINING])
     assert typed.agent == "mpo"
-    assert typed.env == "dm_control/cartpole/swingup"
+    assert typed.env == "dm_control/cartpole/swingup/repeat=4"
     assert typed.hyperparameters == registry.AGENTS["mpo"].presets["demo"]
     assert typed.hyperparameters.critic_target == "retrace"
     assert typed.run.replay == "auto"

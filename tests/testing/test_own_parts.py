@@ -1,5 +1,7 @@
 """The project's own environments and wrappers keep their contracts; tests/replay has the stores."""
 
+import types
+
 import numpy as np
 
 from minerva_acme import environments, specs, testing, wrappers
@@ -179,6 +181,26 @@ class TestVideoFrames(WrapperSuite):
 
     def make_wrapped(self):
         return Filmed()
+
+
+def _draw(height, width, **camera):
+    return np.zeros((height, width, 3), np.uint8)
+
+
+class Drawn(testing.FakeEnvironment):
+    def __init__(self):
+        super().__init__()
+        quality = types.SimpleNamespace(shadowsize=2048)
+        model = types.SimpleNamespace(vis=types.SimpleNamespace(quality=quality))
+        self.physics = types.SimpleNamespace(model=model, render=_draw)
+
+
+class TestPixels(WrapperSuite):
+    wrapper = wrappers.PixelsWrapper
+    settings = {"size": 2}
+
+    def make_wrapped(self):
+        return Drawn()
 
 
 class TestAllForFlatControl(WrapperSuite):

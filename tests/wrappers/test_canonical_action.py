@@ -75,7 +75,10 @@ def test_an_action_that_would_broadcast_is_refused(scripted):
             specs.Array((2,), np.float64),
             r"`action_spec` must be bounded on both sides .* got Array\(2,\) float64",
         ),
-        (specs.BoundedArray((2,), np.float64, -np.inf, 1), r"bounded on both sides .*\[-inf, 1\].*leave out"),
+        (
+            specs.BoundedArray((2,), np.float64, -np.inf, 1),
+            r"bounded on both sides .*\[-inf, 1\].*in a wrapper",
+        ),
         (
             specs.DiscreteArray(3),
             r"must be a float array .* got DiscreteArray with 3 values.*discrete actions",

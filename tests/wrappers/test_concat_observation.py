@@ -91,13 +91,13 @@ def test_name_filter_can_leave_out_what_cannot_be_concatenated(scripted):
         (
             {"a": specs.Array((2,), np.int64)},
             None,
-            r"`observation_spec`\['a'\] must be a float .*name_filter",
+            r"`observation_spec`\['a'\] must be a float .*in a wrapper of the environment",
         ),
         ({"a": (specs.Array((4, 4, 3), np.float32),)}, None, r"\['a'\]\[0\] .* at most two axes .* an image"),
         (
             specs.Array((4, 4), np.uint8),
             None,
-            r"`observation_spec` must be a float array .* uint8.*use a network",
+            r"`observation_spec` must be a float array .* uint8.*a vector of floats in a wrapper",
         ),
     ],
 )

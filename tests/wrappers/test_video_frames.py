@@ -66,5 +66,5 @@ def test_an_environment_that_cannot_be_drawn_says_so(renders):
     environment = testing.FakeEnvironment()
     if renders:
         environment.render = lambda: None
-    with pytest.raises(ValueError, match="`environment` must have `physics` or .* a function of your own"):
+    with pytest.raises(ValueError, match="`environment` must have `physics` or .*Write a `render` in it"):
         wrappers.render_frame(environment)

@@ -18,6 +18,11 @@ class Sequences(off_policy.SequenceBuilder):
         raise AssertionError
 
 
+class Transitions(off_policy.TransitionBuilder):
+    def make_networks(self, spec, generator):
+        raise AssertionError
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrioritizedSequences(off_policy.SequenceConfig, off_policy.PrioritizedConfig):
     pass
@@ -25,7 +30,7 @@ class PrioritizedSequences(off_policy.SequenceConfig, off_policy.PrioritizedConf
 
 def test_the_table_is_as_large_as_the_config_says_and_waits_for_the_first_items():
     config = off_policy.TransitionConfig(max_replay_size=70, min_replay_size=30)
-    (table,) = scene.QBuilder(config).make_replay_tables(SPEC)
+    (table,) = Transitions(config).make_replay_tables(SPEC)
     assert (table.name, table.max_size, table.rate_limiter) == (off_policy.TABLE, 70, replay.MinSize(30))
     assert table.sampler == replay.Uniform() and table.remover == replay.Fifo()
 
@@ -71,7 +76,7 @@ def write_and_read(builder, num_episodes, batch_size):
 
 def test_transitions_are_folded_over_n_steps_with_the_configs_discount():
     config = off_policy.TransitionConfig(n_step=2, discount=0.5, batch_size=64, min_replay_size=1)
-    data, adder, num_inserted = write_and_read(scene.QBuilder(config), num_episodes=1, batch_size=64)
+    data, adder, num_inserted = write_and_read(Transitions(config), num_episodes=1, batch_size=64)
     assert isinstance(data, types.Transition) and adder is adders.NStepTransitionAdder and num_inserted == 3
     # Rewards 1, 2, 3: 1 + 2 / 2, 2 + 3 / 2, 3; the last two end at the terminal.
     assert set(zip(data.reward.tolist(), data.discount.tolist(), strict=True)) == {
@@ -93,7 +98,7 @@ def test_sequences_have_the_configs_length_and_period():
 )
 def test_a_learner_step_is_due_every_batch_size_over_samples_per_insert_items(num_inserted, due):
     config = off_policy.TransitionConfig(min_replay_size=10, batch_size=8, samples_per_insert=2.0)
-    assert scene.QBuilder(config).learner_steps_due(num_inserted) == due
+    assert Transitions(config).learner_steps_due(num_inserted) == due
 
 
 def test_the_agents_name_is_in_what_is_said_of_a_spec_that_it_cannot_handle():

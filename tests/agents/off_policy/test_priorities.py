@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from minerva_acme import counting, experiments, replay, specs, testing
-from minerva_acme.agents import off_policy
 
 from . import scene
 
@@ -116,7 +115,7 @@ def test_weights_undo_what_priorities_do_to_the_loss(learn):
 
 def test_a_uniform_table_takes_no_priorities():
     spec = specs.make_environment_spec(scene.Doors())
-    builder = scene.QBuilder(off_policy.TransitionConfig())
+    builder = scene.QBuilder(scene.QConfig(prioritized=False))
     (table,) = builder.make_replay_tables(spec)
     assert table.sampler == replay.Uniform()
     assert builder._priorities(None, 100) is None
