@@ -1,4 +1,4 @@
-"""How much memory this machine has, and how much of it is free."""
+"""How much memory this machine has, how much of it is free, and what this process takes."""
 
 import contextlib
 import os
@@ -16,6 +16,15 @@ def total_bytes() -> int:
 def free_bytes() -> int:
     """Bytes that this process can still take before the system ends it."""
     return min(_of_machine("MemAvailable"), *(max(0, limit - used) for limit, used in _groups()))
+
+
+def resident_bytes() -> int:
+    """Bytes that this process has in memory, alone or with others; 0 where the system does not tell."""
+    try:
+        pages = int((_ROOT / "proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def describe(num_bytes: float) -> str:

@@ -59,3 +59,11 @@ def test_here_some_of_the_memory_is_free():
 )
 def test_bytes_are_written_in_words(num_bytes, words):
     assert machine_memory.describe(num_bytes) == words
+
+
+def test_what_this_process_takes_is_in_pages_and_0_where_the_system_does_not_tell(tmp_path, monkeypatch):
+    before = machine_memory.resident_bytes()
+    filled = b"x" * 50_000_000
+    assert 40_000_000 < machine_memory.resident_bytes() - before < 80_000_000 and filled
+    monkeypatch.setattr(machine_memory, "_ROOT", tmp_path)
+    assert machine_memory.resident_bytes() == 0

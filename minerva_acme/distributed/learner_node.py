@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 import tree
 
 from minerva_acme import core, counting, loggers, specs
@@ -224,7 +223,7 @@ class LearnerNode(graph.Part):
             mean, env_steps, variables = self._best.pop(0)
             best = self._checkpointer.best_evaluation()
             if self._config.checkpoint_best and (best is None or mean > best):
-                state = self._state() | {"policy_variables": _tensors(variables)}
+                state = self._state() | checkpointing.policy_state(variables)
                 self._checkpointer.save(env_steps, state, evaluation=mean, light=True)
 
     def _state(self) -> core.State:
@@ -236,8 +235,7 @@ class LearnerNode(graph.Part):
             "learner": self._learner.save(),
             "facts": self._reporter.facts,
             **(self._reporter.facts.get("evaluations") or {}),  # as in the state of a run in one process
-            # For `load_policy`, which has no learner.
-            "policy_variables": _tensors(variables),
+            **checkpointing.policy_state(variables),
         }
 
     def _restore(self, learner: core.Learner) -> None:
@@ -299,10 +297,6 @@ def _alone_in(directory: pathlib.Path, stop: threading.Event) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _tensors(variables: Sequence[Any]) -> list[Any]:
-    return [tree.map_structure(torch.from_numpy, value) for value in variables]
 
 
 def _copied(leaf: Any) -> Any:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from minerva_acme import counting, loggers
-from minerva_acme.distributed import counter_node, graph, memory
+from minerva_acme import counting, loggers, machine_memory
+from minerva_acme.distributed import counter_node, graph
 from minerva_acme.loggers import base
 
 _logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Reporter:
                     self._context.incarnation,
                     self._number,
                     self.counter.own(),
-                    {"memory_mb": memory.resident_mb(), "pid": os.getpid(), **self.status()},
+                    {"memory_mb": machine_memory.resident_bytes() / 1e6, "pid": os.getpid(), **self.status()},
                     rows,
                     self._alone,
                 )

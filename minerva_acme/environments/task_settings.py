@@ -25,23 +25,21 @@ class TaskSettings(NamedTuple):
             ValueError: a setting is unknown, comes twice, needs pixels or is no number from 1 on.
         """
         settings = text.split(",")
-        known = ["repeat"]
-        values = {}
-        if settings[0] == "pixels":
-            known += ["frames", "size"]
+        pixels = settings[0] == "pixels"
+        if pixels:
             settings = settings[1:]
-            values = {"repeat": 2}
+        known = ["repeat", "frames", "size"] if pixels else ["repeat"]
         given: dict[str, int] = {}
         for setting in settings:
             name, _, value = setting.partition("=")
             if name not in known or name in given or not value.isdecimal() or int(value) < 1:
-                what = "pixels" if len(known) > 1 else "a task of dm_control without pixels"
+                what = "pixels" if pixels else "a task of dm_control without pixels"
                 raise ValueError(
                     f"The settings of {what} must be {', '.join(known)}, each once with a number >= 1, got "
                     f"'{setting}'. {_WAY_OUT}"
                 )
             given[name] = int(value)
-        return cls(pixels=len(known) > 1, **(values | given))
+        return cls(pixels=pixels, **({"repeat": 2 if pixels else 1} | given))
 
     def wrap(self, environment: dm_env.Environment) -> dm_env.Environment:
         """Repeats each action; with pixels, gives stacks of pictures, uint8 [frames, size, size, 3].

@@ -27,11 +27,13 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import tree
 
+from minerva_acme import types
 from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)
@@ -307,6 +309,15 @@ def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
             f"{path} must hold a dict, got {type(state).__name__}. Use another checkpoint."
         )
     return state
+
+
+def policy_state(variables: Sequence[types.NestedArray]) -> dict[str, Any]:
+    """Returns the part of a state that `load_policy` reads, which has no learner.
+
+    Args:
+        variables: those that the policy acts with, as the learner gives them.
+    """
+    return {"policy_variables": [tree.map_structure(torch.from_numpy, value) for value in variables]}
 
 
 def replay_folder(checkpoint: pathlib.Path) -> pathlib.Path | None:

@@ -5,9 +5,6 @@ import math
 import pathlib
 from typing import Any
 
-import torch
-import tree
-
 from minerva_acme import core
 from minerva_acme.experiments import checkpointing, evaluator, pacing, parts
 from minerva_acme.replay import waiting
@@ -121,8 +118,7 @@ class Saver:
             "adders": [core.save_if_saveable(adder) for adder in run.adders],
             **self._evaluations.save(),
             **self._pacer.save(),
-            # For `load_policy`, which has no learner.
-            "policy_variables": [tree.map_structure(torch.from_numpy, value) for value in variables],
+            **checkpointing.policy_state(variables),
         }
 
     def restore(self, checkpoint: pathlib.Path) -> None:

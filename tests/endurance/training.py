@@ -4,7 +4,6 @@ import logging
 import math
 import os
 import pathlib
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import dm_env
 import torch
 
-from minerva_acme import builders, environments, experiments, wrappers
+from minerva_acme import builders, environments, experiments, machine_memory, wrappers
 from minerva_acme.agents import mpo, ppo, vmpo
 from minerva_acme.experiments import progress
 
@@ -24,7 +23,6 @@ EVALUATION_PERIOD = 500
 """Environment steps between evaluations in a storm. The first comes after the first whole checkpoint: from
 the best alone a run does not resume as it was."""
 _EPISODE_STEPS = 50
-_PAGE_BYTES = resource.getpagesize()
 _SIZES: dict[str, Any] = {"policy_layer_sizes": (16,), "acceleration": "off"}
 
 
@@ -148,7 +146,7 @@ def soak(agent: str, store: str, folder: pathlib.Path, seconds: float) -> None:
         # While it saves or evaluates, it holds more.
         if report.phase == "train" and now >= due:
             first, due = min(first, now), now + SAMPLE_SECONDS
-            resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+            resident = machine_memory.resident_bytes()
             held = [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
             journal.write("sample", report.env_steps, report.learner_steps, resident, *held)
         if now - first > seconds:

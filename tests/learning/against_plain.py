@@ -148,10 +148,15 @@ def table(rows: Sequence[Row]) -> str:
         for variant in sorted({row.variant for row in rows}):
             found = [r.avg_return for r in rows if (r.variant, r.env_step) == (variant, env_step)]
             if found:
-                error = statistics.stdev(found) / len(found) ** 0.5 if len(found) > 1 else float("nan")
-                mean = statistics.fmean(found)
+                mean, error = mean_and_error(found)
                 lines.append(f"{env_step:8,}  {variant:8}  {mean:6.1f} +- {error:5.1f}  ({len(found)} seeds)")
     return "\n".join(lines)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the mean and its standard error, which is nan of a single value."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return statistics.fmean(values), error
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Row]:

@@ -20,6 +20,7 @@ import torch
 
 from minerva_acme import builders, environments, experiments
 from minerva_acme.agents import dqn, ppo, sac, td3
+from tests.learning import against_plain
 
 Policy = Callable[[np.ndarray], Any]
 
@@ -196,7 +197,7 @@ def table(rows: Sequence[Row]) -> str:
         if not ours or len(ours) != len(theirs):
             continue
         (mean, error), (their_mean, their_error) = (
-            _mean_and_error([r.avg_return for r in x]) for x in (ours, theirs)
+            against_plain.mean_and_error([r.avg_return for r in x]) for x in (ours, theirs)
         )
         below = their_mean - mean > (error**2 + their_error**2) ** 0.5
         wall, cpu = (
@@ -208,11 +209,6 @@ def table(rows: Sequence[Row]) -> str:
             f"{'below theirs' if below else 'not below theirs':16}  {wall:7.2f}  {cpu:7.2f}"
         )
     return "\n".join(lines)
-
-
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return statistics.fmean(values), error
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Row]:
