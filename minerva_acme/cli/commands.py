@@ -99,9 +99,14 @@ class Sweep:
     """Environments: dm_control/<domain>/<task> or Gymnasium ids."""
     seeds: tuple[int, ...] = (0,)
     """Seeds, for each environment and setting."""
-    jobs: int = 1
-    """Runs at once, each in a process of its own. Of several, each computes with one thread, unless
-    OMP_NUM_THREADS says otherwise."""
+    jobs: int | None = None
+    """Runs at once, each in a process of its own; by default one, or one for each CPU of a Ray cluster. Of
+    several, each computes with one thread, unless OMP_NUM_THREADS says otherwise."""
+    distributed: Literal["ray"] | None = None
+    """Where the runs are: on Ray (`ray`), which spreads them over the machines of a cluster; by default
+    here."""
+    address: str | None = None
+    """Of a Ray cluster, `auto` or host:port; by default Ray is started on this machine for the sweep."""
     directory: pathlib.Path | None = None
     """The folder of the runs, their rows and the report; runs/sweeps/<agent> by default."""
     dry_run: bool = False

@@ -124,7 +124,7 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
 
 def _swept(agent: str) -> dict[str, Any]:
     """The flags of `minerva train` that a sweep may give several values; it has its own for the others."""
-    own = ("--env", "--directory", "--seed")
+    own = ("--env", "--directory", "--seed", "--distributed", "--num-actors", "--address")
     return {flag: hint for flag, hint in flags.of(train_command(agent)) if flag not in own}
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import NamedTuple, Protocol
 
@@ -16,8 +16,9 @@ from minerva_acme import thread_settings
 
 _POLL_SECONDS = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_CODE = "import sys; from minerva_acme.cli import main; sys.exit(main())"
 # As the installed `minerva` does, and without the current folder before everything installed.
-_PROGRAM = (sys.executable, "-P", "-c", "import sys; from minerva_acme.cli import main; sys.exit(main())")
+_PROGRAM = (sys.executable, "-P", "-c", _CODE)
 
 
 class Job(NamedTuple):
@@ -38,11 +39,29 @@ class Watcher(Protocol):
         """Called several times a second."""
 
 
+class Process(Protocol):
+    """A command that runs; `subprocess.Popen` is one."""
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def wait(self) -> int: ...
+
+
+class Places(Protocol):
+    """Where commands run other than here; see `distributed.ray_jobs.RayJobs`."""
+
+    def start(self, code: str, words: Sequence[str], log: pathlib.Path) -> Process: ...
+
+
 class _Request:
     signal_name: str | None = None
 
 
-def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher) -> str | None:
+def run_all(
+    jobs: Sequence[Job], *, at_once: int, watcher: Watcher, places: Places | None = None
+) -> str | None:
     """Runs commands, the next one as soon as one has ended, however that ended.
 
     Ctrl-C and SIGTERM are passed on to those that run, each time they come; no other is started, and this
@@ -53,18 +72,22 @@ def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher) -> str | Non
         at_once: how many run at the same time, >= 1. Of several, each computes with one thread, unless the
             user has set OMP_NUM_THREADS.
         watcher: told of starts and ends.
+        places: where they run; None: here, as children of this process.
 
     Returns:
         The name of the signal that ended it early, if one did.
     """
     waiting = collections.deque(enumerate(jobs))
-    running: dict[int, subprocess.Popen[bytes]] = {}
+    running: dict[int, Process] = {}
     environment = _environment(at_once)
     with _passed_on(running) as request, _none_left(running):
         while running or (waiting and not request.signal_name):
             while waiting and len(running) < at_once and not request.signal_name:
                 index, job = waiting.popleft()
-                running[index] = _start(job, environment)
+                if places is None:
+                    running[index] = _start(job, environment)
+                else:
+                    running[index] = places.start(_CODE, job.words, job.log)
                 if request.signal_name:  # came before it was among those that run
                     running[index].send_signal(signal.SIGINT)
                 watcher.started(index)
@@ -98,7 +121,7 @@ def _environment(at_once: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _passed_on(running: dict[int, subprocess.Popen[bytes]]) -> Iterator[_Request]:
+def _passed_on(running: Mapping[int, Process]) -> Iterator[_Request]:
     """Passes signals on to the processes that run, as Ctrl-C.
 
     A terminal sends its Ctrl-C to them too. Training takes both for one request.
@@ -119,7 +142,7 @@ def _passed_on(running: dict[int, subprocess.Popen[bytes]]) -> Iterator[_Request
 
 
 @contextlib.contextmanager
-def _none_left(running: dict[int, subprocess.Popen[bytes]]) -> Iterator[None]:
+def _none_left(running: Mapping[int, Process]) -> Iterator[None]:
     """Ends what still runs if an error comes out of the block; it saves first."""
     try:
         yield

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from minerva_acme import plotting
+from minerva_acme import distributed, plotting
 from minerva_acme.cli import collect, commands, extras, processes, report, sweep_plan, training
 from minerva_acme.experiments import checkpointing, run_folder, run_results, stopping
 
@@ -33,25 +33,30 @@ def run(command: commands.Sweep) -> int:
     Raises:
         ValueError: a run cannot be as asked, a folder holds another one, or no report could be made.
     """
-    if command.jobs < 1:
+    if command.jobs is not None and command.jobs < 1:
         raise ValueError(f"`jobs` must be >= 1, got {command.jobs}.")
+    if command.address is not None and command.distributed is None:
+        raise ValueError("`address` is for a sweep on Ray alone. Add --distributed ray.")
     plan = sweep_plan.make_plan(command)
     if command.report:
         _check_report(command)
     states = [find_state(run) for run in plan]
     console = Console(highlight=False, soft_wrap=True)
     directory = sweep_plan.directory_of(command)
-    _print_plan(plan, states, directory, command.jobs, console)
-    if command.dry_run:
-        for run, state in zip(plan, states, strict=True):
-            if not state.is_done:
-                console.print(run.command, markup=False)
-        return 0
-
     left = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
-    with _Display(left, console) as display:
-        jobs = [processes.Job(run.words, run.directory / _LOG) for run in left]
-        signal_name = processes.run_all(jobs, at_once=command.jobs, watcher=display)
+    jobs = [processes.Job(run.words, run.directory / _LOG) for run in left]
+    with contextlib.ExitStack() as resources:
+        places = None
+        if command.distributed and left and not command.dry_run:
+            places = resources.enter_context(distributed.RayJobs(command.address, command.jobs))
+        at_once = command.jobs or (places.num_places if places else 1)
+        _print_plan(plan, states, directory, at_once, console)
+        if command.dry_run:
+            for run in left:
+                console.print(run.command, markup=False)
+            return 0
+        with _Display(left, console) as display:
+            signal_name = processes.run_all(jobs, at_once=at_once, watcher=display, places=places)
     states = [find_state(run) for run in plan]
     statuses = {left[index].directory: status for index, status in display.statuses.items()}
     failed = [run for run, state in zip(plan, states, strict=True) if not state.is_done]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from minerva_acme.distributed.inline import InlineEngine
     from minerva_acme.distributed.program import make_program
     from minerva_acme.distributed.ray_engine import RayEngine
+    from minerva_acme.distributed.ray_jobs import RayJobs
     from minerva_acme.distributed.run import run_distributed_experiment
     from minerva_acme.distributed.supervisor import ProgramFailed
 
@@ -22,6 +23,7 @@ __all__ = [
     "Program",
     "ProgramFailed",
     "RayEngine",
+    "RayJobs",
     "make_program",
     "run_distributed_experiment",
 ]

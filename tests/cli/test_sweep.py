@@ -92,6 +92,9 @@ def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():
         ("--discount 0.9 9", r"`discount` must be in \[0, 1\], got 9.0"),
         ("--discount --jobs 2", "`--discount` must have a value, or several to try each of them, got none"),
         ("--jobs 0", "`jobs` must be >= 1, got 0"),
+        ("--address auto", "`address` is for a sweep on Ray alone. Add --distributed ray"),
+        ("--distributed inline", "invalid choice|ray"),
+        ("--num-actors 2", "`minerva sweep ppo` has no flag --num-actors"),
         ("", "The range of returns of CartPole-v1 must be known, .* --range CartPole-v1=LOWEST:HIGHEST"),
         ("--range CartPole-v1=1", "`range` must be ENVIRONMENT=LOWEST:HIGHEST"),
     ],
@@ -120,7 +123,7 @@ def started(monkeypatch):
     """Runs jobs in this process, one after the other; gives the words of those of each sweep."""
     words = []
 
-    def run_all(jobs, *, at_once, watcher):
+    def run_all(jobs, *, at_once, watcher, places):
         words.append([job.words for job in jobs])
         for index, job in enumerate(jobs):
             watcher.started(index)
@@ -195,7 +198,7 @@ def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_
 
 
 def test_a_stopped_sweep_says_which_runs_have_not_saved(tmp_path, call, monkeypatch):
-    def stop(jobs, *, at_once, watcher):
+    def stop(jobs, *, at_once, watcher, places):
         for index, status in enumerate([0, 130]):  # the third has not begun
             watcher.started(index)
             watcher.ended(index, status)

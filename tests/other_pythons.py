@@ -1,0 +1,69 @@
+"""Installs minerva-acme in the other Pythons that it supports and that are here, and runs its tests there.
+
+python -m tests.other_pythons [3.12 3.13] [-- ARGUMENTS OF PYTEST]
+
+Each gets a copy of the repository and a virtual environment in a temporary folder. PyTorch for CUDA, which is what pip
+chooses for them, takes 5 GB of it while the tests run.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+PYTHONS = ("3.12", "3.13")
+_IGNORED = (".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "runs", "shared")
+
+
+def find(version: str) -> str | None:
+    """Returns the path of a Python of this version that runs, or None."""
+    named = [shutil.which(f"python{version}")]
+    root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
+    # Where several are installed beside each other, the command may be there and not be one that works.
+    for path in filter(None, [*named, *map(str, sorted(root.glob(f"versions/{version}.*/bin/python{version}")))]):
+        if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+            return path
+    return None
+
+
+def test(python: str, arguments: list[str]) -> int:
+    """Runs the tests with an interpreter; returns the exit status of what failed, or 0."""
+    repository = pathlib.Path(__file__).resolve().parent.parent
+    with tempfile.TemporaryDirectory() as folder:
+        copy, environment = pathlib.Path(folder, "copy"), pathlib.Path(folder, "venv")
+        shutil.copytree(repository, copy, ignore=shutil.ignore_patterns(*_IGNORED))
+        temporary = pathlib.Path(folder, "tmp")
+        temporary.mkdir()
+        variables = {**os.environ, "TMPDIR": str(temporary), "VIRTUAL_ENV": str(environment)}
+        own = str(environment / "bin" / "python")
+        for words in (
+            [python, "-m", "venv", str(environment)],
+            [own, "-m", "pip", "install", "--quiet", "-c", "constraints.txt", "-e", ".[dev]"],
+            [own, "-m", "pip", "check"],
+            [own, "-m", "pytest", "-m", "not learning and not ray", *arguments],
+        ):
+            began = time.monotonic()
+            status = subprocess.run(words, cwd=copy, env=variables).returncode
+            print(f"{' '.join(words[1:4])}: {time.monotonic() - began:.0f} s, status {status}", flush=True)
+            if status:
+                return status
+    return 0
+
+
+def main() -> int:
+    """Tests what is asked for; returns 1 where something failed, and says which Pythons are missing."""
+    words = sys.argv[1:]
+    split = words.index("--") if "--" in words else len(words)
+    failed = False
+    for version in words[:split] or PYTHONS:
+        python = find(version)
+        print(f"Python {version}: {python or 'there is none here, so it is not tested'}", flush=True)
+        failed |= python is not None and test(python, words[split + 1 :]) != 0
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
