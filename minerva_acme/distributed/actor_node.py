@@ -22,6 +22,9 @@ _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1  # between two looks for newer weights
 _ROUND_POLL_SECONDS = 0.02  # where an actor waits for them
 _LOOK_SECONDS = 0.5
+# To learner and counter each, by all actors together. Answering takes either half a millisecond of CPU time,
+# so this is a quarter of a core: docs/scaling.md.
+_CALLS_PER_SECOND = 500
 
 
 class ActorNode(graph.Part):
@@ -37,6 +40,7 @@ class ActorNode(graph.Part):
         *,
         config: experiment_config.ExperimentConfig,
         spec: specs.EnvironmentSpec,
+        num_actors: int,
         address: str,
         began_at: int,
     ) -> None:
@@ -46,6 +50,7 @@ class ActorNode(graph.Part):
             context: of the node.
             config: of the run, whose builder is the one for so many actors.
             spec: of its environments.
+            num_actors: how many play; of many each asks and reports less often.
             address: `host:port` of replay.
             began_at: the environment steps that the run began with.
         """
@@ -53,6 +58,7 @@ class ActorNode(graph.Part):
         self._config = config
         self._spec = spec
         self._address = address
+        self._least_period = num_actors / _CALLS_PER_SECOND  # seconds
         # Neither a resumed run nor an actor that is started again sees the same episodes once more.
         self._session = f" {began_at}.{context.incarnation}" if began_at or context.incarnation else ""
         self._replay_seconds = 0.0
@@ -80,11 +86,15 @@ class ActorNode(graph.Part):
             follower = weights.Follower(
                 context.handle("learner"),
                 builder.policy_variables,
-                period_seconds=_ROUND_POLL_SECONDS if stamping else _POLL_SECONDS,
+                period_seconds=max(
+                    _ROUND_POLL_SECONDS if stamping else _POLL_SECONDS, self._least_period
+                ),
                 stop=context.stop,
             )
             resources.callback(follower.close)
-            reporter = reports.Reporter(context)
+            reporter = reports.Reporter(
+                context, period_seconds=max(reports.PERIOD_SECONDS, self._least_period)
+            )
             reporter.status = lambda: self._status(reporter, follower, adders)
             policy = builder.make_policy(
                 networks,

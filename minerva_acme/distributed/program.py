@@ -123,7 +123,12 @@ def make_program(
                 name=f"actor/{index}",
                 kind="actor",
                 factory=f"{_PACKAGE}.actor_node:ActorNode",
-                arguments={**common, "address": address, "began_at": beginning.env_steps},
+                arguments={
+                    **common,
+                    "num_actors": num_actors,
+                    "address": address,
+                    "began_at": beginning.env_steps,
+                },
                 index=index,
                 calls=("counter", "replay", "learner"),
                 num_cpus=1.0,

@@ -44,7 +44,7 @@ class SharedCounter(counting.Counter):
 
 
 class Reporter:
-    """Reports in a thread of its own, twice a second. A counter that is away for a while loses nothing.
+    """Reports in a thread of its own, by default twice a second. A counter that is away for a while loses nothing.
 
     Attributes:
         counter: shares what is counted.
@@ -57,13 +57,21 @@ class Reporter:
         context: graph.Context,
         *,
         alone: bool = False,
+        period_seconds: float = PERIOD_SECONDS,
     ) -> None:
-        """Reports nothing yet. Args: context: of the node. alone: see `Report`."""
+        """Reports nothing yet.
+
+        Args:
+            context: of the node.
+            alone: see `Report`.
+            period_seconds: between two reports.
+        """
         self.counter = SharedCounter()
         self.facts: dict[str, Any] = {}
         self._context = context
         self.status: Callable[[], dict[str, float]] = dict
         self._alone = alone
+        self._period_seconds = period_seconds
         self._handle = context.handle("counter")
         self._number = 0
         self._rows: list[tuple[str, dict[str, Any]]] = []
@@ -141,7 +149,7 @@ class Reporter:
                     time.sleep(_RETRY_SECONDS)
 
     def _run(self) -> None:
-        while not self._closed.wait(PERIOD_SECONDS):
+        while not self._closed.wait(self._period_seconds):
             try:
                 self.send()
             except graph.NodeSilence as error:

@@ -2,13 +2,15 @@
 
 import dataclasses
 import pathlib
+import threading
 from typing import Any
+from unittest import mock
 
 import cloudpickle
 import pytest
 
 from minerva_acme import specs
-from minerva_acme.distributed import graph, inline, program
+from minerva_acme.distributed import actor_node, graph, inline, program
 from tests.distributed import small
 
 
@@ -127,3 +129,34 @@ def test_an_exception_of_a_node_is_its_end() -> None:
     assert (name, str(error), died) == ("echo", "broken", False)
     assert launched.wait(0.0) == []
     launched.close()
+
+
+@pytest.mark.parametrize(
+    ("num_actors", "builder", "seconds"),
+    [
+        (1, small.sac_builder(), 0.1),
+        (4096, small.sac_builder(), 4096 / 500),
+        (1, small.ppo_builder(), 0.02),
+        (256, small.ppo_builder(), 256 / 500),
+    ],
+)
+def test_of_many_actors_each_asks_the_learner_less_often(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, num_actors: int, builder: Any, seconds: float
+) -> None:
+    class AskedError(Exception):
+        """Ends the node."""
+
+    def follow(handle: Any, names: Any, *, period_seconds: float, stop: Any) -> None:
+        asked.append(period_seconds)
+        raise AskedError
+
+    asked: list[float] = []
+    monkeypatch.setattr(actor_node.weights, "Follower", follow)
+    monkeypatch.setattr(actor_node.store, "ReverbClient", mock.MagicMock())
+    config = small.experiment(tmp_path, builder)
+    spec = specs.make_environment_spec(small.Ramp(0))
+    node = program.make_program(config, spec, num_actors=num_actors)["actor/0"]
+    context = graph.Context(node, 0, mock.MagicMock(), threading.Event())
+    with pytest.raises(AskedError):
+        inline.build(node, context).run()
+    assert asked == [seconds]
