@@ -52,6 +52,8 @@ class RayEngine:
         """
         # Read when Ray is imported.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Answers that nobody waits for any more; what matters is raised where it is asked for.
+        os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
         try:
             import ray
         except ImportError:
@@ -361,6 +363,7 @@ class RayNode:
         torch: Any = sys.modules.get("torch")
         return {
             "pid": os.getpid(),
+            "runs": self._part is not None,
             "tensorflow": "tensorflow" in sys.modules,
             "torch": torch is not None,
             "torch_threads": torch.get_num_threads() if torch is not None else 0,

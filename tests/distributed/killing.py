@@ -12,6 +12,8 @@ from minerva_acme.experiments import checkpointing
 MARK = "MINERVA_TEST_RUN"
 """A variable of the environment that marks all processes of a run."""
 
+_ANSWER_SECONDS = 10.0
+
 
 def processes(mark: str) -> dict[int, str]:
     """The processes with a mark, but this one, and what they run."""
@@ -46,11 +48,18 @@ class Killer:
         if checkpointing.latest(self._directory / "checkpoints") is None:
             return
         if not self.loaded:
-            self.loaded = {name: self._ask(name) for name in progress.nodes if name != "waits"}
+            loaded = {name: self._ask(name) for name in progress.nodes if name != "waits"}
+            if not all(loaded.values()):
+                return
+            self.loaded = loaded
         if not self.left:
             raise experiments.StopRun("all were killed")
+        about = self._ask(self.left[0])
+        # The death of one that Ray is still starting again is not counted as another restart.
+        if not about.get("runs"):
+            return
         name = self.left.pop(0)
-        os.kill(self._ask(name)["pid"], signal.SIGKILL)
+        os.kill(about["pid"], signal.SIGKILL)
         self.killed.append(name)
         # A learner begins again where its checkpoint stood.
         learned = 0 if name == "learner" else progress.learner_steps + 10
@@ -60,5 +69,10 @@ class Killer:
         import ray
 
         (namespace,) = {actor["namespace"] for actor in ray.util.list_named_actors(all_namespaces=True)}
-        answer: dict[str, Any] = ray.get(ray.get_actor(name, namespace=namespace).loaded.remote())
+        try:
+            answer: dict[str, Any] = ray.get(
+                ray.get_actor(name, namespace=namespace).loaded.remote(), timeout=_ANSWER_SECONDS
+            )
+        except (ray.exceptions.RayError, ValueError):  # it is being started again
+            return {}
         return answer
