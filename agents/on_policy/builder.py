@@ -179,7 +179,8 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     @property
     def learner_step(self) -> str:
-        return f"all updates from one rollout of {self._config.rollout_steps:,} environment steps"
+        of_each = f" of each of {self._num_actors} actors" if self._num_actors is not None else ""
+        return f"all updates from one rollout of {self._config.rollout_steps:,} environment steps{of_each}"
 
     def learner_steps_due(self, num_inserted: int) -> int:
         return num_inserted // self._config.num_environments

@@ -150,8 +150,9 @@ def _run(
     if checkpoint:
         _tell_of_checkpoint(console, directory, checkpointing.env_steps(checkpoint), options)
     builder = description.make_builder(import_code=import_code)
-    if builder.learner_step:
-        console.print(f"A learner step is {builder.learner_step}.")
+    in_processes = builder.for_actors(processes["num_actors"]) if processes else builder
+    if in_processes.learner_step:
+        console.print(f"A learner step is {in_processes.learner_step}.")
     config = experiments.ExperimentConfig(
         builder=builder,
         environment_factory=make_environment,

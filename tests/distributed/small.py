@@ -7,7 +7,7 @@ import dm_env
 import numpy as np
 
 from minerva_acme import experiments, specs
-from minerva_acme.agents import ppo, sac
+from minerva_acme.agents import ppo, sac, vmpo
 
 
 class Ramp(specs.SpecMethods, dm_env.Environment):
@@ -63,6 +63,18 @@ def ppo_builder(**changes: Any) -> ppo.PPOBuilder:
         "value_layer_sizes": (8,),
     }
     return ppo.PPOBuilder(ppo.PPOConfig(**(settings | changes)))
+
+
+def vmpo_builder(**changes: Any) -> vmpo.VMPOBuilder:
+    """V-MPO with layers of 8 units; rollouts of 8 steps of each of 2 environments."""
+    settings = {
+        "num_environments": 2,
+        "rollout_steps": 16,
+        "m_steps": 2,
+        "policy_layer_sizes": (8,),
+        "value_layer_sizes": (8,),
+    }
+    return vmpo.VMPOBuilder(vmpo.VMPOConfig(**(settings | changes)))
 
 
 def experiment(directory: pathlib.Path, builder: Any, **changes: Any) -> experiments.ExperimentConfig:

@@ -160,3 +160,9 @@ def test_of_many_actors_each_asks_the_learner_less_often(
     with pytest.raises(AskedError):
         inline.build(node, context).run()
     assert asked == [seconds]
+
+
+def test_a_learner_step_of_an_on_policy_agent_says_whose_rollouts_it_takes() -> None:
+    builder = small.vmpo_builder()
+    assert builder.learner_step == "all updates from one rollout of 16 environment steps"
+    assert builder.for_actors(3).learner_step == f"{builder.learner_step} of each of 3 actors"

@@ -59,8 +59,11 @@ def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(tmp_path:
     assert min(more[len(counted) :]) > result.env_steps
 
 
-def test_an_on_policy_agent_learns_from_whole_rounds_of_all_actors(tmp_path: pathlib.Path) -> None:
-    result = run(small.experiment(tmp_path, small.ppo_builder(), checkpoint_period=0))
+@pytest.mark.parametrize("builder", [small.ppo_builder(), small.vmpo_builder()], ids=["ppo", "vmpo"])
+def test_an_on_policy_agent_learns_from_whole_rounds_of_all_actors(
+    tmp_path: pathlib.Path, builder: builders.AgentBuilder
+) -> None:
+    result = run(small.experiment(tmp_path, builder, checkpoint_period=0))
     # A learner step takes 16 steps of each of 2 actors, all by the weights that the step before it left. The
     # step in which an environment begins its next episode is none.
     assert result.learner_steps == pytest.approx(result.env_steps / 32, abs=2)
