@@ -36,6 +36,10 @@ test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings and
 test-ray: $(INSTALLED)  ## Run the tests that start and kill processes by Ray (minutes; they need an idle machine)
 	python -m pytest -m ray $(ARGS)
 
+.PHONY: test-pythons
+test-pythons:  ## Run the tests in a new environment of each other Python that is here, 3.12 and 3.13 (5 GB, minutes)
+	python3 -m tests.other_pythons $(PYTHONS) -- $(PARALLEL) $(ARGS)
+
 .PHONY: check
 check: style types structure  ## Check style, types, layers, packaging and public names
 
