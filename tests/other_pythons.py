@@ -2,9 +2,10 @@
 
 python -m tests.other_pythons [--if-installable] [3.12 3.13] [-- ARGUMENTS OF PYTEST]
 
-With --if-installable one that the packages cannot be installed for, as without a network, is named and not tested. Each
-gets a copy of the repository and a virtual environment in a temporary folder. PyTorch for CUDA, which is what pip
-chooses for them, takes 5 GB of it while the tests run. Python 3.13 has no dm_control, and neither has Reverb.
+With --if-installable one that the packages cannot be installed for, as without a network, is named and not
+tested. Each gets a copy of the repository and a virtual environment in a temporary folder. PyTorch for CUDA,
+which is what pip chooses for them, takes 5 GB of it while the tests run. Neither has Reverb, and Python 3.13
+has no dm_control.
 """
 
 import os
@@ -21,11 +22,11 @@ _IGNORED = (".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", "build", "
 
 def find(version: str) -> str | None:
     """Returns the path of a Python of this version that runs, or None."""
-    named = [shutil.which(f"python{version}")]
     root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
+    installed = sorted(root.glob(f"versions/{version}.*/bin/python{version}"))
     # Where several are installed beside each other, the command may be there and not be one that works.
-    for path in filter(None, [*named, *map(str, sorted(root.glob(f"versions/{version}.*/bin/python{version}")))]):
-        if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+    for path in (shutil.which(f"python{version}"), *map(str, installed)):
+        if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
             return path
     return None
 

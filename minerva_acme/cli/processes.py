@@ -58,6 +58,9 @@ class Places(Protocol):
 class _Request:
     signal_name: str | None = None
 
+    def __init__(self) -> None:
+        self.signals: collections.deque[int] = collections.deque()  # that were not passed on yet
+
 
 def run_all(
     jobs: Sequence[Job], *, at_once: int, watcher: Watcher, places: Places | None = None
@@ -80,7 +83,7 @@ def run_all(
     waiting = collections.deque(enumerate(jobs))
     running: dict[int, Process] = {}
     environment = _environment(at_once)
-    with _passed_on(running) as request, _none_left(running):
+    with _requests() as request, _none_left(running):
         while running or (waiting and not request.signal_name):
             while waiting and len(running) < at_once and not request.signal_name:
                 index, job = waiting.popleft()
@@ -88,9 +91,12 @@ def run_all(
                     running[index] = _start(job, environment)
                 else:
                     running[index] = places.start(_CODE, job.words, job.log)
-                if request.signal_name:  # came before it was among those that run
-                    running[index].send_signal(signal.SIGINT)
                 watcher.started(index)
+            # Not by the handler: it may come amid a call of Ray's.
+            while request.signals:
+                request.signals.popleft()
+                for process in running.values():
+                    process.send_signal(signal.SIGINT)
             for index, process in list(running.items()):
                 if (status := process.poll()) is not None:
                     del running[index]
@@ -121,8 +127,8 @@ def _environment(at_once: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _passed_on(running: Mapping[int, Process]) -> Iterator[_Request]:
-    """Passes signals on to the processes that run, as Ctrl-C.
+def _requests() -> Iterator[_Request]:
+    """Notes signals, to be passed on to the processes that run, as Ctrl-C.
 
     A terminal sends its Ctrl-C to them too. Training takes both for one request.
     """
@@ -131,8 +137,7 @@ def _passed_on(running: Mapping[int, Process]) -> Iterator[_Request]:
     def handle(number: int, frame: FrameType | None) -> None:
         del frame
         request.signal_name = signal.Signals(number).name
-        for process in list(running.values()):
-            process.send_signal(signal.SIGINT)
+        request.signals.append(number)
 
     with contextlib.ExitStack() as resources:
         with contextlib.suppress(ValueError):  # not the main thread

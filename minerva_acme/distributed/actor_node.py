@@ -86,9 +86,7 @@ class ActorNode(graph.Part):
             follower = weights.Follower(
                 context.handle("learner"),
                 builder.policy_variables,
-                period_seconds=max(
-                    _ROUND_POLL_SECONDS if stamping else _POLL_SECONDS, self._least_period
-                ),
+                period_seconds=max(_ROUND_POLL_SECONDS if stamping else _POLL_SECONDS, self._least_period),
                 stop=context.stop,
             )
             resources.callback(follower.close)

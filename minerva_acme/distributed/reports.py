@@ -44,7 +44,7 @@ class SharedCounter(counting.Counter):
 
 
 class Reporter:
-    """Reports in a thread of its own, by default twice a second. A counter that is away for a while loses nothing.
+    """Reports in a thread of its own, by default twice a second. A counter that is away loses nothing.
 
     Attributes:
         counter: shares what is counted.

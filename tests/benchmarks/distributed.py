@@ -1,7 +1,7 @@
-"""What several processes cost beside one: CPU time of each node, memory, bytes, time to the first learner step.
+"""What several processes cost beside one: CPU time of each node, memory, bytes, time to the first step.
 
-`python -m tests.benchmarks.distributed`, from the repository's root, on a quiet machine; each run is a SAC training in
-processes of its own, and the variants take turns. docs/scaling.md is made from what it prints.
+`python -m tests.benchmarks.distributed`, from the repository's root, on a quiet machine. Each run is a SAC
+training in processes of its own, and the variants take turns. docs/scaling.md is made from what it prints.
 """
 
 import argparse
@@ -113,8 +113,8 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
         variant = Variant(row["num_actors"], row["samples_per_insert"], row["environment"])
         print(
             f"\n{variant}: {row['env_steps_per_second']:.0f} environment and "
-            f"{row['learner_steps_per_second']:.0f} learner steps/s; CPU {row['cpu_us_per_env_step']:.0f} us an "
-            f"environment step; {row['loopback_bytes_per_env_step']:.0f} bytes an environment step over "
+            f"{row['learner_steps_per_second']:.0f} learner steps/s; CPU {row['cpu_us_per_env_step']:.0f} us "
+            f"an environment step; {row['loopback_bytes_per_env_step']:.0f} bytes an environment step over "
             f"loopback; first learner step after {row['first_learner_step_seconds']:.1f} s"
         )
         for name in row["cpu_seconds_per_second"]:

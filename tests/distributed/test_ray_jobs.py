@@ -3,7 +3,10 @@
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from minerva_acme import distributed
 from minerva_acme.cli import main
 from minerva_acme.experiments import checkpointing
+from tests.distributed import killing
 
 pytestmark = [
     pytest.mark.ray,
@@ -121,6 +125,30 @@ def test_a_sweep_on_ray_trains_all_and_does_again_what_failed(
         assert checkpoint is not None and checkpointing.env_steps(checkpoint) == 32
         assert "after 32 environment" in (run / "train.log").read_text()
     assert main(words) == 0 and "2 of them done" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_a_sweep_on_ray_whose_run_saves(tmp_path: pathlib.Path) -> None:
+    mark = uuid.uuid4().hex
+    words = [*_SWEEP.split(), "--num-env-steps", "10000000", "--jobs", "1", "--directory", str(tmp_path)]
+    code = "import sys; from minerva_acme.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,  # the signal reaches it alone
+        env={**os.environ, killing.MARK: mark},
+    )
+    try:
+        wait_until(lambda: any(path.stat().st_size for path in tmp_path.rglob("actor.csv")), 120)
+        os.kill(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0 and "Stopped by SIGINT; 0 of 1 runs are done." in out
+    (run,) = tmp_path.glob("*/CartPole-v1/seed0")
+    assert checkpointing.latest(run / "checkpoints") is not None
+    wait_until(lambda: not killing.processes(mark), 90)
 
 
 def test_a_sweep_on_a_cluster_is_on_both_machines(
