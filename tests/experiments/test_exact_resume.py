@@ -304,6 +304,7 @@ def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_p
     assert_equal(stopped, straight, builder, factory)
 
 
+@pytest.mark.reverb
 @pytest.mark.parametrize("case", ["mpo, amid episodes", "mpo, 3 environments", "ppo, 4 environments"])
 def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, case):
     builder, factory = CASES[case]

@@ -334,7 +334,7 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before_it(tmp_path, 
     assert returns(tmp_path / "damaged")[-2:] == returns(tmp_path / "straight")[-2:]
 
 
-@pytest.mark.parametrize("replay", ["memory", "reverb"])
+@pytest.mark.parametrize("replay", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
 def test_a_missing_replay_is_not_passed_over(tmp_path, replay):
     experiments.run_experiment(make_config(tmp_path, 100, replay=replay))
     shutil.rmtree(checkpointing.find(tmp_path) / "replay")

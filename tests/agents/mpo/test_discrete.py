@@ -172,7 +172,7 @@ def test_an_action_penalty_is_refused(spec):
         builder.check_spec(spec)
 
 
-@pytest.mark.parametrize("replay", ["memory", "reverb"])
+@pytest.mark.parametrize("replay", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
 def test_it_trains_on_cartpole_through_replay(tmp_path, replay):
     result = experiments.run_experiment(
         experiments.ExperimentConfig(
