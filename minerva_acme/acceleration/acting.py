@@ -250,8 +250,8 @@ def _gaussian(
 
     def head(features: Array) -> Distribution:
         log_std = log_std_layer(features)
-        np.minimum(log_std, _HIGH, log_std)
-        np.maximum(log_std, _LOW, log_std)
+        np.minimum(log_std, _HIGH, out=log_std)
+        np.maximum(log_std, _LOW, out=log_std)
         return DiagonalGaussian(cast(torch.Tensor, mean_layer(features).T), cast(torch.Tensor, log_std.T))
 
     return head
@@ -326,8 +326,8 @@ def _running_norm(module: nn.Module) -> _Layer:
     def apply(x: Array) -> Array:
         y = x - mean
         y *= _ONE / np.sqrt(var + epsilon)
-        np.minimum(y, clip, y)
-        np.maximum(y, -clip, y)
+        np.minimum(y, clip, out=y)
+        np.maximum(y, -clip, out=y)
         return y
 
     return apply
@@ -351,7 +351,7 @@ def _elu(x: Array) -> Array:
     y: Array = np.minimum(x, _ZERO)
     np.exp(y, y)
     y -= _ONE
-    np.maximum(x, y, y)
+    np.maximum(x, y, out=y)
     return y
 
 
