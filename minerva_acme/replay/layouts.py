@@ -444,7 +444,7 @@ class TransitionLayout:
 
         That is where the discounts are at most 1.
         """
-        return bool(step.rewards.dot(step.rewards) > (constraints.LARGEST / num_steps) ** 2)
+        return bool(packing.square(step.rewards) > (constraints.LARGEST / num_steps) ** 2)
 
     def images(self, observation: packing.Rows) -> packing.Rows:
         """Returns the rows to append for each observation of an episode; none if there are no images."""

@@ -49,7 +49,10 @@ def assert_same_as_autograd(inputs, **tolerance):
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, tensors[name].grad, equal_nan=True, **tolerance)
     torch.testing.assert_close(
-        torch.tensor(found.losses), torch.stack(expected).detach(), equal_nan=True, **tolerance
+        torch.tensor(found.losses, dtype=torch.float32),
+        torch.stack(expected).detach(),
+        equal_nan=True,
+        **tolerance,
     )
     return found
 
