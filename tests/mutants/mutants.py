@@ -1828,7 +1828,7 @@ REPLAY = [
         ),
         breakage(
             "what is not finite is stored",
-            "if not row.dot(row) <= constraints.LARGEST and not _is_storable(row).all():",
+            "if not square(row) <= constraints.LARGEST and not _is_storable(row).all():",
             "if False:",
         ),
         breakage("another shape is stored", "or value.shape != shape", ""),
