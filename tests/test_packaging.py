@@ -18,9 +18,9 @@ from packaging import requirements, utils
 
 import minerva_acme
 
-from . import tested_pins
+from . import other_pythons, tested_pins
 
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", *other_pythons.PYTHONS)
 
 
 @pytest.fixture(scope="module")
@@ -217,9 +217,9 @@ print(f"{sys.version_info[0]}.{sys.version_info[1]}")
     found = []
     for python in PYTHONS:
         is_this = python == f"{sys.version_info[0]}.{sys.version_info[1]}"
-        program = sys.executable if is_this else shutil.which(f"python{python}")
-        command = [program or "", "-c", code, *folders]
-        if program and subprocess.run([program, "-c", ""], capture_output=True).returncode == 0:
+        program = sys.executable if is_this else other_pythons.find(python)
+        if program:
+            command = [program, "-c", code, *folders]
             done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
             assert (done.stdout.strip(), done.returncode) == (python, 0), done.stderr
             found.append(python)

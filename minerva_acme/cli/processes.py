@@ -16,9 +16,8 @@ from minerva_acme import thread_settings
 
 _POLL_SECONDS = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_CODE = "import sys; from minerva_acme.cli import main; sys.exit(main())"
-# As the installed `minerva` does, and without the current folder before everything installed.
-_PROGRAM = (sys.executable, "-P", "-c", _CODE)
+_CODE = "import sys; from minerva_acme.cli import main; sys.exit(main())"  # as the installed `minerva` does
+_OPTIONS = ("-P",)  # without the current folder before everything installed
 
 
 class Job(NamedTuple):
@@ -50,9 +49,27 @@ class Process(Protocol):
 
 
 class Places(Protocol):
-    """Where commands run other than here; see `distributed.ray_jobs.RayJobs`."""
+    """Where commands run; see `distributed.RayJobs`."""
 
     def start(self, code: str, words: Sequence[str], log: pathlib.Path) -> Process: ...
+
+
+class _Here:
+    """As children of this process."""
+
+    def __init__(self, at_once: int) -> None:
+        self._environment = _environment(at_once)
+
+    def start(self, code: str, words: Sequence[str], log: pathlib.Path) -> Process:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as file:
+            return subprocess.Popen(
+                [sys.executable, *_OPTIONS, "-c", code, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+            )
 
 
 class _Request:
@@ -82,15 +99,12 @@ def run_all(
     """
     waiting = collections.deque(enumerate(jobs))
     running: dict[int, Process] = {}
-    environment = _environment(at_once)
+    places = places or _Here(at_once)
     with _requests() as request, _none_left(running):
         while running or (waiting and not request.signal_name):
             while waiting and len(running) < at_once and not request.signal_name:
                 index, job = waiting.popleft()
-                if places is None:
-                    running[index] = _start(job, environment)
-                else:
-                    running[index] = places.start(_CODE, job.words, job.log)
+                running[index] = places.start(_CODE, job.words, job.log)
                 watcher.started(index)
             # Not by the handler: it may come amid a call of Ray's.
             while request.signals:
@@ -105,18 +119,6 @@ def run_all(
             if running:
                 time.sleep(_POLL_SECONDS)
     return request.signal_name
-
-
-def _start(job: Job, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with open(job.log, "ab") as log:
-        return subprocess.Popen(
-            [*_PROGRAM, *job.words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
 
 
 def _environment(at_once: int) -> dict[str, str]:

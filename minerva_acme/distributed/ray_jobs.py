@@ -83,6 +83,7 @@ class RayJob:
         self._words = words
         self._log = log
         self._num_starts = 0
+        self._is_ending = False
         self._status: int | None = None
         self._start()
 
@@ -96,10 +97,10 @@ class RayJob:
                 self._end(1)
             except self._ray.exceptions.RayError as error:
                 _logger.warning("%s: its process on Ray is gone: %s", self._log.parent, error)
-                if self._num_starts < _MAX_STARTS:
+                if self._num_starts < _MAX_STARTS and not self._is_ending:
                     self._start()
                 else:
-                    self._note(f"It was lost {_MAX_STARTS} times, the last time so: {error}")
+                    self._note(f"It was lost {self._num_starts} times, the last time so: {error}")
                     self._end(-signal.SIGKILL)
         return self._status
 
@@ -111,7 +112,7 @@ class RayJob:
             self._end(-number)
         else:
             self._worker.send_signal.remote(number)
-            self._num_starts = _MAX_STARTS
+            self._is_ending = True
 
     def wait(self) -> int:
         """Returns its exit status when it has ended."""

@@ -24,10 +24,10 @@ import numpy as np
 
 from minerva_acme import specs, testing
 from minerva_acme.distributed import graph
+from tests.distributed import killing
 
 from . import machine
 
-_MARK = "MINERVA_BENCHMARK_RUN"  # a variable of the environment that marks all processes of a run
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WARM_LEARNER_STEPS = 200  # after which the measurement begins: all that is made once is made
 _LIMIT_SECONDS = 600
@@ -141,7 +141,7 @@ def _start(what: str, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder, "result.json")
         words = ["--one", what, "--seconds", str(seconds), "--output", str(output)]
-        environment = {**os.environ, _MARK: uuid.uuid4().hex, "RAY_AUTH_TOKEN_PATH": f"{folder}/token"}
+        environment = {**os.environ, killing.MARK: uuid.uuid4().hex, "RAY_AUTH_TOKEN_PATH": f"{folder}/token"}
         environment["PYTHONPATH"] = os.getcwd()
         pathlib.Path(folder, "token").write_text(uuid.uuid4().hex)
         subprocess.run(
@@ -191,8 +191,6 @@ class Answering(graph.Part):
 
 def _run_calls(method: str, seconds: float, output: pathlib.Path) -> None:
     """Measures what calls cost the node that answers."""
-    import ray
-
     from minerva_acme import distributed
 
     engine = distributed.RayEngine()
@@ -213,9 +211,7 @@ def _run_calls(method: str, seconds: float, output: pathlib.Path) -> None:
                 if time.monotonic() > deadline:
                     raise
                 launched.wait(0.1)
-        (actor,) = ray.util.list_named_actors(all_namespaces=True)
-        found = ray.get_actor(actor["name"], namespace=actor["namespace"])
-        pid = ray.get(found.loaded.remote())["pid"]
+        pid = killing.ask("it")["pid"]
         end = time.monotonic() + seconds
         began, cpu = time.monotonic(), _cpu_seconds(pid)
 
@@ -338,12 +334,8 @@ class _Meter:
     def _find_nodes(self, progress: Any) -> dict[int, str]:
         if not self._variant.num_actors:
             return {os.getpid(): "process"}
-        import ray
-
-        (namespace,) = {actor["namespace"] for actor in ray.util.list_named_actors(all_namespaces=True)}
         names = [name for name in progress.nodes if name != "waits"]
-        pids = [ray.get(ray.get_actor(name, namespace=namespace).loaded.remote())["pid"] for name in names]
-        return {**dict(zip(pids, names, strict=True)), os.getpid(): "driver"}
+        return {**{killing.ask(name)["pid"]: name for name in names}, os.getpid(): "driver"}
 
 
 def _add_up(values: Mapping[int, float], nodes: Mapping[int, str]) -> dict[str, float]:
@@ -355,14 +347,7 @@ def _add_up(values: Mapping[int, float], nodes: Mapping[int, str]) -> dict[str, 
 
 
 def _marked() -> list[int]:
-    mark = f"{_MARK}={os.environ[_MARK]}".encode()
-    found = []
-    for folder in pathlib.Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with contextlib.suppress(OSError):
-                if mark in (folder / "environ").read_bytes():
-                    found.append(int(folder.name))
-    return found
+    return [os.getpid(), *killing.processes(os.environ[killing.MARK])]
 
 
 def _stat(pid: int) -> list[str]:

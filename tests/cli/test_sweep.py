@@ -93,7 +93,7 @@ def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():
         ("--discount --jobs 2", "`--discount` must have a value, or several to try each of them, got none"),
         ("--jobs 0", "`jobs` must be >= 1, got 0"),
         ("--address auto", "`address` is for a sweep on Ray alone. Add --distributed ray"),
-        ("--distributed inline", "invalid choice|ray"),
+        ("--distributed inline", "`--distributed` must be one of ray, got 'inline'"),
         ("--num-actors 2", "`minerva sweep ppo` has no flag --num-actors"),
         ("", "The range of returns of CartPole-v1 must be known, .* --range CartPole-v1=LOWEST:HIGHEST"),
         ("--range CartPole-v1=1", "`range` must be ENVIRONMENT=LOWEST:HIGHEST"),
@@ -232,7 +232,8 @@ class Tape:
 
 
 def make_jobs(tmp_path, monkeypatch, code, number):
-    monkeypatch.setattr(processes, "_PROGRAM", (sys.executable, "-S", "-c", code))
+    monkeypatch.setattr(processes, "_OPTIONS", ("-S",))
+    monkeypatch.setattr(processes, "_CODE", code)
     return [processes.Job((str(index),), tmp_path / str(index) / "log") for index in range(number)]
 
 

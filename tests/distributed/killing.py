@@ -4,6 +4,8 @@ import contextlib
 import os
 import pathlib
 import signal
+import time
+from collections.abc import Callable
 from typing import Any
 
 from minerva_acme import experiments
@@ -24,6 +26,28 @@ def processes(mark: str) -> dict[int, str]:
                 if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
                     found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
     return found
+
+
+def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
+    """Waits for a condition and returns its value; fails if it does not come true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.1)
+    return value
+
+
+def ask(name: str) -> dict[str, Any]:
+    """Asks a node of the one program on Ray what it is made of; nothing where it is being started again."""
+    import ray
+
+    (namespace,) = {actor["namespace"] for actor in ray.util.list_named_actors(all_namespaces=True)}
+    try:
+        actor = ray.get_actor(name, namespace=namespace)
+        answer: dict[str, Any] = ray.get(actor.loaded.remote(), timeout=_ANSWER_SECONDS)
+    except (ray.exceptions.RayError, ValueError):
+        return {}
+    return answer
 
 
 class Killer:
@@ -48,13 +72,13 @@ class Killer:
         if checkpointing.latest(self._directory / "checkpoints") is None:
             return
         if not self.loaded:
-            loaded = {name: self._ask(name) for name in progress.nodes if name != "waits"}
+            loaded = {name: ask(name) for name in progress.nodes if name != "waits"}
             if not all(loaded.values()):
                 return
             self.loaded = loaded
         if not self.left:
             raise experiments.StopRun("all were killed")
-        about = self._ask(self.left[0])
+        about = ask(self.left[0])
         # The death of one that Ray is still starting again is not counted as another restart.
         if not about.get("runs"):
             return
@@ -64,15 +88,3 @@ class Killer:
         # A learner begins again where its checkpoint stood.
         learned = 0 if name == "learner" else progress.learner_steps + 10
         self._goal = progress.env_steps + 200, learned
-
-    def _ask(self, name: str) -> dict[str, Any]:
-        import ray
-
-        (namespace,) = {actor["namespace"] for actor in ray.util.list_named_actors(all_namespaces=True)}
-        try:
-            answer: dict[str, Any] = ray.get(
-                ray.get_actor(name, namespace=namespace).loaded.remote(), timeout=_ANSWER_SECONDS
-            )
-        except (ray.exceptions.RayError, ValueError):  # it is being started again
-            return {}
-        return answer

@@ -53,27 +53,24 @@ def sac_builder(**changes: Any) -> sac.SACBuilder:
     return sac.SACBuilder(sac.SACConfig(**(settings | changes)))
 
 
+# Rollouts of 8 steps of each of 2 environments.
+_ROLLOUTS: dict[str, Any] = {
+    "num_environments": 2,
+    "rollout_steps": 16,
+    "policy_layer_sizes": (8,),
+    "value_layer_sizes": (8,),
+}
+
+
 def ppo_builder(**changes: Any) -> ppo.PPOBuilder:
     """PPO with layers of 8 units; rollouts of 8 steps of each of 2 environments."""
-    settings = {
-        "num_environments": 2,
-        "rollout_steps": 16,
-        "minibatch_size": 8,
-        "policy_layer_sizes": (8,),
-        "value_layer_sizes": (8,),
-    }
+    settings = {**_ROLLOUTS, "minibatch_size": 8}
     return ppo.PPOBuilder(ppo.PPOConfig(**(settings | changes)))
 
 
 def vmpo_builder(**changes: Any) -> vmpo.VMPOBuilder:
     """V-MPO with layers of 8 units; rollouts of 8 steps of each of 2 environments."""
-    settings = {
-        "num_environments": 2,
-        "rollout_steps": 16,
-        "m_steps": 2,
-        "policy_layer_sizes": (8,),
-        "value_layer_sizes": (8,),
-    }
+    settings = {**_ROLLOUTS, "m_steps": 2}
     return vmpo.VMPOBuilder(vmpo.VMPOConfig(**(settings | changes)))
 
 

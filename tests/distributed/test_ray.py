@@ -10,7 +10,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -33,14 +32,6 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> str:
     mark = uuid.uuid4().hex
     monkeypatch.setenv(killing.MARK, mark)
     return mark
-
-
-def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.1)
-    return value
 
 
 def test_any_process_may_be_killed_and_the_run_goes_on(tmp_path: pathlib.Path, mark: str) -> None:
@@ -69,7 +60,7 @@ def test_any_process_may_be_killed_and_the_run_goes_on(tmp_path: pathlib.Path, m
     assert {loaded[name]["torch_threads"] for name in ("actor/0", "actor/1", "evaluator")} == {1}
     nodes = killer.progress[-1].nodes
     assert "weights" in nodes["actor/0"] and "MB" in nodes["replay"]
-    wait_until(lambda: not killing.processes(mark), 15.0)
+    killing.wait_until(lambda: not killing.processes(mark), 15.0)
 
 
 def test_rounds_go_on_without_what_a_killed_process_had(tmp_path: pathlib.Path, mark: str) -> None:
@@ -81,7 +72,7 @@ def test_rounds_go_on_without_what_a_killed_process_had(tmp_path: pathlib.Path, 
     assert result.stopped_by == "all were killed" and killer.killed == ["actor/0", "replay", "learner"]
     # A step takes 16 environment steps of each actor. What was lost or dropped is made again.
     assert 30 < result.learner_steps <= result.env_steps / 32
-    wait_until(lambda: not killing.processes(mark), 15.0)
+    killing.wait_until(lambda: not killing.processes(mark), 15.0)
 
 
 @pytest.fixture
@@ -117,15 +108,17 @@ def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves_what_the_next_re
     directory = tmp_path / "run"
     first_mark, second_mark = uuid.uuid4().hex, uuid.uuid4().hex
     first = start(directory, first_mark)
-    wait_until(lambda: checkpointing.latest(directory / "checkpoints"), 240.0)
+    killing.wait_until(lambda: checkpointing.latest(directory / "checkpoints"), 240.0)
     first.kill()
     first.wait()
     # Its nodes are Ray's workers. Two agents of Ray's own, which hold nothing of the run, take a minute.
-    wait_until(lambda: not any("RayNode" in line for line in killing.processes(first_mark).values()), 30.0)
+    killing.wait_until(
+        lambda: not any("RayNode" in line for line in killing.processes(first_mark).values()), 30.0
+    )
     newest = checkpointing.env_steps(checkpointing.find(directory))
 
     second = start(directory, second_mark)
-    wait_until(lambda: checkpointing.env_steps(checkpointing.find(directory)) > newest + 300, 240.0)
+    killing.wait_until(lambda: checkpointing.env_steps(checkpointing.find(directory)) > newest + 300, 240.0)
     os.killpg(second.pid, signal.SIGINT)
     began = time.monotonic()
     output, _ = second.communicate(timeout=60)
@@ -134,5 +127,5 @@ def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves_what_the_next_re
     word, env_steps, signal_name = output.split()
     assert (word, signal_name) == ("ended", "SIGINT")
     assert checkpointing.env_steps(checkpointing.find(directory)) == int(env_steps)
-    wait_until(lambda: not killing.processes(second_mark), 15.0)
-    wait_until(lambda: not killing.processes(first_mark), 90.0)
+    killing.wait_until(lambda: not killing.processes(second_mark), 15.0)
+    killing.wait_until(lambda: not killing.processes(first_mark), 90.0)

@@ -5,9 +5,8 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -36,13 +35,6 @@ def places() -> Iterator[distributed.RayJobs]:
         yield places
 
 
-def wait_until(is_true: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def is_alive(pid: int) -> bool:
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -69,7 +61,7 @@ def test_a_signal_reaches_a_command_and_one_that_waits_gives_its_place_up(
 ) -> None:
     logs = [tmp_path / name for name in "abc"]
     jobs = [places.start(_WAITS, (log.name,), log) for log in logs]
-    wait_until(lambda: sum(map(len, map(lines, logs))) == 2)
+    killing.wait_until(lambda: sum(map(len, map(lines, logs))) == 2, 60.0)
     waiting = next(index for index, log in enumerate(logs) if not lines(log))
     assert all(job.poll() is None for job in jobs)
     for job in jobs:
@@ -86,13 +78,13 @@ def test_a_command_whose_worker_is_killed_ends_and_is_started_again(
     job = places.start(_WAITS, ("run",), log)
     pids: list[int] = []
     for start in range(3):
-        wait_until(lambda start=start: job.poll() is None and len(lines(log)) > start)  # type: ignore[misc]
+        killing.wait_until(lambda start=start: job.poll() is None and len(lines(log)) > start, 60.0)  # type: ignore[misc]
         started = [int(line[1]) for line in lines(log) if line[0] == "run"]
         assert len(started) == start + 1
         pids.append(started[-1])
         parent = int(pathlib.Path(f"/proc/{pids[-1]}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(parent, signal.SIGKILL)
-        wait_until(lambda: not is_alive(pids[-1]))
+        killing.wait_until(lambda: not is_alive(pids[-1]), 60.0)
         if start < 2:
             # What was interrupted may print why; only lines of starts are counted.
             kept = [line for line in log.read_text().splitlines() if line.startswith("run ")]
@@ -139,7 +131,7 @@ def test_ctrl_c_ends_a_sweep_on_ray_whose_run_saves(tmp_path: pathlib.Path) -> N
         env={**os.environ, killing.MARK: mark},
     )
     try:
-        wait_until(lambda: any(path.stat().st_size for path in tmp_path.rglob("actor.csv")), 120)
+        killing.wait_until(lambda: any(path.stat().st_size for path in tmp_path.rglob("actor.csv")), 120)
         os.kill(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     finally:
@@ -148,7 +140,7 @@ def test_ctrl_c_ends_a_sweep_on_ray_whose_run_saves(tmp_path: pathlib.Path) -> N
     assert process.returncode == 0 and "Stopped by SIGINT; 0 of 1 runs are done." in out
     (run,) = tmp_path.glob("*/CartPole-v1/seed0")
     assert checkpointing.latest(run / "checkpoints") is not None
-    wait_until(lambda: not killing.processes(mark), 90)
+    killing.wait_until(lambda: not killing.processes(mark), 90)
 
 
 def test_a_sweep_on_a_cluster_is_on_both_machines(
