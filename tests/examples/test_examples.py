@@ -484,6 +484,21 @@ def test_a_viewers_runtime_plays_the_trained_policy(run, tmp_path):
     assert 0.0 <= rows[-1]["episode_return"] <= 50.0
 
 
+def test_bsuite_scores_an_agent_and_what_is_finished_is_not_run_again(run, tmp_path):
+    pytest.importorskip("bsuite")
+    flags = ["--agents", "vmpo", "--experiments", "bandit", "--settings", 3, "--directory", tmp_path]
+    scores = run("bsuite_scores", *flags)
+    assert 0.5 < scores.loc["bandit", "vmpo"] <= 1.0  # random actions have 0
+    assert (tmp_path / "scores.svg").exists()
+    (log,) = (tmp_path / "vmpo").iterdir()
+    written = log.stat().st_mtime_ns
+    assert run("bsuite_scores", *flags).equals(scores)
+    assert log.stat().st_mtime_ns == written
+    log.write_text(log.read_text().replace("10000,", "9999,"))  # as if it had been cut short
+    run("bsuite_scores", *flags)
+    assert log.stat().st_mtime_ns > written
+
+
 # Another agent on the same experiment.
 
 
@@ -526,10 +541,9 @@ def code_lines(source, name=None):
     if name is not None:
         node = next(part for part in node.body if getattr(part, "name", None) == name)
     docstrings = [
-        inner.body[0]
+        inner
         for inner in ast.walk(node)
-        if isinstance(inner, ast.FunctionDef | ast.ClassDef | ast.Module)
-        and ast.get_docstring(inner) is not None
+        if isinstance(inner, ast.Expr) and isinstance(getattr(inner.value, "value", None), str)
     ]
     left_out = {line for text in docstrings for line in range(text.lineno, text.end_lineno + 1)}
     lines = list(enumerate(source.splitlines(), start=1))
@@ -549,6 +563,16 @@ def test_the_lines_to_write_are_as_many_as_the_page_on_composing_says():
         source = (REPOSITORY / "examples" / f"{stem}.py").read_text()
         numbers = {name: int(number) for name, number in re.findall(r"`(\w+)` (\d+)", stated)}
         assert numbers == {name: code_lines(source, name) for name in numbers}, stem
+
+
+def test_the_lines_of_each_agent_are_as_many_as_the_page_on_composing_says():
+    page = (REPOSITORY / "docs" / "composing.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", page, re.MULTILINE)
+    assert {agent for agent, *_ in rows} == {"dqn", "sac", "td3", "d4pg"}
+    for agent, *stated in rows:
+        folder = REPOSITORY / "agents" / agent
+        files = [folder / f"{name}.py" for name in ("config", "networks", "learner", "builder")]
+        assert [int(lines) for lines in stated] == [code_lines(file.read_text()) for file in files], agent
 
 
 def test_every_name_of_this_library_on_the_page_on_migrating_exists():

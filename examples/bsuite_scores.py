@@ -1,0 +1,133 @@
+"""Run DQN and V-MPO on experiments of bsuite, which scores them.
+
+    pip install bsuite "pandas<2"                # bsuite 0.3.6 scores with a pandas before 2
+    python examples/bsuite_scores.py --agents dqn --experiments catch --settings 0 1
+    python examples/bsuite_scores.py             # all of it; what is finished is not run again
+
+Source: Osband et al. 2020, "Behaviour suite for reinforcement learning". bsuite knows dm_env alone: it wraps
+an environment, counts regret and rewards there, and computes the scores from the files that it wrote.
+"""
+
+import pathlib
+import tempfile
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import bsuite
+import dm_env
+import pandas
+import tyro
+from bsuite.experiments import summary_analysis
+from bsuite.logging import csv_load
+
+from minerva_acme import builders, environments, experiments
+from minerva_acme.agents import dqn, vmpo
+
+# One configuration of each agent for all experiments, as bsuite asks. Some last 10,000 steps in all.
+BUILDERS: Mapping[str, builders.AgentBuilder[Any]] = {
+    "dqn": dqn.DQNBuilder(
+        dqn.DQNConfig(epsilon_steps=2_000, min_replay_size=200, batch_size=32, samples_per_insert=8.0)
+    ),
+    "vmpo": vmpo.VMPOBuilder(
+        vmpo.VMPOConfig(
+            num_environments=1,
+            rollout_steps=256,
+            policy_layer_sizes=(128, 128),
+            value_layer_sizes=(128, 128),
+        )
+    ),
+}
+EXPERIMENTS = (
+    "bandit",
+    "bandit_scale",
+    "catch",
+    "catch_noise",
+    "deep_sea",
+    "discounting_chain",
+    "memory_len",
+    "umbrella_length",
+)
+
+
+def run(agent: str, bsuite_id: str, directory: pathlib.Path, seed: int) -> None:
+    """Trains an agent for as many episodes as bsuite wants, and leaves bsuite's file in the directory."""
+    environment = bsuite.load_from_id(bsuite_id)
+    num_env_steps = environment.bsuite_num_episodes * _episode_length(environment)
+
+    def make(seed: int) -> dm_env.Environment:
+        # bsuite seeds its environments by the setting. A file of a run that was cut short is replaced.
+        logged = bsuite.load_and_record_to_csv(bsuite_id, str(directory), overwrite=True)
+        return environments.make_training_environment(logged)
+
+    with tempfile.TemporaryDirectory() as run_directory:
+        experiments.run_experiment(
+            experiments.ExperimentConfig(
+                builder=BUILDERS[agent],
+                environment_factory=make,
+                # bsuite counts what happens in training, also while the agent is still learning.
+                evaluation_environment_factory=lambda seed: environments.make_training_environment(
+                    bsuite.load_from_id(bsuite_id)
+                ),
+                evaluation_episodes=1,
+                evaluation_period=0,
+                checkpoint_period=0,
+                directory=run_directory,
+                num_env_steps=num_env_steps,
+                replay="memory",
+                seed=seed,
+            )
+        )
+
+
+def _episode_length(environment: dm_env.Environment) -> int:
+    """Plays an episode, in experiments where all are of one length, and returns its number of steps."""
+    length, timestep = 0, environment.reset()
+    while not timestep.last():
+        length, timestep = length + 1, environment.step(environment.action_spec().generate_value())
+    return length
+
+
+def _is_finished(bsuite_id: str, directory: pathlib.Path) -> bool:
+    """Says whether bsuite's file of a run is there, with all its episodes."""
+    path = directory / f"bsuite_id_-_{bsuite_id.replace('/', '-')}.csv"
+    if not path.exists():
+        return False
+    return bool(pandas.read_csv(path).episode.max() >= bsuite.load_from_id(bsuite_id).bsuite_num_episodes)
+
+
+def main(
+    agents: tuple[Literal["dqn", "vmpo"], ...] = ("dqn", "vmpo"),
+    experiments: tuple[str, ...] = EXPERIMENTS,
+    settings: tuple[int, ...] = (0, 10),
+    directory: pathlib.Path = pathlib.Path("runs/bsuite"),
+    seed: int = 0,
+) -> pandas.DataFrame:
+    """Trains, then writes the scores as `scores.csv` and `scores.svg`.
+
+    Args:
+        agents: the agents to train, each in every setting.
+        experiments: experiments of bsuite whose episodes are all of one length.
+        settings: numbers of each experiment's settings, such as sizes or scales; it has about 20.
+        directory: holds a folder of bsuite's files for each agent.
+        seed: seeds networks and exploration.
+
+    Returns:
+        Scores from 0 to 1, a row for each experiment and a column for each agent.
+    """
+    for agent in agents:
+        for bsuite_id in (f"{experiment}/{number}" for experiment in experiments for number in settings):
+            if not _is_finished(bsuite_id, directory / agent):
+                run(agent, bsuite_id, directory / agent, seed)
+    results, names = csv_load.load_bsuite({agent: str(directory / agent) for agent in agents})
+    scores = summary_analysis.bsuite_score(results, names)
+    table = scores.pivot(index="bsuite_env", columns="agent_name", values="score")
+    table.to_csv(directory / "scores.csv", float_format="%.3f")
+    # Of bsuite's own plots those with bars do not work with today's matplotlib.
+    axes = table.plot.bar(ylabel="score", xlabel="", ylim=(0, 1), figsize=(8, 3.5), rot=30)
+    axes.figure.savefig(directory / "scores.svg", bbox_inches="tight")
+    return table
+
+
+if __name__ == "__main__":
+    result = tyro.cli(main)
+    print(result.round(3).to_string())
