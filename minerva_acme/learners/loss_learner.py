@@ -1,5 +1,6 @@
 """A learner made of loss functions."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,8 +34,8 @@ class LossLearner(module_learner.ModuleLearner):
     """Minimises one loss function after the other on each batch.
 
     The networks are a named tuple of modules. The loss of each name trains the module of the same name, and
-    that alone: what else it depends on gets no step from it. The other modules are target networks, moved by
-    `update_targets`.
+    that alone: what else it depends on gets no step from it, and requires no gradient while it is computed.
+    The other modules are target networks, moved by `update_targets`.
 
     Variables: every module by its name, a dict of arrays.
     """
@@ -92,6 +93,7 @@ class LossLearner(module_learner.ModuleLearner):
         )
         self._networks = networks
         self._losses = losses
+        self._groups = groups
         self._periods = periods
         self._update_targets = update_targets
         self._dataset = dataset
@@ -110,7 +112,8 @@ class LossLearner(module_learner.ModuleLearner):
             for name, compute in self._losses.items():
                 if (self._num_steps + 1) % self._periods.get(name, 1):
                     continue
-                loss = compute(self._networks, batch, self._generator)
+                with self._alone(name):
+                    loss = compute(self._networks, batch, self._generator)
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
                 metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value)
                 new_priorities = new_priorities if loss.priorities is None else loss.priorities
@@ -118,3 +121,23 @@ class LossLearner(module_learner.ModuleLearner):
                 self._priorities.update(sample.info, new_priorities)
             self._update_targets(self._networks, self._num_steps + 1)
         self._finish_step(metrics)
+
+    @contextlib.contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Lets nothing but what a loss trains require a gradient: products for the rest would be wasted."""
+        own = {
+            parameter for group in self._groups[name].optimizer.param_groups for parameter in group["params"]
+        }
+        others = [
+            parameter
+            for module in self._networks
+            for parameter in module.parameters()
+            if parameter.requires_grad and parameter not in own
+        ]
+        for parameter in others:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in others:
+                parameter.requires_grad_(True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ class Updates(core.Saveable):
     If something in the block raises `NonFinite`, or the norm of a gradient in it was not finite or beyond
     `finite.LARGEST`, all modules and optimisers are as they were before the block, and the batch is
     counted as skipped. For that they are copied first: a memory copy of the parameters and their optimiser's
-    state once a step.
+    state once a step, to the same place each time.
 
     The same copies are what other threads read while a step is under way:
 
@@ -63,6 +64,7 @@ class Updates(core.Saveable):
         self._norms: list[tuple[str, torch.Tensor]] = []  # of the gradients in a block, in their order
         self._lock = threading.Lock()  # held only by what ends by itself: readers, and changes of `_kept`
         self._kept: dict[torch.Tensor, torch.Tensor] = {}  # what the step in progress may have changed
+        self._copies = _Copies()
 
     def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
         """One gradient step of a group, clipped by global norm.
@@ -98,9 +100,7 @@ class Updates(core.Saveable):
         """
         metrics: Metrics = {}
         self._norms.clear()
-        copies = _copies(self._modules)
-        self._keep(copies)
-        restore = _snapshot(copies, [group.optimizer for group in self._groups.values()])
+        restore = self._snapshot()
         try:
             yield metrics
             finite.require_finite(self._norms)
@@ -116,7 +116,8 @@ class Updates(core.Saveable):
 
         To be called before the change. It copies them, for `as_completed`.
         """
-        self._keep(_copies([part for module in modules for part in module.modules()]))
+        tensors = _tensors([part for module in modules for part in module.modules()])
+        self._keep(tensors, _Copies().take(tensors))
 
     @contextlib.contextmanager
     def as_completed(self) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
@@ -134,10 +135,32 @@ class Updates(core.Saveable):
             yield
             self._kept = {}
 
-    def _keep(self, copies: dict[torch.Tensor, torch.Tensor]) -> None:
+    def _snapshot(self) -> Callable[[], None]:
+        """Copies all that a step changes, for readers too; returns a function that puts it back."""
+        modules = _tensors(self._modules)
+        optimizers = [group.optimizer for group in self._groups.values()]
+        # An optimiser changes the tensors of its state in place. Its other values are immutable.
+        states = [{key: dict(state) for key, state in optimizer.state.items()} for optimizer in optimizers]
+        tensors = modules + _state_tensors(states)
+        if not self._kept.keys().isdisjoint(modules):
+            self._copies = _Copies()  # Those of a step that an exception ended are still read.
+        copies = self._copies.take(tensors)
+        self._keep(modules, copies)
+
+        @torch.no_grad()
+        def restore() -> None:
+            for tensor, before in zip(tensors, copies, strict=True):
+                tensor.copy_(before)
+            for optimizer, state in zip(optimizers, states, strict=True):
+                optimizer.state.clear()
+                optimizer.state.update(state)
+
+        return restore
+
+    def _keep(self, tensors: Sequence[torch.Tensor], copies: Sequence[torch.Tensor]) -> None:
         with self._lock:
             # A step that an exception ended was not completed: what was kept in it stays.
-            self._kept = copies | self._kept
+            self._kept = dict(zip(tensors, copies, strict=False)) | self._kept
 
     def _skip(self, learner_step: int, reason: finite.NonFinite, blame: str) -> None:
         self._num_skipped += 1
@@ -187,35 +210,32 @@ def _check_fits(name: str, saved: core.State, optimizer: torch.optim.Optimizer) 
         raise ValueError(f"The optimiser '{name}' must be restored from a state of its kind and shapes.")
 
 
-def _copies(modules: Sequence[nn.Module]) -> dict[torch.Tensor, torch.Tensor]:
-    """Copies of the modules' own tensors, not of their parts'."""
-    # To ask each module for them takes longer than to copy them.
-    tensors = [x for module in modules for x in (*module._parameters.values(), *module._buffers.values())]
-    return {tensor: tensor.detach().clone() for tensor in tensors if tensor is not None}
+class _Copies:
+    """Copies of tensors, in the memory of the last ones while the tensors are the same."""
 
-
-def _snapshot(
-    copies: Mapping[torch.Tensor, torch.Tensor], optimizers: Sequence[torch.optim.Optimizer]
-) -> Callable[[], None]:
-    """Copies the state of optimisers; returns a function that puts back that and the copies of tensors."""
-    states = [
-        {
-            parameter: {name: _copy(value) for name, value in state.items()}
-            for parameter, state in optimizer.state.items()
-        }
-        for optimizer in optimizers
-    ]
+    def __init__(self) -> None:
+        self._tensors: Sequence[torch.Tensor] = ()
+        self._copies: Sequence[torch.Tensor] = ()
 
     @torch.no_grad()
-    def restore() -> None:
-        for tensor, before in copies.items():
-            tensor.copy_(before)
-        for optimizer, state in zip(optimizers, states, strict=True):
-            optimizer.state.clear()
-            optimizer.state.update(state)
+    def take(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Copies them; what it returned for the same ones before changes too."""
+        are_same = len(tensors) == len(self._tensors) and all(map(operator.is_, tensors, self._tensors))
+        if tensors and are_same:
+            torch._foreach_copy_(self._copies, tensors)  # all by one call
+        else:
+            self._tensors, self._copies = tensors, [tensor.clone() for tensor in tensors]
+        return self._copies
 
-    return restore
+
+def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
+    """The modules' own tensors, not their parts'."""
+    # To ask each module for them takes longer than to copy them.
+    tensors = [x for module in modules for x in (*module._parameters.values(), *module._buffers.values())]
+    return [tensor for tensor in tensors if tensor is not None]
 
 
-def _copy(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value
+def _state_tensors(states: Sequence[Mapping[torch.Tensor, Mapping[str, Any]]]) -> list[torch.Tensor]:
+    """The tensors in the state of optimisers."""
+    values = [value for state in states for entry in state.values() for value in entry.values()]
+    return [value for value in values if isinstance(value, torch.Tensor)]

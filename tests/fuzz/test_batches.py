@@ -16,7 +16,7 @@ def test_a_bad_batch_leaves_all_that_a_learner_holds_finite_or_as_it_was(seeds):
 
 
 def test_a_skipped_batch_that_leaves_a_trace_is_noticed(monkeypatch, capsys):
-    monkeypatch.setattr(updates, "_snapshot", lambda modules, optimizers: lambda: None)
+    monkeypatch.setattr(updates.Updates, "_snapshot", lambda self: lambda: None)
     assert fuzz.try_all("batches", batches.check, range(40)) > 0
     said = capsys.readouterr()
     assert "skipped, with a trace" in said.err

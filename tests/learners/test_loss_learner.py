@@ -94,6 +94,34 @@ def test_a_loss_trains_the_module_of_its_name_alone(name):
     assert moved == [field == name for field in Networks._fields]
 
 
+def test_what_a_loss_does_not_train_requires_no_gradient_while_it_is_computed():
+    networks = make_networks()
+    seen = {}
+
+    def require():
+        return [all(parameter.requires_grad for parameter in module.parameters()) for module in networks]
+
+    def seeing(name, loss):
+        def compute(nets, batch, generator):
+            seen[name] = require()
+            return loss(nets, batch, generator)
+
+        return compute
+
+    losses = {"critic": seeing("critic", critic_loss), "policy": seeing("policy", policy_loss)}
+    learner = make_learner(losses, networks=networks)
+    learner.step()
+    assert seen == {"policy": [True, False, False], "critic": [False, True, False]}
+    assert require() == [True, True, False]
+
+    def mistake(nets, batch, generator):
+        raise ArithmeticError("a mistake")
+
+    with pytest.raises(ArithmeticError, match="a mistake"):
+        make_learner({"critic": mistake}, networks=networks).step()
+    assert require() == [True, True, False]
+
+
 def test_one_step_is_a_gradient_step_of_each_loss_in_order_and_then_the_targets_move():
     networks, plain = make_networks(), make_networks()
     torch.manual_seed(0)

@@ -45,7 +45,8 @@ class Scene:
             metrics["norm"] = self.updates.minimise("critic", self.loss("critic", x))
             self.statistics(x)
             self.updates.minimise("policy", self.loss("policy", x if policy_x is None else policy_x))
-        return metrics
+        with self.updates.completing():
+            return metrics
 
     def state(self):
         modules = {**self.modules, "statistics": self.statistics}

@@ -1461,8 +1461,11 @@ ON_POLICY_AGENTS = [
         ),
         breakage("skipped batches are not counted", "self._num_skipped += 1", "pass"),
         breakage("a skipped batch leaves what it changed", "restore()\n            metrics", "metrics"),
+        breakage("half a step counts as a whole one", "strict=False)) | self._kept", "strict=False))"),
         breakage(
-            "half a step counts as a whole one", "self._kept = copies | self._kept", "self._kept = copies"
+            "half a step counts as a whole one after the next",
+            "if not self._kept.keys().isdisjoint(modules):",
+            "if False:",
         ),
         breakage(
             "what a step changed is read as it was for ever", "yield\n            self._kept = {}", "yield"
@@ -1478,13 +1481,13 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "what is put back has changed meanwhile",
-            "tensor.detach().clone() for tensor",
-            "tensor.detach() for tensor",
+            "torch._foreach_copy_(self._copies, tensors)",
+            "pass",
         ),
         breakage(
             "the optimiser's state that is put back has changed meanwhile",
-            "return value.clone() if",
-            "return value if",
+            "tensors = modules + _state_tensors(states)",
+            "tensors = modules",
         ),
         breakage("no optimiser is restored", "group.optimizer.load_state_dict(saved)", "pass"),
         breakage(
@@ -1549,6 +1552,8 @@ ON_POLICY_AGENTS = [
             "finite.require_finite(batches.checked_fields(sample.data))",
             "pass",
         ),
+        breakage("a loss asks for gradients that nobody uses", "parameter.requires_grad_(False)", "pass"),
+        breakage("what one loss does not train, none does", "parameter.requires_grad_(True)", "pass"),
         breakage(
             "a delayed loss begins at once",
             "(self._num_steps + 1) % self._periods",
