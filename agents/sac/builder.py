@@ -25,9 +25,10 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
         return sac_networks.make_networks(spec, self._config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        config = self._config
-        entropy = config.target_entropy
-        losses = learner.SACLosses(config, -float(spec.actions.shape[0]) if entropy is None else entropy)
+        config, entropy = self._config, self._config.target_entropy
+        if entropy is None:
+            entropy = float((off_policy.half_range(spec.actions).double().log() - 1.0).sum())
+        losses = learner.SACLosses(config, entropy)
         return {
             "critic": off_policy.Objective(losses.critic, config.learning_rate),
             "policy": off_policy.Objective(
