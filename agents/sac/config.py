@@ -31,8 +31,8 @@ class SACConfig(
     initial_temperature: constraints.Positive = 1.0
     """Temperature at first: what a nat of entropy is worth, in units of the return."""
     target_entropy: float | None = None
-    """Entropy at which the temperature holds the policy, nats; None: what is -1 for each dimension once actions
-    are scaled to [-1, 1], as the authors' are."""
+    """Entropy at which the temperature holds the policy, nats; None: what is -1 for each dimension of actions
+    that are scaled to [-1, 1], as the authors' are."""
     random_steps: constraints.Natural = 1_000
     """Environment steps with random actions, before the policy acts."""
 
