@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import counting, replay, specs, testing
+from minerva_acme import counting, replay, specs, testing, wrappers
 from minerva_acme.agents import mpo, off_policy, registry, td3
 
 from . import transition_scene as scene
@@ -37,11 +37,16 @@ def table():
 COMBINATIONS = list(table())
 
 
-def make_environment(agent):
+def make_environment(agent, image=None):
+    """Observations are vectors, or images of that shape."""
     discrete = agent == "dqn"
     spec = scene.make_spec(discrete)
+    pixels = image and specs.BoundedArray(image, np.uint8, 0, 255, name="observation")
     return testing.FakeEnvironment(
-        observation_spec=spec.observations, action_spec=spec.actions, episode_length=4, truncates=True
+        observation_spec=pixels or spec.observations,
+        action_spec=spec.actions,
+        episode_length=4,
+        truncates=True,
     )
 
 
@@ -111,6 +116,25 @@ def test_any_agent_takes_several_critics_and_another_torso(agent, others):
     small = SMALL if agent == "dqn" else {**SMALL, "policy_layer_sizes": (8,)}
     config = dataclasses.replace(entry.presets["default"], **small, **others)
     row, has_moved = step_once(entry.builder(config), make_environment(agent))
+    assert row["skipped_batches"] == 0 and has_moved
+
+
+IMAGES = {"pixels": (84, 84, 3), "nature": (84, 84, 4), "rainbow": (84, 84, 4), "minatar": (10, 10, 4)}
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [(a, name) for a in ("sac", "td3", "d4pg", "dqn") for name in registry.find(a).presets if name != "task"],
+)
+def test_every_preset_of_an_agent_over_transitions_learns(agent, name):
+    entry = registry.find(agent)
+    config = dataclasses.replace(
+        entry.presets[name], batch_size=4, min_replay_size=4, max_replay_size=100, samples_per_insert=1.0
+    )
+    environment = make_environment(agent, IMAGES.get(name))
+    if config.frame_stack > 1:
+        environment = wrappers.FrameStackWrapper(environment, num_frames=config.frame_stack)
+    row, has_moved = step_once(entry.builder(config), environment)
     assert row["skipped_batches"] == 0 and has_moved
 
 
