@@ -72,6 +72,9 @@ def load_policy(
 ) -> builders.AgentPolicy:
     """Loads the policy that a run has learned: `policy(timestep.observation).action`.
 
+    Observations and actions are those of training. `environments.make_training_environment` gives the agent
+    actions within [-1, 1], whatever the bounds of the task: a bare environment needs them scaled.
+
     Args:
         path: the folder of a run or of a checkpoint, a file in safetensors that `export_policy` wrote, or the
             name of weights that are installed with the library, such as ppo_default:CartPole-v1.

@@ -6,6 +6,7 @@ programs take turns, one after the other, seed by seed, so that their seconds ca
 """
 
 import argparse
+import contextlib
 import csv
 import functools
 import pathlib
@@ -140,7 +141,17 @@ def train_ours(pair: Pair, seed: int, num_env_steps: int, folder: pathlib.Path) 
         )
     )
     policy = experiments.load_policy(folder)
-    return lambda observation: policy(observation).action
+    to_task = _to_bounds_of(pair.task)
+    return lambda observation: to_task(policy(observation).action)
+
+
+def _to_bounds_of(task: str) -> Callable[[Any], Any]:
+    """Actions of the library's agents are within [-1, 1]: a function from them to those of the task."""
+    with contextlib.closing(gymnasium.make(task)) as environment:
+        space = environment.action_space
+    if not isinstance(space, gymnasium.spaces.Box):
+        return lambda action: action
+    return lambda action: space.low + (action + 1.0) * (space.high - space.low) / 2.0
 
 
 def _make_ours(task: str, seed: int) -> Any:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import inspect
+import types
 
+import numpy as np
 import pytest
 
 from . import against_stable_baselines3 as against
@@ -58,6 +60,19 @@ def test_both_train_and_their_rows_are_written_as_they_come(tmp_path):
     assert [(row.agent, row.program, row.seed) for row in rows] == [("DQN", "theirs", 1), ("DQN", "ours", 1)]
     assert all(8.0 <= row.avg_return <= 500.0 and row.cpu_seconds > 0.0 for row in rows)
     assert len((tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_a_policy_of_ours_plays_the_task_with_the_whole_range_of_its_actions(tmp_path, monkeypatch):
+    class Policy:
+        def __call__(self, observation):
+            return types.SimpleNamespace(action=np.array([-0.5], np.float32))
+
+    monkeypatch.setattr(against.experiments, "run_experiment", lambda config: None)
+    monkeypatch.setattr(against.experiments, "load_policy", lambda folder: Policy())
+    policy = against.train_ours(against.PAIRS["SAC"], 0, 1, tmp_path)
+    np.testing.assert_allclose(policy(np.zeros(3)), [-1.0])  # the task's are within [-2, 2]
+    discrete = against.train_ours(against.PAIRS["DQN"], 0, 1, tmp_path)
+    np.testing.assert_array_equal(discrete(np.zeros(4)), [-0.5])  # as it is
 
 
 def test_the_table_says_below_only_beyond_a_standard_error():
