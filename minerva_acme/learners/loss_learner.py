@@ -1,10 +1,11 @@
 """A learner made of loss functions."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch import nn
 
 from minerva_acme import counting, loggers
 from minerva_acme.learners import batches, finite, module_learner, updates
@@ -93,7 +94,10 @@ class LossLearner(module_learner.ModuleLearner):
         )
         self._networks = networks
         self._losses = losses
-        self._groups = groups
+        trainable = [p for module in modules.values() for p in module.parameters() if p.requires_grad]
+        self._others = {
+            name: [p for p in trainable if p not in _parameters(groups[name].optimizer)] for name in losses
+        }
         self._periods = periods
         self._update_targets = update_targets
         self._dataset = dataset
@@ -112,7 +116,7 @@ class LossLearner(module_learner.ModuleLearner):
             for name, compute in self._losses.items():
                 if (self._num_steps + 1) % self._periods.get(name, 1):
                     continue
-                with self._alone(name):
+                with _without_gradient(self._others[name]):
                     loss = compute(self._networks, batch, self._generator)
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
                 metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value)
@@ -122,22 +126,18 @@ class LossLearner(module_learner.ModuleLearner):
             self._update_targets(self._networks, self._num_steps + 1)
         self._finish_step(metrics)
 
-    @contextlib.contextmanager
-    def _alone(self, name: str) -> Iterator[None]:
-        """Lets nothing but what a loss trains require a gradient: products for the rest would be wasted."""
-        own = {
-            parameter for group in self._groups[name].optimizer.param_groups for parameter in group["params"]
-        }
-        others = [
-            parameter
-            for module in self._networks
-            for parameter in module.parameters()
-            if parameter.requires_grad and parameter not in own
-        ]
-        for parameter in others:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in others:
-                parameter.requires_grad_(True)
+
+@contextlib.contextmanager
+def _without_gradient(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Lets parameters require no gradient for a while: the products for it would be wasted."""
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> set[nn.Parameter]:
+    return {parameter for group in optimizer.param_groups for parameter in group["params"]}
