@@ -31,6 +31,9 @@ class DQNConfig(
     """Learning rate of the network."""
     max_grad_norm: constraints.Positive = 10.0
     """Global norm to which the gradient is clipped [3]."""
+    max_td_error: constraints.Positive | None = None
+    """Largest error that is learned from, in units of the return; larger ones are clipped to it [1], as by a
+    Huber loss. None: the loss is the squared error. For one critic with a scalar head."""
     target_update_period: constraints.Count = 100
     """Learner steps between copies of the network to its target."""
     initial_epsilon: constraints.Share = 1.0
@@ -49,6 +52,11 @@ class DQNConfig(
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.max_td_error is not None and (self.critic_head != "scalar" or self.num_critics > 1):
+            raise ValueError(
+                "`max_td_error` must be None unless there is one critic with a scalar head, "
+                f"got {self.max_td_error} and {self.num_critics} x {self.critic_head}."
+            )
         if self.dueling and self.critic_head == "mixture":
             raise ValueError(
                 "`dueling` must be False with `critic_head` mixture, whose components have no advantages, "
@@ -89,6 +97,7 @@ PRESETS: Mapping[str, DQNConfig] = MappingProxyType(
             target_update_period=10_000,
             final_epsilon=0.1,
             epsilon_steps=250_000,
+            max_td_error=1.0,
         ),
         # That of [5] but for its noisy networks, in whose place epsilon stays: all switches on.
         "rainbow": DQNConfig(

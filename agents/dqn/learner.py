@@ -31,7 +31,8 @@ class DQNLosses:
             J = mean (Q(s, a) - r - d Q'(s', a'))^2
             a' = argmax Q'(s', .)   [1], or with `double` argmax Q(s', .)   [2]
 
-        With a head that predicts distributions, the return z' takes the place of Q'.
+        With a head that predicts distributions, the return z' takes the place of Q'. With `max_td_error` the
+        difference is clipped to it [1, "Training details"].
         """
         data = batch.data  # a `types.Transition`; its discount d is 0 at a terminal
         with torch.no_grad():
@@ -42,4 +43,7 @@ class DQNLosses:
             )
             regressand = returns.bootstrapped(data.reward, data.discount)
         prediction = nets.q_network(data.observation).select(data.action)
+        if (largest := self.config.max_td_error) is not None:
+            value = prediction.mean().detach()
+            regressand = value + (regressand.mean() - value).clamp(-largest, largest)
         return off_policy.regress(nets.q_network, batch, prediction, regressand)

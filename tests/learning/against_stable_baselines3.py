@@ -80,7 +80,13 @@ PAIRS: Mapping[str, Pair] = {
         50_000,
         dqn.DQNBuilder(
             dqn.DQNConfig(
-                torso="relu", double=False, dueling=False, n_step=1, samples_per_insert=32.0, batch_size=64
+                torso="relu",
+                double=False,
+                dueling=False,
+                n_step=1,
+                samples_per_insert=32.0,
+                batch_size=64,
+                max_td_error=1.0,  # theirs has a Huber loss, without a switch
             )
         ),
         {

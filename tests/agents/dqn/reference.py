@@ -61,6 +61,10 @@ class Reference:
             best = max(range(NUM_ACTIONS), key=lambda k, b=b: chooser[b, k].item())
             targets.append(batch.reward[b] + batch.discount[b] * next_values[b, best])
             taken.append(self.values(outputs)[b, action])
+            if config.max_td_error is not None:
+                value = taken[-1].detach()
+                error = (targets[-1] - value).item()
+                targets[-1] = value + max(-config.max_td_error, min(config.max_td_error, error))
             if config.critic_head == "scalar":
                 loss = loss + (taken[-1] - targets[-1]) ** 2
             else:

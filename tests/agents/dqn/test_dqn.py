@@ -52,6 +52,12 @@ def test_advantages_of_a_dueling_network_add_up_to_nothing():
     assert member(features).mean().std(dim=-1).min() > 0.0
 
 
+@pytest.mark.parametrize("others", [{"critic_head": "c51"}, {"num_critics": 2}])
+def test_errors_are_clipped_only_where_there_is_one(others):
+    with pytest.raises(ValueError, match="`max_td_error` must be None unless there is one critic"):
+        dqn.DQNConfig(max_td_error=1.0, **others)
+
+
 def test_a_mixture_cannot_be_dueling():
     with pytest.raises(ValueError, match="`dueling` must be False with `critic_head` mixture"):
         dqn.DQNConfig(critic_head="mixture")

@@ -10,14 +10,15 @@ from . import reference
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("dueling", [False, True])
-@pytest.mark.parametrize("critic_head", ["scalar", "c51"])
+@pytest.mark.parametrize(("critic_head", "max_td_error"), [("scalar", None), ("scalar", 0.3), ("c51", None)])
 @pytest.mark.parametrize("max_grad_norm", [100.0, 0.1])
-def test_steps_are_those_of_the_reference(double, dueling, critic_head, max_grad_norm):
+def test_steps_are_those_of_the_reference(double, dueling, critic_head, max_td_error, max_grad_norm):
     config = dqn.DQNConfig(
         **scene.AGENTS["dqn"].tiny,
         double=double,
         dueling=dueling,
         critic_head=critic_head,
+        max_td_error=max_td_error,
         vmin=-2.0,
         vmax=4.0,  # float32, in which the atoms are, holds them exactly
         num_bins=7,
