@@ -287,9 +287,9 @@ def test_a_command_of_a_page_parses(
 
 
 def test_every_make_target_that_a_page_names_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", read("Makefile"), re.MULTILINE))
     named = {(page, arguments[0]) for page, arguments in commands_of("make")}
-    named |= {(page, target) for page in PAGES for target in re.findall(r"`make ([a-z-]+)", prose(page))}
+    named |= {(page, target) for page in PAGES for target in re.findall(r"`make ([a-z0-9-]+)", prose(page))}
     assert len({target for _, target in named}) >= 6
     assert not {(page, target) for page, target in named if target not in targets}
 
@@ -457,7 +457,7 @@ def test_every_equation_can_be_drawn() -> None:
         line
         for page in registry.AGENTS
         for match in re.findall(
-            r"^\$\$\n(.*?)^\$\$$", read(f"docs/agents/{page}.md"), re.DOTALL | re.MULTILINE
+            r"^\$\$\n(.*?)^\$\$$", read(f"agents/{page}/README.md"), re.DOTALL | re.MULTILINE
         )
         for line in match.strip().splitlines()
     ]
