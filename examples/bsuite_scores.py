@@ -123,7 +123,8 @@ def main(
     table = scores.pivot(index="bsuite_env", columns="agent_name", values="score")
     table.to_csv(directory / "scores.csv", float_format="%.3f")
     # Of bsuite's own plots those with bars do not work with today's matplotlib.
-    axes = table.plot.bar(ylabel="score", xlabel="", ylim=(0, 1), figsize=(8, 3.5), rot=30)
+    axes = table[::-1].plot.barh(xlabel="score", ylabel="", xlim=(0, 1), figsize=(7, 4))
+    axes.legend(bbox_to_anchor=(1, 1), frameon=False, reverse=True)
     axes.figure.savefig(directory / "scores.svg", bbox_inches="tight")
     return table
 
