@@ -214,11 +214,11 @@ class _Copies:
     """Copies of tensors, in the memory of the last ones while the tensors are the same."""
 
     def __init__(self) -> None:
-        self._tensors: Sequence[torch.Tensor] = ()
-        self._copies: Sequence[torch.Tensor] = ()
+        self._tensors: list[torch.Tensor] = []
+        self._copies: list[torch.Tensor] = []
 
     @torch.no_grad()
-    def take(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def take(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Copies them; what it returned for the same ones before changes too."""
         are_same = len(tensors) == len(self._tensors) and all(map(operator.is_, tensors, self._tensors))
         if tensors and are_same:
