@@ -7,6 +7,7 @@ programs take turns, one after the other, seed by seed, so that their seconds ca
 
 import argparse
 import contextlib
+import copy
 import csv
 import functools
 import pathlib
@@ -170,7 +171,7 @@ def train_theirs(name: str, pair: Pair, seed: int, num_env_steps: int) -> Policy
     from stable_baselines3.common import env_util, noise
 
     environment = env_util.make_vec_env(pair.task, n_envs=_NUM_ENVIRONMENTS.get(name, 1), seed=seed)
-    settings = dict(pair.theirs)
+    settings = copy.deepcopy(dict(pair.theirs))  # they write into what they are given
     if name == "TD3":
         size = environment.action_space.shape
         settings["action_noise"] = noise.NormalActionNoise(np.zeros(size), np.full(size, 0.1))
