@@ -76,8 +76,12 @@ def test_a_policy_of_ours_plays_the_task_with_the_whole_range_of_its_actions(tmp
 
 
 def test_what_one_agent_is_given_is_not_changed_by_another_that_has_the_same_settings():
-    for agent in ("SAC", "TD3"):  # both have `_NETWORKS`, into which theirs writes
+    settings = against.PAIRS["TD3"].theirs["policy_kwargs"]  # as SAC's, into which theirs writes
+    assert settings is against.PAIRS["SAC"].theirs["policy_kwargs"]
+    before = dict(settings)
+    for agent in ("SAC", "TD3"):
         against.train_theirs(agent, against.PAIRS[agent], seed=0, num_env_steps=2)
+    assert settings == before
 
 
 def test_the_table_says_below_only_beyond_a_standard_error():
