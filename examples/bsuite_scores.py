@@ -17,8 +17,9 @@ import bsuite
 import dm_env
 import pandas
 import tyro
+from bsuite import sweep
 from bsuite.experiments import summary_analysis
-from bsuite.logging import csv_load
+from bsuite.logging import csv_load, csv_logging
 
 from minerva_acme import builders, environments, experiments
 from minerva_acme.agents import dqn, vmpo
@@ -51,8 +52,7 @@ EXPERIMENTS = (
 
 def run(agent: str, bsuite_id: str, directory: pathlib.Path, seed: int) -> None:
     """Trains an agent for as many episodes as bsuite wants, and leaves bsuite's file in the directory."""
-    environment = bsuite.load_from_id(bsuite_id)
-    num_env_steps = environment.bsuite_num_episodes * _episode_length(environment)
+    num_env_steps = sweep.EPISODES[bsuite_id] * _episode_length(bsuite.load_from_id(bsuite_id))
 
     def make(seed: int) -> dm_env.Environment:
         # bsuite seeds its environments by the setting. A file of a run that was cut short is replaced.
@@ -89,10 +89,9 @@ def _episode_length(environment: dm_env.Environment) -> int:
 
 def _is_finished(bsuite_id: str, directory: pathlib.Path) -> bool:
     """Says whether bsuite's file of a run is there, with all its episodes."""
-    path = directory / f"bsuite_id_-_{bsuite_id.replace('/', '-')}.csv"
-    if not path.exists():
-        return False
-    return bool(pandas.read_csv(path).episode.max() >= bsuite.load_from_id(bsuite_id).bsuite_num_episodes)
+    name = bsuite_id.replace(sweep.SEPARATOR, csv_logging.SAFE_SEPARATOR)
+    path = directory / f"{csv_logging.BSUITE_PREFIX}{name}.csv"
+    return path.exists() and bool(pandas.read_csv(path).episode.max() >= sweep.EPISODES[bsuite_id])
 
 
 def main(

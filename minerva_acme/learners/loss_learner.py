@@ -95,9 +95,10 @@ class LossLearner(module_learner.ModuleLearner):
         self._networks = networks
         self._losses = losses
         trainable = [p for module in modules.values() for p in module.parameters() if p.requires_grad]
-        self._others = {
-            name: [p for p in trainable if p not in _parameters(groups[name].optimizer)] for name in losses
-        }
+        self._others: dict[str, list[nn.Parameter]] = {}  # than those that a loss trains
+        for name in losses:
+            own = set(groups[name].parameters())
+            self._others[name] = [parameter for parameter in trainable if parameter not in own]
         self._periods = periods
         self._update_targets = update_targets
         self._dataset = dataset
@@ -137,7 +138,3 @@ def _without_gradient(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
     finally:
         for parameter in parameters:
             parameter.requires_grad_(True)
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> set[nn.Parameter]:
-    return {parameter for group in optimizer.param_groups for parameter in group["params"]}

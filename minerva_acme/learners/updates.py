@@ -24,6 +24,10 @@ class Group(NamedTuple):
     optimizer: torch.optim.Optimizer
     max_norm: float  # to which the global norm of their gradient is clipped
 
+    def parameters(self) -> list[nn.Parameter]:
+        """All of them, in the optimiser's order."""
+        return [parameter for part in self.optimizer.param_groups for parameter in part["params"]]
+
 
 class Updates(core.Saveable):
     """Makes gradient steps, and takes back those of a batch that turns out not to be finite.
@@ -72,15 +76,15 @@ class Updates(core.Saveable):
         Returns:
             The norm before clipping, [].
         """
-        optimizer, max_norm = self._groups[name]
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        group = self._groups[name]
+        parameters = group.parameters()
         for parameter in parameters:
             parameter.grad = None  # as `zero_grad` does, which takes longer
         # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
         loss.backward(inputs=parameters)
-        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+        norm = nn.utils.clip_grad_norm_(parameters, group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
-        optimizer.step()
+        group.optimizer.step()
         return norm
 
     @contextlib.contextmanager
@@ -185,12 +189,12 @@ class Updates(core.Saveable):
     def restore(self, state: core.State) -> None:
         for name, group in self._groups.items():
             saved = state["optimizers"][name]
-            _check_fits(name, saved, group.optimizer)
+            _check_fits(name, saved, group)
             group.optimizer.load_state_dict(saved)
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
 
 
-def _check_fits(name: str, saved: core.State, optimizer: torch.optim.Optimizer) -> None:
+def _check_fits(name: str, saved: core.State, group: Group) -> None:
     """Checks the state of an optimiser to restore, of which torch itself only counts the parameters.
 
     Raises:
@@ -200,8 +204,8 @@ def _check_fits(name: str, saved: core.State, optimizer: torch.optim.Optimizer) 
     def kinds(groups: Sequence[dict[str, Any]]) -> list[dict[str, type]]:
         return [{key: type(value) for key, value in group.items()} for group in groups]
 
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    fits = kinds(saved["param_groups"]) == kinds(optimizer.state_dict()["param_groups"])
+    parameters = group.parameters()
+    fits = kinds(saved["param_groups"]) == kinds(group.optimizer.state_dict()["param_groups"])
     for index, state in saved["state"].items():
         for key, value in state.items():
             shape = torch.Size() if key == "step" else parameters[index].shape

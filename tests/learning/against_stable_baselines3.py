@@ -6,7 +6,6 @@ programs take turns, one after the other, seed by seed, so that their seconds ca
 """
 
 import argparse
-import contextlib
 import copy
 import csv
 import functools
@@ -148,17 +147,13 @@ def train_ours(pair: Pair, seed: int, num_env_steps: int, folder: pathlib.Path) 
         )
     )
     policy = experiments.load_policy(folder)
-    to_task = _to_bounds_of(pair.task)
-    return lambda observation: to_task(policy(observation).action)
-
-
-def _to_bounds_of(task: str) -> Callable[[Any], Any]:
-    """Actions of the library's agents are within [-1, 1]: a function from them to those of the task."""
-    with contextlib.closing(gymnasium.make(task)) as environment:
-        space = environment.action_space
-    if not isinstance(space, gymnasium.spaces.Box):
-        return lambda action: action
-    return lambda action: space.low + (action + 1.0) * (space.high - space.low) / 2.0
+    task = gymnasium.make(pair.task)
+    if not isinstance(task.action_space, gymnasium.spaces.Box):
+        return lambda observation: policy(observation).action
+    scaled = gymnasium.wrappers.RescaleAction(
+        task, np.float32(-1.0), np.float32(1.0)
+    )  # as the agents of the library act
+    return lambda observation: scaled.action(policy(observation).action)
 
 
 def _make_ours(task: str, seed: int) -> Any:

@@ -1446,7 +1446,7 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_updates.py", "tests/learners/test_module_learner.py"),
         breakage(
             "no gradient is clipped",
-            "nn.utils.clip_grad_norm_(parameters, max_norm)",
+            "nn.utils.clip_grad_norm_(parameters, group.max_norm)",
             'nn.utils.clip_grad_norm_(parameters, float("inf"))',
         ),
         breakage("gradients of the step before stay", "parameter.grad = None", "pass"),
