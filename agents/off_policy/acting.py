@@ -119,7 +119,8 @@ class ModulePolicy(builders.AgentPolicy):
         self._module = copy.deepcopy(module).to("cpu").requires_grad_(False).eval()
         self._weights = self._module.state_dict()
         self._choose = choose
-        self._action_spec = action_spec
+        # What each leaf of an action must be, once: a spec makes its bounds anew each time it is asked.
+        self._conforming = tree.map_structure(_conformer, action_spec)
         self._generator = generator
         self._counter = counter
 
@@ -129,7 +130,7 @@ class ModulePolicy(builders.AgentPolicy):
         env_steps = 0 if self._counter is None else int(self._counter.get_counts().get("actor_steps", 0))
         output = self._module(tree.map_structure(torch.from_numpy, observations))
         actions = self._choose(output, self._generator, env_steps)
-        return actors.PolicyOutput(tree.map_structure(_conforming, self._action_spec, actions))
+        return actors.PolicyOutput(tree.map_structure(lambda f, x: f(x), self._conforming, actions))
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
         """Sets the weights. Args: values: one state dict of arrays by name."""
@@ -144,6 +145,12 @@ class ModulePolicy(builders.AgentPolicy):
         self._generator.set_state(state["generator"].cpu())
 
 
-def _conforming(spec: specs.Array, action: torch.Tensor) -> np.ndarray:
-    array = action.numpy().astype(spec.dtype, copy=False)
-    return np.clip(array, *specs.bounds(spec)) if isinstance(spec, specs.BoundedArray) else array
+def _conformer(spec: specs.Array) -> Callable[[torch.Tensor], np.ndarray]:
+    """Makes a function that gives actions [E, ...] the dtype and the bounds of their spec."""
+    bounds = specs.bounds(spec) if isinstance(spec, specs.BoundedArray) else None
+
+    def conforming(action: torch.Tensor) -> np.ndarray:
+        array: np.ndarray = action.numpy().astype(spec.dtype, copy=False)
+        return array if bounds is None else array.clip(*bounds)
+
+    return conforming

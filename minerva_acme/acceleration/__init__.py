@@ -4,7 +4,8 @@ Every part has a plain twin, a test that holds the two equal, and says once, at 
 """
 
 from minerva_acme.acceleration.acting import ActingPolicy, Choice
+from minerva_acme.acceleration.adam import Adam, AdamW
 from minerva_acme.acceleration.choice import Acceleration, Mode
 from minerva_acme.acceleration.target_critic import TargetCritic
 
-__all__ = ["Acceleration", "ActingPolicy", "Choice", "Mode", "TargetCritic"]
+__all__ = ["Acceleration", "ActingPolicy", "Adam", "AdamW", "Choice", "Mode", "TargetCritic"]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme.acceleration import notes
+from minerva_acme.acceleration import adam, notes
 from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic, UnknownNetwork
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -58,7 +58,7 @@ def make_step(
         num_parameters = sum(parameter.numel() for parameter in network.parameters())
         if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
             raise UnknownNetwork("minibatch and network are large")
-        if type(optimizer) is not torch.optim.Adam:
+        if type(optimizer) not in (adam.Adam, torch.optim.Adam):
             raise UnknownNetwork(f"{type(optimizer).__name__} is not known")
         if not _is_plain(optimizer, network):
             raise UnknownNetwork("Adam has several groups, hooks or settings that are not known")
@@ -193,7 +193,7 @@ class _Adam:
         self._optimizer = optimizer
         self._parameters = parameters
         self._vector, self._gradient = torch.from_numpy(vector), torch.from_numpy(gradient)
-        states = [optimizer.state.get(parameter) or _first_state(parameter) for parameter in parameters]
+        states = [optimizer.state.get(parameter) or adam.first_state(parameter) for parameter in parameters]
         self._mean, self._square = (
             torch.cat([state[name].flatten() for state in states]) for name in ("exp_avg", "exp_avg_sq")
         )
@@ -241,8 +241,3 @@ def _is_plain(optimizer: torch.optim.Adam, network: nn.Module) -> bool:
     # PyTorch 2.7 and newer have AdamW as a setting of Adam.
     is_other = group["amsgrad"] or group.get("decoupled_weight_decay")
     return is_whole and not (others or hooks or is_other)
-
-
-def _first_state(parameter: nn.Parameter) -> dict[str, torch.Tensor]:
-    zeros = torch.zeros_like(parameter)
-    return {"step": torch.tensor(0.0), "exp_avg": zeros, "exp_avg_sq": zeros}

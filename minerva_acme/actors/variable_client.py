@@ -112,10 +112,11 @@ class VariableClient:
         if self._in_flight is not None and (wait or self._in_flight.answer.done()):
             self._take(self._in_flight, tolerant=not wait)
         if wait or (self._in_flight is None and self._is_due()):
-            in_background = self._asynchronous and not wait
-            self._in_flight = self._ask(in_background)
-            if not in_background:
-                self._take(self._in_flight, tolerant=not wait)
+            self._calls, self._asked_at = 0, time.monotonic()
+            if self._asynchronous and not wait:
+                self._in_flight = self._ask_in_background()
+            else:
+                self._accept(self._poll, self._asked_at, tolerant=not wait)
 
     def close(self) -> None:
         """Ends the updates, without waiting: an answer that is still to come is dropped."""
@@ -125,27 +126,32 @@ class VariableClient:
     def _is_due(self) -> bool:
         return self._calls >= self._period or time.monotonic() - self._asked_at >= self._period_seconds
 
-    def _ask(self, in_background: bool) -> _Request:
-        self._calls, self._asked_at = 0, time.monotonic()
+    def _poll(self) -> core.VersionedVariables | None:
+        return self._source.poll_variables(self._names, self.version)
+
+    def _ask_in_background(self) -> _Request:
         request = _Request(self._asked_at, futures.Future())
 
         def answer() -> None:
             try:
-                request.answer.set_result(self._source.poll_variables(self._names, self.version))
+                request.answer.set_result(self._poll())
             except BaseException as error:
                 request.answer.set_exception(error)
 
-        if in_background:
-            # A daemon: a source that never answers must not keep the process from ending.
-            threading.Thread(target=answer, name="variables", daemon=True).start()
-        else:
-            answer()
+        # A daemon: a source that never answers must not keep the process from ending.
+        threading.Thread(target=answer, name="variables", daemon=True).start()
         return request
 
     def _take(self, request: _Request, tolerant: bool) -> None:
         self._in_flight = None
+        self._accept(request.answer.result, request.asked_at, tolerant)
+
+    def _accept(
+        self, get: Callable[[], core.VersionedVariables | None], asked_at: float, tolerant: bool
+    ) -> None:
+        """Passes on an answer that was asked for at a time, if it is newer."""
         try:
-            answer = request.answer.result()
+            answer = get()
         except Exception as error:
             self.num_failures += 1
             self._num_failures_in_a_row += 1
@@ -172,4 +178,4 @@ class VariableClient:
         if answer is not None and (version is None or version != self.version):
             self._on_update(answer.values)
             self.version = version
-        self._current_at = request.asked_at
+        self._current_at = asked_at

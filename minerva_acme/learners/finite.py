@@ -39,17 +39,17 @@ def require_finite(
             first such tensor.
     """
     nests = tensors.items() if isinstance(tensors, Mapping) else tensors
-    pairs = [
-        (specs.leaf_name(name, path), leaf)
+    leaves = [
+        (name, path, leaf)
         for name, nest in nests
         for path, leaf in ([((), nest)] if isinstance(nest, torch.Tensor) else tree.flatten_with_path(nest))
-        if leaf.is_floating_point()
+        if leaf.is_floating_point() and leaf.numel()
     ]
-    if not pairs:
+    if not leaves:
         return
-    largest = torch.stack([_largest(tensor) for _, tensor in pairs])
-    for (name, _), size in zip(pairs, read(largest), strict=True):
+    for (name, path, _), size in zip(leaves, _largest([leaf for _, _, leaf in leaves]), strict=True):
         if not size <= LARGEST:
+            name = specs.leaf_name(name, path)
             is_finite = math.isfinite(size)
             what = f"as large as {size:g}, beyond {LARGEST:g}" if is_finite else "not finite"
             raise NonFinite(f"the {name} are {what}")
@@ -79,6 +79,7 @@ def describe_largest(batch: types.NestedTensor) -> str:
     return f" ({name} of the batch is {largest:g})"
 
 
-def _largest(tensor: torch.Tensor) -> torch.Tensor:
-    """The largest magnitude, float32 []; nan where an element is, 0 where there are none."""
-    return tensor.abs().amax().float() if tensor.numel() else tensor.new_zeros((), dtype=torch.float32)
+def _largest(tensors: list[torch.Tensor]) -> list[float]:
+    """The largest magnitude in each, in one read; nan where an element is."""
+    sizes: list[float] = read(torch.stack([size.float() for size in torch._foreach_norm(tensors, math.inf)]))
+    return sizes

@@ -5,6 +5,8 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
+from minerva_acme import acceleration
+
 ParameterGroups: TypeAlias = list[dict[str, Any]]
 """What every optimiser of torch takes: [{"params": [...], "lr": 1e-3}], with a learning rate in each, and a
 `weight_decay` where there is one."""
@@ -22,6 +24,8 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Makes Adam or SGD, by torch's fused kernels where the parameters' device has them.
 
+    On a CPU, Adam and AdamW are those of `acceleration`, which make torch's steps with less around them.
+
     With weight decay, Adam is AdamW (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"): a
     step shrinks a weight by its learning rate times the decay, whatever its gradient.
 
@@ -31,9 +35,12 @@ def make_optimizer(
         adam_epsilon: Adam's epsilon.
         sgd_momentum: SGD's momentum.
     """
-    fused = groups[0]["params"][0].device.type in ("cpu", "cuda")
+    device = groups[0]["params"][0].device.type
+    fused = device in ("cpu", "cuda")
     if kind == "adam":
         decays = any(group.get("weight_decay") for group in groups)
+        if device == "cpu":
+            return (acceleration.AdamW if decays else acceleration.Adam)(groups, eps=adam_epsilon)
         return (torch.optim.AdamW if decays else torch.optim.Adam)(groups, eps=adam_epsilon, fused=fused)
     return torch.optim.SGD(groups, momentum=sgd_momentum, fused=fused)
 

@@ -17,6 +17,8 @@ _logger = logging.getLogger(__name__)
 
 Metrics = dict[str, Any]
 
+_TORCH_EPSILON = 1e-6  # in torch's clipping of a norm
+
 
 class Group(NamedTuple):
     """Parameters that one loss trains."""
@@ -82,7 +84,8 @@ class Updates(core.Saveable):
             parameter.grad = None  # as `zero_grad` does, which takes longer
         # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
         loss.backward(inputs=parameters)
-        norm = nn.utils.clip_grad_norm_(parameters, group.max_norm)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        norm = _clip(gradients, group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         group.optimizer.step()
         return norm
@@ -192,6 +195,19 @@ class Updates(core.Saveable):
             _check_fits(name, saved, group)
             group.optimizer.load_state_dict(saved)
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
+
+
+@torch.no_grad()
+def _clip(gradients: list[torch.Tensor], max_norm: float) -> torch.Tensor:
+    """Scales gradients to a global norm of at most `max_norm`, in place; returns the norm before, [].
+
+    To the bit what `torch.nn.utils.clip_grad_norm_` does, which calls each operation once for each tensor.
+    """
+    if not gradients:
+        return torch.zeros(())
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_mul_(gradients, (max_norm / (norm + _TORCH_EPSILON)).clamp(max=1.0))
+    return norm
 
 
 def _check_fits(name: str, saved: core.State, group: Group) -> None:

@@ -18,7 +18,9 @@ Cost per state and forward pass, beside the torso: scalar 2 F FLOPs, categorical
 loss adds about 6 K for a value and 6 N K for a distribution (categorical), or 10 N C (mixture).
 """
 
+import functools
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -417,7 +419,7 @@ class Ensemble(nn.Module):
         """The sum of the members' losses: each learns as it would alone."""
         members: Iterable[Any] = self.members
         pairs = zip(members, prediction.members, strict=True)
-        return torch.stack([member.loss(own, target, mask) for member, own in pairs]).sum()
+        return functools.reduce(operator.add, [member.loss(own, target, mask) for member, own in pairs])
 
 
 def _axis(dim: int) -> int:

@@ -180,6 +180,32 @@ def test_gradients_are_clipped_by_their_global_norm_and_reported_before():
     torch.testing.assert_close(torch.cat([part.flatten() for part in moved]).norm(), torch.tensor(0.1 * 0.5))
 
 
+@pytest.mark.parametrize("max_norm", [1e-3, 1e3])
+def test_gradients_are_clipped_as_torch_clips_them(max_norm):
+    scene = Scene("sgd", max_norm=max_norm)
+    parameters = [*scene.modules["critic"].parameters()]
+    with scene.updates.whole_or_nothing(0):
+        norm = scene.updates.minimise("critic", scene.loss("critic", batch(0)))
+        clipped = [parameter.grad.clone() for parameter in parameters]
+    other = Scene("sgd", max_norm=max_norm)
+    others = [*other.modules["critic"].parameters()]
+    other.loss("critic", batch(0)).backward()
+    assert torch.equal(norm, nn.utils.clip_grad_norm_(others, max_norm))
+    for gradient, parameter in zip(clipped, others, strict=True):
+        assert torch.equal(gradient, parameter.grad)
+
+
+def test_a_loss_of_nothing_that_is_trained_changes_nothing():
+    scene = Scene("sgd")
+    before = scene.state()["modules"]["critic"]
+    with scene.updates.whole_or_nothing(0):
+        norm = scene.updates.minimise("critic", scene.loss("policy", batch(0)))
+    assert norm == 0.0
+    testing.assert_nests_equal(
+        dict(scene.modules["critic"].state_dict()), dict(before), "Nothing of it was in the loss."
+    )
+
+
 def test_a_group_is_trained_by_its_own_losses_alone():
     scene = Scene()
     before = scene.state()["modules"]["policy"]

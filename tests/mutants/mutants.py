@@ -87,8 +87,8 @@ LOSSES = [
         ),
         breakage(
             "an ensemble's loss is a mean",
-            "for member, own in pairs]).sum()",
-            "for member, own in pairs]).mean()",
+            "functools.reduce(operator.add, [",
+            "functools.reduce(lambda a, b: (a + b) / 2, [",
         ),
     ),
     *of(
@@ -1043,8 +1043,8 @@ MPO = [
         ),
         breakage(
             "actions leave their bounds",
-            "if isinstance(spec, specs.BoundedArray) else array",
-            "if False else array",
+            "array if bounds is None else array.clip(*bounds)",
+            "array",
         ),
     ),
     *of(
@@ -1161,8 +1161,8 @@ ON_POLICY_AGENTS = [
         breakage("the learning rate falls in the log alone", 'group["lr"] = left * first_rate', "pass"),
         breakage(
             "weight decay is not decoupled",
-            "(torch.optim.AdamW if decays else",
-            "(torch.optim.Adam if decays else",
+            "(acceleration.AdamW if decays else",
+            "(acceleration.Adam if decays else",
         ),
     ),
     *of(
@@ -1446,9 +1446,10 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_updates.py", "tests/learners/test_module_learner.py"),
         breakage(
             "no gradient is clipped",
-            "nn.utils.clip_grad_norm_(parameters, group.max_norm)",
-            'nn.utils.clip_grad_norm_(parameters, float("inf"))',
+            "(max_norm / (norm + _TORCH_EPSILON)).clamp(max=1.0)",
+            "(max_norm / (norm + _TORCH_EPSILON)).clamp(min=1.0)",
         ),
+        breakage("small gradients grow", "+ _TORCH_EPSILON)).clamp(max=1.0)", "+ _TORCH_EPSILON))"),
         breakage("gradients of the step before stay", "parameter.grad = None", "pass"),
         breakage(
             "skipped batches add up over the run",
@@ -1530,8 +1531,23 @@ ON_POLICY_AGENTS = [
     *of(
         "minerva_acme/learners/optimizers.py",
         ("tests/learners/test_batches_and_optimizers.py",),
-        breakage("Adam has torch's epsilon", "eps=adam_epsilon, ", ""),
+        breakage("Adam has torch's epsilon", "(groups, eps=adam_epsilon)", "(groups, eps=1e-8)"),
         breakage("SGD has no momentum", "momentum=sgd_momentum, ", ""),
+    ),
+    *of(
+        "minerva_acme/acceleration/adam.py",
+        ("tests/acceleration/test_adam.py",),
+        breakage("AdamW is Adam", "_kernel = torch._fused_adamw_", "_kernel = torch._fused_adam_"),
+        breakage("Adam's steps are not counted", "torch._foreach_add_(num_steps, 1)", "pass"),
+        breakage(
+            "Adam's two averages are one memory", '"exp_avg_sq": zeros.clone()}', '"exp_avg_sq": zeros}'
+        ),
+        breakage("Adam decays no weight", 'weight_decay=group["weight_decay"]', "weight_decay=0.0"),
+        breakage(
+            "torch's compiler is imported",
+            "inspect.unwrap(torch.optim.Optimizer.add_param_group)",
+            "torch.optim.Optimizer.add_param_group",
+        ),
     ),
     *of(
         "minerva_acme/learners/targets.py",
