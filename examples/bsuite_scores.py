@@ -97,7 +97,7 @@ def _is_finished(bsuite_id: str, directory: pathlib.Path) -> bool:
 def main(
     agents: tuple[Literal["dqn", "vmpo"], ...] = ("dqn", "vmpo"),
     experiments: tuple[str, ...] = EXPERIMENTS,
-    settings: tuple[int, ...] = (0, 10),
+    settings: tuple[int, ...] = (0, 5),
     directory: pathlib.Path = pathlib.Path("runs/bsuite"),
     seed: int = 0,
 ) -> pandas.DataFrame:
