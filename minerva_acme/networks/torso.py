@@ -31,11 +31,8 @@ class TorsoFactory(Protocol):
         """Args: input_size: features of an input row; layer_sizes: units; generator: of the weights."""
 
 
-class LayerNormMLP(nn.Sequential, Torso):
-    """Linear, LayerNorm, tanh, then Linear and ELU for each further size; the last is activated.
-
-    The first layer brings observations of any scale into [-1, 1], which spares a normaliser.
-    """
+class _Stack(nn.Sequential, Torso):
+    """Layers one after the other."""
 
     def __init__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
@@ -44,13 +41,30 @@ class LayerNormMLP(nn.Sequential, Torso):
 
         Args:
             input_size: features of an input row.
-            layer_sizes: units of each layer, at least one.
+            layer_sizes: units of each layer, at least one; of SimBa, of each residual block, all the same.
             generator: draws the initial weights; None is torch's global one.
 
         Raises:
-            ValueError: a size is missing or below 1.
+            ValueError: a size is missing or below 1, or those of SimBa differ.
         """
         sizes = _checked_sizes(input_size, layer_sizes)
+        super().__init__(*self._make_layers(sizes, generator))
+        self.output_size = sizes[-1]
+
+    @staticmethod
+    def _make_layers(sizes: list[int], generator: torch.Generator | None) -> list[nn.Module]:
+        """Args: sizes: of the input, then of each layer."""
+        raise NotImplementedError
+
+
+class LayerNormMLP(_Stack):
+    """Linear, LayerNorm, tanh, then Linear and ELU for each further size; the last is activated.
+
+    The first layer brings observations of any scale into [-1, 1], which spares a normaliser.
+    """
+
+    @staticmethod
+    def _make_layers(sizes: list[int], generator: torch.Generator | None) -> list[nn.Module]:
         layers: list[nn.Module] = [
             uniform_linear(sizes[0], sizes[1], generator),
             nn.LayerNorm(sizes[1]),
@@ -59,93 +73,54 @@ class LayerNormMLP(nn.Sequential, Torso):
         for size_in, size_out in itertools.pairwise(sizes[1:]):
             # In place: a linear layer does not need its output to compute its gradient.
             layers += [uniform_linear(size_in, size_out, generator), nn.ELU(inplace=True)]
-        super().__init__(*layers)
-        self.output_size = sizes[-1]
+        return layers
 
 
-class TanhMLP(nn.Sequential, Torso):
+class TanhMLP(_Stack):
     """Linear and tanh for each size: the torso of on-policy agents.
 
     Weights start orthogonal times sqrt(2), biases at zero.
     """
 
-    def __init__(
-        self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
-    ) -> None:
-        """Makes the layers.
-
-        Args:
-            input_size: features of an input row.
-            layer_sizes: units of each layer, at least one.
-            generator: draws the initial weights; None is torch's global one.
-
-        Raises:
-            ValueError: a size is missing or below 1.
-        """
-        sizes = _checked_sizes(input_size, layer_sizes)
+    @staticmethod
+    def _make_layers(sizes: list[int], generator: torch.Generator | None) -> list[nn.Module]:
         layers: list[nn.Module] = []
         for size_in, size_out in itertools.pairwise(sizes):
             layers += [orthogonal_linear(size_in, size_out, math.sqrt(2.0), generator), nn.Tanh()]
-        super().__init__(*layers)
-        self.output_size = sizes[-1]
+        return layers
 
 
-class ReLUMLP(nn.Sequential, Torso):
+class ReLUMLP(_Stack):
     """Linear and ReLU for each size: the networks of many papers, such as SAC's and TD3's."""
 
-    def __init__(
-        self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
-    ) -> None:
-        """Makes the layers.
-
-        Args:
-            input_size: features of an input row.
-            layer_sizes: units of each layer, at least one.
-            generator: draws the initial weights; None is torch's global one.
-
-        Raises:
-            ValueError: a size is missing or below 1.
-        """
-        sizes = _checked_sizes(input_size, layer_sizes)
+    @staticmethod
+    def _make_layers(sizes: list[int], generator: torch.Generator | None) -> list[nn.Module]:
         layers: list[nn.Module] = []
         for size_in, size_out in itertools.pairwise(sizes):
             layers += [uniform_linear(size_in, size_out, generator), nn.ReLU(inplace=True)]
-        super().__init__(*layers)
-        self.output_size = sizes[-1]
+        return layers
 
 
-class SimBa(nn.Sequential, Torso):
+class SimBa(_Stack):
     """A linear embedding, residual blocks, and a LayerNorm; see `ResidualBlock`.
 
     Source: Lee et al. 2025, "SimBa: simplicity bias for scaling up parameters in deep reinforcement
     learning", which puts running normalisation in front of it. The embedding starts orthogonal.
     """
 
-    def __init__(
-        self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
-    ) -> None:
-        """Makes the layers.
-
-        Args:
-            input_size: features of an input row.
-            layer_sizes: units of each block, all the same: what a block adds to has one width.
-            generator: draws the initial weights; None is torch's global one.
-
-        Raises:
-            ValueError: a size is missing or below 1, or the sizes differ.
-        """
-        sizes = _checked_sizes(input_size, layer_sizes)
+    @staticmethod
+    def _make_layers(sizes: list[int], generator: torch.Generator | None) -> list[nn.Module]:
+        input_size, *layer_sizes = sizes
         if len(set(layer_sizes)) > 1:
             raise ValueError(
                 "`layer_sizes` of SimBa, one for each residual block, must be equal, got "
                 f"{tuple(layer_sizes)}."
             )
-        super().__init__(
+        return [
             orthogonal_linear(input_size, sizes[1], 1.0, generator),
             *(ResidualBlock(size, generator=generator) for size in layer_sizes),
             nn.LayerNorm(sizes[1]),
-        )
-        self.output_size = sizes[1]
+        ]
 
 
 class ResidualBlock(nn.Module):
