@@ -58,7 +58,10 @@ def make_step(
         num_parameters = sum(parameter.numel() for parameter in network.parameters())
         if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
             raise UnknownNetwork("minibatch and network are large")
-        if type(optimizer) not in (adam.Adam, torch.optim.Adam):
+        if not isinstance(optimizer, torch.optim.Adam) or type(optimizer) not in (
+            adam.Adam,
+            torch.optim.Adam,
+        ):
             raise UnknownNetwork(f"{type(optimizer).__name__} is not known")
         if not _is_plain(optimizer, network):
             raise UnknownNetwork("Adam has several groups, hooks or settings that are not known")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import losses, networks
+from minerva_acme import acceleration, losses, networks
 from minerva_acme.acceleration import array_ppo
 
 SETTINGS = {"clip_ratio": 0.2, "clip_value": True, "entropy_coef": 0.01, "value_coef": 0.5}
@@ -200,7 +200,7 @@ def make(kind="continuous"):
 
 
 def make_optimizer(network):
-    return torch.optim.Adam(network.parameters(), lr=1e-2, eps=1e-5, fused=True)
+    return acceleration.Adam([{"params": [*network.parameters()], "lr": 1e-2}], eps=1e-5)
 
 
 def make_plain(network, optimizer, settings):
@@ -345,6 +345,20 @@ def test_nothing_reaches_network_or_optimiser_before_the_end_and_nothing_after_a
     assert [parameter.data_ptr() for parameter in network.parameters()] == places  # written in place
     assert len(optimizer.state) == len([*network.parameters()])
     assert not any(torch.equal(value, before[name]) for name, value in network.named_parameters())
+
+
+def test_torchs_own_adam_makes_steps_on_arrays_too():
+    settings, network, samples = make()
+    other = copy.deepcopy(network)
+    for module, kind in ((network, make_optimizer), (other, adam)):
+        optimizer = kind(module)
+        optimizer.param_groups[0]["eps"] = 1e-5
+        plain = make_plain(module, optimizer, settings)
+        with array_ppo.make_step(plain, module, optimizer, **settings) as step:
+            assert step is not plain
+            step(samples)
+    for own, torchs in zip(network.parameters(), other.parameters(), strict=True):
+        assert torch.equal(own, torchs)
 
 
 class OwnAdam(torch.optim.Adam):
