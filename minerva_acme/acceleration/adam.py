@@ -23,6 +23,12 @@ class _Direct(torch.optim.Optimizer):
 
     _kernel: Callable[..., Any]
 
+    # The decorator that keeps torch's compiler out of them imports the compiler.
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
     def __init__(self, groups: list[dict[str, Any]], *, eps: float) -> None:
         """Makes the optimiser.
 
@@ -32,10 +38,6 @@ class _Direct(torch.optim.Optimizer):
         """
         # AdamW's own default is not 0.
         super().__init__(groups, eps=eps, weight_decay=0.0, fused=True)  # type: ignore[call-arg]
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        # The decorator that keeps torch's compiler out of this imports the compiler.
-        inspect.unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Makes a step; returns what the closure does, which may compute the gradients anew."""

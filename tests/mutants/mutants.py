@@ -1545,8 +1545,8 @@ ON_POLICY_AGENTS = [
         breakage("Adam decays no weight", 'weight_decay=group["weight_decay"]', "weight_decay=0.0"),
         breakage(
             "torch's compiler is imported",
-            "inspect.unwrap(torch.optim.Optimizer.add_param_group)",
-            "torch.optim.Optimizer.add_param_group",
+            "inspect.unwrap(torch.optim.Optimizer.state_dict)",
+            "torch.optim.Optimizer.state_dict",
         ),
     ),
     *of(
