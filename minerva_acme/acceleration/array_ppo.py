@@ -58,10 +58,7 @@ def make_step(
         num_parameters = sum(parameter.numel() for parameter in network.parameters())
         if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
             raise UnknownNetwork("minibatch and network are large")
-        if not isinstance(optimizer, torch.optim.Adam) or type(optimizer) not in (
-            adam.Adam,
-            torch.optim.Adam,
-        ):
+        if type(optimizer) not in (adam.Adam, torch.optim.Adam):
             raise UnknownNetwork(f"{type(optimizer).__name__} is not known")
         if not _is_plain(optimizer, network):
             raise UnknownNetwork("Adam has several groups, hooks or settings that are not known")
@@ -190,7 +187,11 @@ class _Adam:
     """A step of `torch.optim.Adam` on one vector, whose state is the optimiser's."""
 
     def __init__(
-        self, optimizer: torch.optim.Adam, parameters: Sequence[nn.Parameter], vector: Array, gradient: Array
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[nn.Parameter],
+        vector: Array,
+        gradient: Array,
     ) -> None:
         """Copies the state of an optimiser of `parameters` in one group."""
         self._optimizer = optimizer
@@ -236,7 +237,7 @@ class _Adam:
             }
 
 
-def _is_plain(optimizer: torch.optim.Adam, network: nn.Module) -> bool:
+def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
     """Whether it does to the network's parameters what `_Adam` does."""
     group, *others = optimizer.param_groups
     is_whole = [id(each) for each in group["params"]] == [id(each) for each in network.parameters()]

@@ -84,8 +84,7 @@ class Updates(core.Saveable):
             parameter.grad = None  # as `zero_grad` does, which takes longer
         # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
         loss.backward(inputs=parameters)
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norm = _clip(gradients, group.max_norm)
+        norm = _clip(parameters, group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         group.optimizer.step()
         return norm
@@ -198,13 +197,14 @@ class Updates(core.Saveable):
 
 
 @torch.no_grad()
-def _clip(gradients: list[torch.Tensor], max_norm: float) -> torch.Tensor:
-    """Scales gradients to a global norm of at most `max_norm`, in place; returns the norm before, [].
+def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
+    """Scales their gradients to a global norm of at most `max_norm`, in place; returns the norm before, [].
 
     To the bit what `torch.nn.utils.clip_grad_norm_` does, which calls each operation once for each tensor.
     """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
-        return torch.zeros(())
+        return torch.zeros((), device=parameters[0].device)
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     torch._foreach_mul_(gradients, (max_norm / (norm + _TORCH_EPSILON)).clamp(max=1.0))
     return norm
