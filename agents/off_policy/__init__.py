@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         OffPolicyBuilder,
         SequenceBuilder,
         TransitionBuilder,
+        on_arrays,
     )
     from minerva_acme.agents.off_policy.config import (
         CriticConfig,
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
     )
     from minerva_acme.agents.off_policy.networks import (
         TORSOS,
-        EncodedCritic,
         MakeMember,
-        SquashedPolicy,
         make_critic,
         make_deterministic_policy,
         make_encoder,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Choose",
     "CriticConfig",
-    "EncodedCritic",
     "MakeMember",
     "ModulePolicy",
     "Objective",
@@ -60,7 +58,6 @@ __all__ = [
     "SequenceBuilder",
     "SequenceConfig",
     "SharedEncoderConfig",
-    "SquashedPolicy",
     "TABLE",
     "TORSOS",
     "TransitionBuilder",
@@ -78,6 +75,7 @@ __all__ = [
     "make_head",
     "make_member",
     "mode",
+    "on_arrays",
     "random_at_first",
     "regress",
     "sample",

@@ -12,7 +12,7 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import actors, builders, core, counting, specs, types
+from minerva_acme import acceleration, actors, builders, core, counting, specs, types
 from minerva_acme.agents.off_policy.schedules import Schedule
 
 Choose: TypeAlias = Callable[[Any, torch.Generator, int], Any]
@@ -106,6 +106,7 @@ class ModulePolicy(builders.AgentPolicy):
         action_spec: types.NestedSpec,
         generator: torch.Generator,
         counter: counting.Counter | None,
+        mode: acceleration.Mode = "auto",
     ) -> None:
         """Makes the policy.
 
@@ -115,9 +116,11 @@ class ModulePolicy(builders.AgentPolicy):
             action_spec: gives the actions their dtype and bounds.
             generator: for `choose`; saved.
             counter: of the run; None: `choose` sees 0 steps always.
+            mode: whether arrays may compute what the module says.
         """
-        self._module = copy.deepcopy(module).to("cpu").requires_grad_(False).eval()
-        self._weights = self._module.state_dict()
+        module = copy.deepcopy(module).to("cpu").requires_grad_(False).eval()
+        self._weights = module.state_dict()
+        self._call = acceleration.Acceleration(mode).acting_module(module)
         self._choose = choose
         # What each leaf of an action must be, once: a spec makes its bounds anew each time it is asked.
         self._conforming = tree.map_structure(_conformer, action_spec)
@@ -128,8 +131,9 @@ class ModulePolicy(builders.AgentPolicy):
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Args: observations, [E, ...] each leaf. Returns actions, [E, ...] each leaf."""
         env_steps = 0 if self._counter is None else int(self._counter.get_counts().get("actor_steps", 0))
-        output = self._module(tree.map_structure(torch.from_numpy, observations))
-        actions = self._choose(output, self._generator, env_steps)
+        actions = self._choose(self._call(observations), self._generator, env_steps)
+        if callable(self._conforming):
+            return actors.PolicyOutput(self._conforming(actions))
         return actors.PolicyOutput(tree.map_structure(lambda f, x: f(x), self._conforming, actions))
 
     def set_variables(self, values: list[types.NestedArray]) -> None:

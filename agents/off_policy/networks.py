@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 from torch import nn
 
-from minerva_acme import distributions, learners, networks, specs, types
+from minerva_acme import distributions, learners, networks, specs
 from minerva_acme.agents.off_policy import config as off_policy_config
 
 TORSOS: Mapping[str, networks.TorsoFactory] = {
@@ -58,45 +58,6 @@ class CriticSettings(Protocol):
         """Their standard deviation at first."""
 
 
-class EncodedCritic(nn.Module):
-    """A critic behind its encoder."""
-
-    def __init__(self, encoder: nn.Module, critic: nn.Module) -> None:
-        """Takes both."""
-        super().__init__()
-        self.encoder = encoder
-        self.critic = critic
-
-    def forward(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
-        """What the critic says at each observation, and action where it takes one."""
-        return self.critic(self.encoder(observation), *action)
-
-    def first(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
-        """What the first critic of an ensemble says."""
-        critic: Any = self.critic
-        return critic.members[0](self.encoder(observation), *action)
-
-    def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
-        """The critic's."""
-        critic: Any = self.critic
-        loss: torch.Tensor = critic.loss(prediction, target, mask)
-        return loss
-
-
-class SquashedPolicy(nn.Module):
-    """A Gaussian policy, squashed into the bounds of the action."""
-
-    def __init__(self, policy: nn.Module, squash: distributions.TanhSquash) -> None:
-        """Takes the parts."""
-        super().__init__()
-        self.policy = policy
-        self.squash = squash
-
-    def forward(self, features: torch.Tensor) -> distributions.SquashedGaussian:
-        """Features [..., F] -> the distribution of actions [..., D]."""
-        return distributions.SquashedGaussian(self.policy(features), self.squash)
-
-
 def make_member(
     features: int,
     action_spec: specs.BoundedArray,
@@ -134,7 +95,7 @@ def make_critic(
     generator: torch.Generator,
     make_member: MakeMember = make_member,
     encoder: networks.Encoder | None = None,
-) -> EncodedCritic:
+) -> networks.EncodedCritic:
     """Makes the ensemble of critics that a config describes, behind one encoder.
 
     Args:
@@ -153,7 +114,7 @@ def make_critic(
     members = [
         make_member(encoder.output_size, spec.actions, config, generator) for _ in range(config.num_critics)
     ]
-    return EncodedCritic(encoder, networks.Ensemble(members, rule=config.critic_ensemble))
+    return networks.EncodedCritic(encoder, networks.Ensemble(members, rule=config.critic_ensemble))
 
 
 def make_head(
@@ -208,7 +169,7 @@ def make_gaussian_policy(
     policy = networks.GaussianPolicy(
         encoder.output_size, len(squash.low), layer_sizes, generator=generator, torso=torso
     )
-    return networks.EncodedPolicy(encoder, SquashedPolicy(policy, squash))
+    return networks.EncodedPolicy(encoder, networks.SquashedPolicy(policy, squash))
 
 
 def make_deterministic_policy(

@@ -34,7 +34,7 @@ class TD3Losses:
         """
         data = batch.data  # a `types.Transition`; its discount d is 0 at a terminal
         with torch.no_grad():
-            action = self._smoothed(nets.target_policy(data.next_observation), generator)
+            action = self.smoothed(nets.target_policy(data.next_observation), generator)
             returns = nets.target_critic(data.next_observation, action).returns(
                 generator=generator, num_samples=self.config.num_returns
             )
@@ -47,7 +47,7 @@ class TD3Losses:
         q = nets.critic.first(observation, nets.policy(observation)).mean()
         return learners.Loss(-q.mean())
 
-    def _smoothed(self, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def smoothed(self, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Target policy smoothing, section 5.3: actions near each other have values near each other."""
         low, high = self.low.to(action), self.high.to(action)
         noise = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)

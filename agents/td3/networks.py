@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import specs
+from minerva_acme import networks, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.td3 import config as td3_config
 
@@ -20,7 +20,7 @@ class TD3Networks(NamedTuple):
     """
 
     policy: nn.Module
-    critic: off_policy.EncodedCritic
+    critic: networks.EncodedCritic
     target_policy: nn.Module
     target_critic: nn.Module
 

@@ -18,18 +18,18 @@ import tree
 from torch import nn
 
 from minerva_acme.acceleration import kernels, notes
-from minerva_acme.distributions import Categorical, DiagonalGaussian
+from minerva_acme.distributions import Categorical, DiagonalGaussian, SquashedGaussian, TanhSquash
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
-from minerva_acme.networks import encoders, normalizer, torso
+from minerva_acme.networks import critic, critic_heads, encoders, normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
-from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays instead of tensors
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
 _ZERO = np.float32(0.0)
-_ONE = np.float32(1.0)
+_ONE, _HALF = np.float32(1.0), np.float32(0.5)
 _MINUS_HALF = np.float32(-0.5)
 _LOG_SQRT_2PI = np.float32(0.5 * math.log(2.0 * math.pi))
 _LOW, _HIGH = np.float32(MIN_LOG_STD), np.float32(MAX_LOG_STD)
@@ -83,6 +83,30 @@ def make_acting_policy(
         return _TorchPolicy(network, generator)
     notes.say("acting", "arrays")
     return _ArrayPolicy(forward, generator)
+
+
+def make_acting_module(module: nn.Module, *, accelerated: bool = True) -> Callable[[Any], Any]:
+    """Makes the quickest way to call a module of an agent over replay, without gradient.
+
+    Args:
+        module: of observations [E, ...]. Kept, not copied: what is written into its parameters is acted on
+            from then on.
+        accelerated: whether arrays may compute.
+
+    Returns:
+        A function from arrays to what the module returns, of tensors.
+    """
+    try:
+        if not accelerated:
+            raise UnknownPolicy("acceleration is off")
+        call = _compile_module(module)
+        if not _agrees(call, module):
+            raise UnknownPolicy(f"arrays do not give what {type(module).__name__} gives")
+    except UnknownPolicy as reason:
+        notes.say("acting", f"torch: {reason}")
+        return torch.no_grad()(lambda observations: module(_to_tensors(observations)))
+    notes.say("acting", "arrays")
+    return call
 
 
 def compile_policy(network: nn.Module) -> Callable[[Array], Distribution]:
@@ -194,13 +218,7 @@ class UnknownPolicy(Exception):
 def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
     layers, head = _layers_and_head(network)
 
-    def forward(observations: Array) -> Distribution:
-        features = observations.T
-        for layer in layers:
-            features = layer(features)
-        return head(features)
-
-    return forward
+    return lambda observations: head(_through(layers, observations.T))
 
 
 def _layers_and_head(network: nn.Module) -> tuple[list[_Layer], Callable[[Array], Distribution]]:
@@ -218,6 +236,67 @@ def _layers_and_head(network: nn.Module) -> tuple[list[_Layer], Callable[[Array]
         return [*_layers(network.encoder), *layers], head
     memory = " with memory" if getattr(network, "memory", None) is not None else ""
     raise UnknownPolicy(f"{type(network).__name__}{memory} is not known")
+
+
+def _compile_module(module: nn.Module) -> Callable[[Array], Any]:
+    _check(module)
+    if type(module) is encoders.EncodedCritic:
+        return _critics(_layers(module.encoder), module.critic)
+    if type(module) is not encoders.EncodedPolicy:
+        raise UnknownPolicy(f"{type(module).__name__} is not known")
+    _check(module.policy)
+    if type(module.policy) is SquashedPolicy:
+        squash: TanhSquash = module.policy.squash
+        layers, head = _layers_and_head(module.policy.policy)
+        layers = _layers(module.encoder) + layers
+        return lambda x: SquashedGaussian(
+            DiagonalGaussian(*map(_tensor, head(_through(layers, x.T)))), squash
+        )
+    layers = _layers(module.encoder) + _layers(module.policy)
+    return lambda x: _tensor(_through(layers, x.T).T)
+
+
+def _critics(encoder: list[_Layer], ensemble: nn.Module) -> Callable[[Array], Any]:
+    _check(ensemble)
+    if type(ensemble) is not critic_heads.Ensemble:
+        raise UnknownPolicy(f"{type(ensemble).__name__} is not known")
+    members, rule = [_critic(member) for member in ensemble.members], ensemble.rule
+
+    def call(x: Array) -> Any:
+        features = _through(encoder, x.T)
+        return critic_heads.EnsemblePrediction(
+            tuple(critic_heads.ScalarPrediction(_tensor(q(features).T[..., None])) for q in members), rule
+        )
+
+    return call
+
+
+def _critic(module: nn.Module) -> _Layer:
+    _check(module)
+    if type(module) is critic.DuelingCritic:
+        value, advantage = _critic(module.value), _critic(module.advantage)
+
+        def dueling(x: Array) -> Array:
+            q = advantage(x)
+            q -= q.mean(axis=0)
+            q += value(x)
+            return q
+
+        return dueling
+    if type(module) is not critic.CriticWithHead or type(module.head) is not critic_heads.ScalarHead:
+        raise UnknownPolicy(f"a {type(module).__name__}, or its head, is not known")
+    layers = [*_layers(module.torso), _linear(module.head)]
+    return lambda x: _through(layers, x)
+
+
+def _through(layers: list[_Layer], x: Array) -> Array:
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    return torch.from_numpy(array)
 
 
 def _head(module: nn.Module) -> Callable[[Array], Distribution]:
@@ -260,8 +339,8 @@ def _gaussian(
 def _layers(module: nn.Module) -> list[_Layer]:
     _check(module)
     kind = kernels.plain_type(module)
-    if kind in (nn.Sequential, torso.LayerNormMLP, torso.SimBa, torso.TanhMLP):
-        return [layer for child in module.children() for layer in _layers(child)]
+    if kind in (nn.Sequential, torso.LayerNormMLP, torso.ReLUMLP, torso.SimBa, torso.TanhMLP):
+        return [layer for child in module._modules.values() if child is not None for layer in _layers(child)]
     if kind is encoders.IdentityEncoder:
         return []
     if isinstance(module, normalizer.NormalizedEncoder):
@@ -275,7 +354,7 @@ def _layers(module: nn.Module) -> list[_Layer]:
 
 def _linear(module: nn.Module) -> _Layer:
     _check(module)
-    if kernels.plain_type(module) is not nn.Linear:
+    if kernels.plain_type(module) not in (nn.Linear, critic_heads.ScalarHead):
         raise UnknownPolicy(f"{type(module).__name__} is not a Linear")
     weight = _array(module.weight)
     if module.bias is None:
@@ -333,6 +412,23 @@ def _running_norm(module: nn.Module) -> _Layer:
     return apply
 
 
+def _squash(module: nn.Module) -> _Layer:
+    assert isinstance(module, TanhSquash)
+    low, high = _array(module.low)[:, None], _array(module.high)[:, None]
+    half_range = _HALF * (high - low)
+
+    def apply(x: Array) -> Array:
+        y: Array = np.tanh(x)
+        y += _ONE
+        y *= half_range
+        y += low
+        np.minimum(y, high, out=y)
+        np.maximum(y, low, out=y)
+        return y
+
+    return apply
+
+
 # Not in place: what comes first is handed the observation itself.
 
 
@@ -365,6 +461,7 @@ _MAKERS: Mapping[type[nn.Module], Callable[[Any], _Layer]] = {
     nn.Linear: _linear,
     nn.LayerNorm: _layer_norm,
     normalizer.RunningNorm: _running_norm,
+    TanhSquash: _squash,
     nn.Tanh: lambda module: _tanh,
     nn.ReLU: lambda module: _relu,
     nn.ELU: _make_elu,
@@ -385,13 +482,14 @@ def _array(parameter: Any) -> Array:
 
 
 @torch.no_grad()
-def _agrees(forward: Callable[[Array], Distribution], network: nn.Module) -> bool:
+def _agrees(forward: Callable[[Array], Any], network: nn.Module) -> bool:
     """Whether both say the same of some observations: the last guard against a change made elsewhere."""
     first = next(layer for layer in network.modules() if isinstance(layer, nn.Linear))
     rows = np.random.default_rng(0).standard_normal((4, first.in_features), np.float32)
-    policy = network.policy if isinstance(network, ActorCritic) else network
-    expected = policy(torch.from_numpy(rows))
+    expected = (network.policy if isinstance(network, ActorCritic) else network)(torch.from_numpy(rows))
+    pairs = zip(tree.flatten(forward(rows)), tree.flatten(expected), strict=True)
     return all(
-        np.allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
-        for found, wanted in zip(forward(rows), expected, strict=True)
+        np.allclose(np.asarray(found), wanted.numpy(), rtol=1e-4, atol=1e-4)
+        for found, wanted in pairs
+        if isinstance(wanted, torch.Tensor)
     )

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from minerva_acme.acceleration import adam, notes
-from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic, UnknownNetwork
+from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic
+from minerva_acme.acceleration.array_layers import UnknownNetwork
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import nn
 
-from minerva_acme.acceleration import acting, array_ppo, kernels, notes, parallel, target_critic
+from minerva_acme.acceleration import acting, array_losses, array_ppo, kernels, notes, parallel, target_critic
 
 Mode = Literal["auto", "off"]
 Network = TypeVar("Network", bound=nn.Module)
@@ -59,6 +59,10 @@ class Acceleration:
         """A policy network to act with; see `acting.make_acting_policy`."""
         return acting.make_acting_policy(network, generator, accelerated=self._is_on)
 
+    def acting_module(self, module: nn.Module) -> Callable[[Any], Any]:
+        """A module to act by; see `acting.make_acting_module`."""
+        return acting.make_acting_module(module, accelerated=self._is_on)
+
     def target_critic(
         self, critic: nn.Module, precision: target_critic.Precision
     ) -> target_critic.TargetCritic:
@@ -96,6 +100,13 @@ class Acceleration:
         if _share_parameters(updates):
             return "they share parameters"
         return "torch has one thread" if torch.get_num_threads() == 1 else ""
+
+    def loss(self, arrays: array_losses.ArrayLoss) -> array_losses.ArrayLoss | None:
+        """A loss function on arrays, which may still not know the networks; None: torch is to compute."""
+        if self._is_on:
+            return arrays
+        notes.say(arrays.name, "autograd: acceleration is off")
+        return None
 
     def ppo_step(
         self, plain: array_ppo.Step, network: nn.Module, optimizer: torch.optim.Optimizer, **settings: Any

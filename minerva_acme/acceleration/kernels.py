@@ -16,9 +16,9 @@ from torch import nn
 
 from minerva_acme.acceleration import cpu
 
-# Multiply-adds from which on oneDNN wins: 32 rows through 256 x 256. Below, its cost per call does
-# not pay, and a single observation (acting) is 10 microseconds faster through torch.
-_MIN_SIZE = 2**21
+MIN_SIZE = 2**21
+"""Multiply-adds from which on oneDNN wins: 32 rows through 256 x 256. Below, its cost per call does not pay,
+and a single observation (acting) is 10 microseconds faster through torch."""
 
 _MIN_TANH_SIZE = 2**14  # elements from which on three cheap passes cost less than an expensive one
 
@@ -99,7 +99,7 @@ def uses_onednn() -> bool:
 
 def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return (
-        x.numel() * weight.shape[0] >= _MIN_SIZE
+        x.numel() * weight.shape[0] >= MIN_SIZE
         and x.shape[-1] == weight.shape[1]  # or else torch's own error, which names the sizes
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"

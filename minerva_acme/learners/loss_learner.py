@@ -25,6 +25,7 @@ class Loss(NamedTuple):
     value: torch.Tensor  # []  to be minimised
     metrics: Mapping[str, Any] = {}  # for the log, without a gradient
     priorities: torch.Tensor | None = None  # [B]  new ones of the batch's items, >= 0; None: they stay
+    gradients: Mapping[nn.Parameter, torch.Tensor] | None = None  # of the value; None: autograd finds them
 
 
 LossFunction: TypeAlias = Callable[[Any, Batch, torch.Generator], Loss]
@@ -120,7 +121,7 @@ class LossLearner(module_learner.ModuleLearner):
                 with _without_gradient(self._others[name]):
                     loss = compute(self._networks, batch, self._generator)
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
-                metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value)
+                metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value, loss.gradients)
                 new_priorities = new_priorities if loss.priorities is None else loss.priorities
             if self._priorities is not None and new_priorities is not None:
                 self._priorities.update(sample.info, new_priorities)

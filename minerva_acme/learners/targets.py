@@ -1,5 +1,7 @@
 """Target networks."""
 
+from typing import Literal
+
 import torch
 from torch import nn
 
@@ -24,11 +26,17 @@ def update_target(
     """
     if num_steps % period:
         return
-    slow: list[torch.Tensor] = [*target.parameters()]
-    fast: list[torch.Tensor] = [*online.parameters()]
+    slow, fast = _tensors(target, "_parameters"), _tensors(online, "_parameters")
     if slow and rate == 1.0:
         torch._foreach_copy_(slow, fast)  # all tensors by one call
     elif slow:
         torch._foreach_lerp_(slow, fast, rate)
-    for old, new in zip(target.buffers(), online.buffers(), strict=True):
-        old.copy_(new)
+    old, new = _tensors(target, "_buffers"), _tensors(online, "_buffers")
+    if old:
+        torch._foreach_copy_(old, new)
+
+
+def _tensors(module: nn.Module, kind: Literal["_parameters", "_buffers"]) -> list[torch.Tensor]:
+    """As `module.parameters()` and `module.buffers()`, which take longer than what is done to them."""
+    tensors = [tensor for part in module.modules() for tensor in getattr(part, kind).values()]
+    return [tensor for tensor in dict.fromkeys(tensors) if tensor is not None]

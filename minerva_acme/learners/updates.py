@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -72,18 +73,40 @@ class Updates(core.Saveable):
         self._kept: dict[torch.Tensor, torch.Tensor] = {}  # what the step in progress may have changed
         self._copies = _Copies()
 
-    def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
+    def minimise(
+        self,
+        name: str,
+        loss: torch.Tensor,
+        gradients: Mapping[nn.Parameter, torch.Tensor] | None = None,
+    ) -> torch.Tensor:
         """One gradient step of a group, clipped by global norm.
+
+        Args:
+            name: of the group.
+            loss: [], to be minimised.
+            gradients: of the loss, for each of the group's parameters, clipped in place; None: autograd finds
+                them.
 
         Returns:
             The norm before clipping, [].
+
+        Raises:
+            ValueError: a parameter has no gradient among those that are given.
         """
         group = self._groups[name]
         parameters = group.parameters()
+        if gradients is not None and not gradients.keys() >= set(parameters):
+            missing = sum(parameter not in gradients for parameter in parameters)
+            raise ValueError(
+                f"The gradients of the loss '{name}' must be those of all parameters that it trains, "
+                f"{len(parameters)}; {missing} of them are missing."
+            )
         for parameter in parameters:
-            parameter.grad = None  # as `zero_grad` does, which takes longer
-        # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
-        loss.backward(inputs=parameters)
+            # None, as `zero_grad` does, which takes longer.
+            parameter.grad = None if gradients is None else gradients[parameter]
+        if gradients is None:
+            # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
+            loss.backward(inputs=parameters)
         norm = _clip(parameters, group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         group.optimizer.step()
@@ -206,7 +229,16 @@ def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
     if not gradients:
         return torch.zeros((), device=parameters[0].device)
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    torch._foreach_mul_(gradients, (max_norm / (norm + _TORCH_EPSILON)).clamp(max=1.0))
+    share: torch.Tensor | float
+    if norm.device.type == "cpu" and norm.dtype == torch.float32:
+        # By the same steps. To read the norm costs nothing here, and most are small enough.
+        one, size = np.float32(1.0), np.float32(norm.item())
+        share = float(one / (size + np.float32(_TORCH_EPSILON)) * np.float32(max_norm))
+        if share >= 1.0:
+            return norm
+    else:
+        share = (max_norm / (norm + _TORCH_EPSILON)).clamp(max=1.0)
+    torch._foreach_mul_(gradients, share)
     return norm
 
 

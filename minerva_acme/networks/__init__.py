@@ -8,7 +8,7 @@ from minerva_acme.networks.actor_critic import (
     PolicyAndValue,
     make_actor_critic,
 )
-from minerva_acme.networks.critic import Critic, CriticWithHead
+from minerva_acme.networks.critic import Critic, CriticWithHead, DuelingCritic
 from minerva_acme.networks.critic_heads import (
     CategoricalCriticHead,
     CategoricalPrediction,
@@ -22,6 +22,7 @@ from minerva_acme.networks.critic_heads import (
     ScalarPrediction,
 )
 from minerva_acme.networks.encoders import (
+    EncodedCritic,
     EncodedPolicy,
     Encoder,
     FlatEncoder,
@@ -35,7 +36,7 @@ from minerva_acme.networks.encoders import (
 )
 from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
-from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy
+from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
 from minerva_acme.networks.torso import (
     LayerNormMLP,
     ReLUMLP,
@@ -55,6 +56,8 @@ __all__ = [
     "CategoricalPrediction",
     "Critic",
     "CriticWithHead",
+    "DuelingCritic",
+    "EncodedCritic",
     "EncodedPolicy",
     "Encoder",
     "Ensemble",
@@ -86,6 +89,7 @@ __all__ = [
     "ScalarHead",
     "ScalarPrediction",
     "SimBa",
+    "SquashedPolicy",
     "TanhMLP",
     "Torso",
     "TorsoFactory",

@@ -112,3 +112,29 @@ class CriticWithHead(nn.Module):
         head: Any = self.head
         loss: torch.Tensor = head.loss(prediction, target, mask)
         return loss
+
+
+class DuelingCritic(nn.Module):
+    """Q(s, a) = V(s) + A(s, a) - mean_a A(s, a), or likewise of the logits of a distribution's bins.
+
+    Source: Wang et al. 2016, eq. 9; of logits, Hessel et al. 2018, "Distributional RL".
+    """
+
+    def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
+        """Takes two critics of features, with heads of one kind: without actions, and of all of them."""
+        super().__init__()
+        self.value = value
+        self.advantage = advantage
+
+    def forward(self, features: torch.Tensor) -> Any:
+        """[..., F] -> the prediction of all actions, [..., K]."""
+        advantage = self.advantage(features)
+        name, numbers = advantage._fields[0], advantage[0]  # [..., K, n]
+        relative = numbers - numbers.mean(dim=-2, keepdim=True)
+        return advantage._replace(**{name: self.value(features)[0].unsqueeze(-2) + relative})
+
+    def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
+        """The head's."""
+        advantage: Any = self.advantage
+        loss: torch.Tensor = advantage.loss(prediction, target, mask)
+        return loss

@@ -10,7 +10,7 @@ axes, the same of every leaf.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -172,6 +172,31 @@ class NestEncoder(Encoder):
         """A nest of [..., *leaf] -> [..., F]."""
         leaves = zip(self.encoders, tree.flatten(observation), strict=True)
         return torch.cat([encoder(leaf) for encoder, leaf in leaves], dim=-1)
+
+
+class EncodedCritic(nn.Module):
+    """A critic behind its encoder."""
+
+    def __init__(self, encoder: nn.Module, critic: nn.Module) -> None:
+        """Takes both."""
+        super().__init__()
+        self.encoder = encoder
+        self.critic = critic
+
+    def forward(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
+        """What the critic says at each observation, and action where it takes one."""
+        return self.critic(self.encoder(observation), *action)
+
+    def first(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
+        """What the first critic of an ensemble says."""
+        critic: Any = self.critic
+        return critic.members[0](self.encoder(observation), *action)
+
+    def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
+        """The critic's."""
+        critic: Any = self.critic
+        loss: torch.Tensor = critic.loss(prediction, target, mask)
+        return loss
 
 
 class EncodedPolicy(nn.Module):

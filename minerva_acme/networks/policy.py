@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minerva_acme.distributions import Categorical, DiagonalGaussian
+from minerva_acme.distributions import Categorical, DiagonalGaussian, SquashedGaussian, TanhSquash
 from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_STD, MIN_STDDEV, STDDEV_RANGE
 from minerva_acme.networks.linear import orthogonal_linear, uniform_linear
 from minerva_acme.networks.torso import LayerNormMLP, TorsoFactory
@@ -76,6 +76,20 @@ class GaussianPolicy(nn.Module):
         features = self.torso(observation)
         log_std = self.log_std_head(features).clamp(MIN_LOG_STD, MAX_LOG_STD)
         return DiagonalGaussian(self.mean_head(features), log_std)
+
+
+class SquashedPolicy(nn.Module):
+    """A Gaussian policy, squashed into the bounds of the action."""
+
+    def __init__(self, policy: nn.Module, squash: TanhSquash) -> None:
+        """Takes the parts."""
+        super().__init__()
+        self.policy = policy
+        self.squash = squash
+
+    def forward(self, features: torch.Tensor) -> SquashedGaussian:
+        """Features [..., F] -> the distribution of actions [..., D]."""
+        return SquashedGaussian(self.policy(features), self.squash)
 
 
 class CategoricalPolicy(nn.Module):

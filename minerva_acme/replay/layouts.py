@@ -512,13 +512,14 @@ class TransitionLayout:
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Transition:
         """Returns B items [B, 1, *row shape] as contiguous tensors [B, ...]."""
         is_stack = self._frame_stack > 1
-        transition = self._transition.unpack(
+        transition: types.Transition = self._transition.unpack(
             {
                 field: rows if is_stack and self._column_of[field] in self._images else rows[:, 0]
                 for field, rows in fields.items()
-            }
+            },
+            contiguous=True,
         )
-        return tree.map_structure(torch.Tensor.contiguous, transition)
+        return transition
 
 
 class PackedStep(NamedTuple):

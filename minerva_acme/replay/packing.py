@@ -67,6 +67,10 @@ class RowPacker:
         self._columns: dict[str, base.ColumnSpec] = {}
         self._leaves: list[_Leaf] = []
         self._plan = self._make_plan(spec, name, (name,) if name else ())
+        # A named tuple of leaves is put together in a tenth of the time that `tree` takes.
+        self._is_flat = hasattr(spec, "_fields") and all(
+            isinstance(child, specs.Array) or child == () for child in spec
+        )
         self._floating = [key for key, column in self._columns.items() if column.dtype.kind == "f"]
 
     @property
@@ -112,18 +116,23 @@ class RowPacker:
                 raise ValueError(_describe_immoderate(self._leaves, leaves))
         return rows
 
-    def unpack(self, columns: Mapping[str, torch.Tensor]) -> types.NestedTensor:
+    def unpack(self, columns: Mapping[str, torch.Tensor], *, contiguous: bool = False) -> types.NestedTensor:
         """Returns the nest of leaves [..., *leaf shape] out of columns [..., *row shape].
 
         The leaves are views. Slice them, then make them contiguous: on a strided input a network's
-        first layer takes three times as long.
+        first layer takes three times as long. With `contiguous` they are.
         """
         leaves = []
         for leaf in self._leaves:
             column = columns[leaf.column]
             view = column if leaf.is_image else column[..., leaf.place]
-            leaves.append(view.unflatten(-1, leaf.shape) if leaf.is_matrix else view)
-        return tree.unflatten_as(self._spec, leaves)
+            view = view.unflatten(-1, leaf.shape) if leaf.is_matrix else view
+            leaves.append(view.contiguous() if contiguous else view)
+        spec: Any = self._spec
+        if self._is_flat:
+            left = iter(leaves)
+            return type(spec)(*(next(left) if isinstance(child, specs.Array) else () for child in spec))
+        return tree.unflatten_as(spec, leaves)
 
     def _make_plan(self, spec: types.NestedSpec, name: str, path: tuple[str, ...]) -> "_Leaf | _Branch":
         if isinstance(spec, specs.Array):

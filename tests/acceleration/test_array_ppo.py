@@ -294,8 +294,8 @@ def _hook_inside(settings, network):
             lambda settings, network: settings.update(minibatch_size=100_000),
             "minibatch and network are large",
         ),
-        (_hook, "a TanhMLP has hooks"),
-        (_hook_inside, "a Linear has hooks"),
+        (_hook, "TanhMLP has hooks"),
+        (_hook_inside, "Linear has hooks"),
         (lambda settings, network: network.double(), "a parameter is not a plain one in float32 on the CPU"),
     ],
 )

@@ -18,7 +18,7 @@ def onednn(monkeypatch):
     if not kernels._onednn_works():
         pytest.skip("this torch has no oneDNN linear kernel")
     monkeypatch.setattr(kernels, "uses_onednn", lambda: True)
-    monkeypatch.setattr(kernels, "_MIN_SIZE", 1)
+    monkeypatch.setattr(kernels, "MIN_SIZE", 1)
     monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
 
 

@@ -32,7 +32,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == "onednn" and not kernels._onednn_works():
         pytest.skip("this torch has no oneDNN linear kernel")
     monkeypatch.setattr(kernels, "uses_onednn", lambda: request.param == "onednn")
-    monkeypatch.setattr(kernels, "_MIN_SIZE", 1)
+    monkeypatch.setattr(kernels, "MIN_SIZE", 1)
     yield request.param
 
 

@@ -16,7 +16,7 @@ from .mpo import scene as mpo_scene
 def small_is_large(monkeypatch):
     """As if this CPU, and any size, were ones that faster ways are for."""
     monkeypatch.setattr(kernels, "uses_onednn", lambda: kernels._onednn_works())
-    monkeypatch.setattr(kernels, "_MIN_SIZE", 1)
+    monkeypatch.setattr(kernels, "MIN_SIZE", 1)
     monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
     monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
 
@@ -131,9 +131,7 @@ def test_a_hook_on_an_inner_layer_fires_in_training(
     learner.step()
     assert calls.count("policy") >= 2 and calls.count("value") >= 2
     if agent.name == "ppo":
-        kind = type(network.value_torso).__name__
-        reason = f"a {kind} is not just a TanhMLP" if torso == "layer_norm" else "has hooks"
-        assert any(line.startswith("PPO's updates: autograd: ") and reason in line for line in said())
+        assert any(line.startswith("PPO's updates: autograd: ") and "has hooks" in line for line in said())
 
 
 @pytest.mark.parametrize("index", [0, 1, 2, 3])

@@ -589,7 +589,6 @@ NETWORKS = [
     *of(
         "minerva_acme/acceleration/array_actor_critic.py",
         ("tests/acceleration/test_array_actor_critic.py",),
-        breakage("arrays lack the slope of tanh", "slope *= d_h", "slope[:] = d_h"),
         breakage("arrays lose the value's part of a shared torso", "d_features += d_value_features", "pass"),
         breakage("arrays train a clamped stddev", "d_log_std *= self._is_within", "pass"),
         breakage(
@@ -597,6 +596,50 @@ NETWORKS = [
             "d_logits -= (self._log_p",
             "d_logits += (self._log_p",
         ),
+    ),
+    *of(
+        "minerva_acme/acceleration/array_layers.py",
+        ("tests/acceleration/test_array_layers.py",),
+        breakage("arrays lack the slope of tanh", "slope *= d_y", "slope[:] = d_y"),
+        breakage("arrays lack the slope of ELU", "d_y *= slope", "pass"),
+        breakage("arrays pass on what ReLU cut", "d_y *= y > _ZERO", "pass"),
+        breakage(
+            "arrays pass on what a large ReLU cut", "torch.from_numpy(y), 0)", "torch.from_numpy(y), -1)"
+        ),
+        breakage("arrays lack the mean's part of a LayerNorm", "d_y -= d_y.dot(self._average)", "pass"),
+        breakage("arrays lack the deviation's part of a LayerNorm", "d_y -= self._n * slope", "pass"),
+        breakage("arrays lack the range of a squashed action", "d_x *= self.half_range", "pass"),
+        breakage(
+            "arrays leave out a layer that comes twice",
+            "module._modules.values() if",
+            "module.children() if",
+        ),
+        breakage("arrays lose the bias of a large product", "None if bias is None else", "None and"),
+    ),
+    *of(
+        "minerva_acme/acceleration/array_losses.py",
+        ("tests/agents/test_array_losses.py",),
+        breakage("DQN on arrays is never double", "        if self._double:", "        if False:"),
+        breakage("TD3 on arrays smooths nothing", "self._smooth(exact, generator)", "exact"),
+        breakage("SAC on arrays has no entropy bonus", " + discount * bonus", ""),
+        breakage(
+            "SAC on arrays lacks the entropy's gradient by the noise", "d_log_std -= d_log_prob", "pass"
+        ),
+        breakage("SAC on arrays trains a clamped stddev", "d_log_std *= self._is_free", "pass"),
+        breakage("SAC on arrays follows the largest critic", "np.argmin(values", "np.argmax(values"),
+        breakage(
+            "critics on arrays see actions beyond the bounds", "np.maximum(action[0], low)", "action[0]"
+        ),
+        breakage("weights of items are lost on arrays", "isinstance(weights, torch.Tensor)", "False"),
+        breakage("the dueling mean has no gradient on arrays", "d_q -= d_value", "d_q -= 0.0 * d_value"),
+        breakage("arrays ignore hooks that come later", "if any(self._hooks) or", "if"),
+        breakage("arrays ignore hooks of parameters", " or any(map(has_hooks, self._parameters))", ""),
+    ),
+    *of(
+        "minerva_acme/acceleration/acting.py",
+        ("tests/agents/test_acting_on_arrays.py",),
+        breakage("a dueling critic acts by its advantages plus their mean", "q -= q.mean(", "q += q.mean("),
+        breakage("squashed actions miss their lowest value", "        y += low\n", ""),
     ),
     *of(
         "minerva_acme/acceleration/acting.py",
@@ -935,8 +978,8 @@ MPO = [
         ),
         breakage(
             "schedules see no steps",
-            "counter=counter,\n        )\n\n    @property",
-            "counter=None,\n        )\n\n    @property",
+            "counter=counter,\n            mode",
+            "counter=None,\n            mode",
         ),
     ),
     *of(
@@ -1013,7 +1056,7 @@ MPO = [
         breakage("DQN is never double", "if self.config.double else target", "if False else target"),
     ),
     *of(
-        "agents/dqn/networks.py",
+        "minerva_acme/networks/critic.py",
         ("tests/agents/dqn/test_reference_step.py", "tests/agents/dqn/test_dqn.py"),
         breakage(
             "advantages do not add up to nothing", "numbers - numbers.mean(dim=-2, keepdim=True)", "numbers"
@@ -1554,7 +1597,7 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_targets.py",),
         breakage("a target takes the rest of the way", "(slow, fast, rate)", "(slow, fast, 1.0 - rate)"),
         breakage("a target follows every step", "if num_steps % period:", "if False:"),
-        breakage("a target keeps its first statistics", "old.copy_(new)", "pass"),
+        breakage("a target keeps its first statistics", "torch._foreach_copy_(old, new)", "pass"),
     ),
     *of(
         "minerva_acme/learners/loss_learner.py",

@@ -1,0 +1,392 @@
+"""Layers on arrays, with their gradients written down: what the networks here are made of.
+
+A minibatch of 64 samples through layers of 64 units is some fifty operations of a few microseconds each.
+Torch spends more than that on every one: on the call, on its record of it, and on going through the
+record backwards. Here an operation costs what it computes. Large products go to torch's kernels, which know
+more than one thread.
+
+Shapes: m samples; I, O features into and out of a layer; P all parameters' elements.
+"""
+
+import abc
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from minerva_acme.acceleration import kernels
+from minerva_acme.distributions import TanhSquash
+from minerva_acme.networks import critic_heads, torso
+from minerva_acme.networks.encoders import IdentityEncoder
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Take: TypeAlias = Callable[[torch.Tensor], tuple[Array, Array]]
+"""Gives the array of a parameter and the one that its gradient is written to."""
+
+# Numpy 1 widens a single-precision scalar that meets one of Python's.
+_ZERO, _ONE, _HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
+_MANY = 2**14  # numbers from which on torch's call costs less than numpy's passes
+
+
+class UnknownNetwork(Exception):
+    """A network is not made of what is known here; autograd differentiates it."""
+
+
+class Parameters:
+    """The arrays of a network's parameters and of their gradient, which is one vector.
+
+    The parameters' arrays are their own memory: what an optimiser writes into them is computed with from then
+    on. Or they are a vector too, of copies.
+    """
+
+    vector: Array | None  # [P] the copies, in the order of the network's parameters
+    gradient: Array  # [P] what the latest `backward` of each layer wrote, in that order
+    gradients: Mapping[nn.Parameter, torch.Tensor]  # the same by parameter, which share its memory
+
+    def __init__(self, network: nn.Module, *, as_vector: bool = False) -> None:
+        """Notes them.
+
+        Raises:
+            UnknownNetwork: a parameter is not a plain one in float32 on the CPU.
+        """
+        parameters = [*network.parameters()]
+        if not all(map(_is_plain, parameters)):
+            raise UnknownNetwork("a parameter is not a plain one in float32 on the CPU")
+        arrays = [parameter.detach().numpy() for parameter in parameters]
+        self.vector = None
+        if as_vector:
+            self.vector = np.concatenate([array.ravel() for array in arrays])
+            arrays = _parts(self.vector, parameters)
+        self.gradient = np.zeros(sum(array.size for array in arrays), np.float32)
+        gradients = _parts(self.gradient, parameters)
+        self.gradients = dict(zip(parameters, map(torch.from_numpy, gradients), strict=True))
+        self._arrays: dict[torch.Tensor, tuple[Array, Array]] = dict(
+            zip(parameters, zip(arrays, gradients, strict=True), strict=True)
+        )
+
+    def take(self, parameter: torch.Tensor) -> tuple[Array, Array]:
+        """The arrays of a parameter, for the one layer that computes with it."""
+        if parameter not in self._arrays:
+            raise UnknownNetwork("a parameter is used twice")
+        return self._arrays.pop(parameter)
+
+    def require_all_taken(self) -> None:
+        """Raises `UnknownNetwork` if no layer computes with some parameter."""
+        if self._arrays:
+            raise UnknownNetwork("it has parameters that nothing here trains")
+
+
+def _parts(vector: Array, parameters: Sequence[nn.Parameter]) -> list[Array]:
+    """The part of a vector that is each parameter's."""
+    ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
+    return [
+        part.reshape(parameter.shape)
+        for part, parameter in zip(np.split(vector, ends), parameters, strict=True)
+    ]
+
+
+def _is_plain(parameter: nn.Parameter) -> bool:
+    return parameter.device.type == "cpu" and parameter.dtype == torch.float32 and not has_hooks(parameter)
+
+
+def has_hooks(parameter: nn.Parameter) -> bool:
+    """Whether autograd would call something with the parameter's gradient."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+def require_just(module: nn.Module, kind: type[nn.Module]) -> None:
+    """Raises `UnknownNetwork` if a module is not exactly of a kind, or something is called on the way."""
+    if kernels.plain_type(module) is not kind:
+        raise UnknownNetwork(f"{type(module).__name__} is not just {kind.__name__}")
+    if any(hooks_of(module)) or "forward" in vars(module):
+        raise UnknownNetwork(f"{type(module).__name__} has hooks")
+
+
+def require_no_encoder(module: nn.Module) -> None:
+    """Raises `UnknownNetwork` if an encoder does something."""
+    if type(module) is not IdentityEncoder:
+        raise UnknownNetwork(f"{type(module).__name__} is not known")
+    require_just(module, IdentityEncoder)
+
+
+def hooks_of(module: nn.Module) -> list[Mapping[int, Any]]:
+    """The hooks that calling a module calls, by kind: empty ones fill if one is registered later."""
+    return [
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    ]
+
+
+class Layer(abc.ABC):
+    """One layer, which keeps of its latest `forward` what `backward` needs."""
+
+    @abc.abstractmethod
+    def forward(self, x: Array) -> Array:
+        """float32 [m, I] -> a new array [m, O]; an activation writes into x."""
+
+    @abc.abstractmethod
+    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+        """Takes a loss's derivatives by what `forward` returned, [m, O], which it may write into.
+
+        Args:
+            d_y: the derivatives.
+            parameters: whether to write those by the layer's parameters to their arrays.
+            inputs: whether to compute those by its inputs.
+
+        Returns:
+            Those by its inputs, [m, I]; None without `inputs`.
+        """
+
+
+class Linear(Layer):
+    """y = x W^T + b."""
+
+    def __init__(self, module: nn.Module, take: Take) -> None:
+        """Takes the parameters of an `nn.Linear`."""
+        assert isinstance(module, nn.Linear)
+        if module.bias is None:
+            raise UnknownNetwork("a layer has no bias")
+        self._weight, self._d_weight = take(module.weight)
+        self._bias, self._d_bias = take(module.bias)
+
+    def forward(self, x: Array) -> Array:
+        self._x = x
+        return product(x, self._weight, bias=self._bias)
+
+    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+        if parameters:
+            product(d_y.T, self._x.T, out=self._d_weight)
+            _sum_of_rows(d_y, self._d_bias)
+        return product(d_y, self._weight.T) if inputs else None
+
+
+class Constant(Layer):
+    """A parameter [O] that is the same for every sample."""
+
+    def __init__(self, parameter: nn.Parameter, take: Take) -> None:
+        """Takes it."""
+        self._parameter, self._gradient = take(parameter)
+
+    def forward(self, x: Array) -> Array:
+        return self._parameter[None].repeat(len(x), axis=0)
+
+    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+        if parameters:
+            _sum_of_rows(d_y, self._gradient)
+        return 0.0 if inputs else None
+
+
+class LayerNorm(Layer):
+    """y = n w + b,  n = (x - mean) / sqrt(variance + epsilon), over the features of each sample."""
+
+    def __init__(self, module: nn.Module, take: Take) -> None:
+        """Takes the parameters of an `nn.LayerNorm`."""
+        assert isinstance(module, nn.LayerNorm)
+        if len(module.normalized_shape) != 1 or module.weight is None or module.bias is None:
+            raise UnknownNetwork("a LayerNorm without weights is not known")
+        self._weight, self._d_weight = take(module.weight)
+        self._bias, self._d_bias = take(module.bias)
+        self._average = np.full((module.normalized_shape[0], 1), 1.0 / module.normalized_shape[0], np.float32)
+        self._epsilon = np.float32(module.eps)
+
+    def forward(self, x: Array) -> Array:
+        self._n = x - x.dot(self._average)
+        self._scale = _ONE / np.sqrt((self._n * self._n).dot(self._average) + self._epsilon)
+        self._n *= self._scale
+        y: Array = self._n * self._weight
+        y += self._bias
+        return y
+
+    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+        # d x = (d n - mean(d n) - n mean(n d n)) / sqrt(variance + epsilon)
+        if parameters:
+            _sum_of_rows(d_y * self._n, self._d_weight)
+            _sum_of_rows(d_y, self._d_bias)
+        if not inputs:
+            return None
+        d_y *= self._weight
+        slope = (d_y * self._n).dot(self._average)
+        d_y -= d_y.dot(self._average)
+        d_y -= self._n * slope
+        d_y *= self._scale
+        return d_y
+
+
+class Activation(Layer):
+    """A function of each number, whose derivative is one of its value."""
+
+    def forward(self, x: Array) -> Array:
+        self._y = self._apply(x)
+        return self._y
+
+    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+        return self._times_slope(self._y, d_y) if inputs else None
+
+    @abc.abstractmethod
+    def _apply(self, x: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def _times_slope(self, y: Array, d_y: Array) -> Array: ...
+
+
+class Tanh(Activation):
+    """y = tanh(x)."""
+
+    def _apply(self, x: Array) -> Array:
+        np.tanh(x, x)
+        return x
+
+    def _times_slope(self, y: Array, d_y: Array) -> Array:
+        slope: Array = y * y
+        np.subtract(_ONE, slope, slope)
+        slope *= d_y
+        return slope
+
+
+class ReLU(Activation):
+    """y = max(x, 0)."""
+
+    def _apply(self, x: Array) -> Array:
+        torch.from_numpy(x).relu_()  # numpy takes three times as long for many numbers
+        return x
+
+    def _times_slope(self, y: Array, d_y: Array) -> Array:
+        if y.size < _MANY:
+            d_y *= y > _ZERO
+            return d_y
+        d_x: Array = torch.ops.aten.threshold_backward(torch.from_numpy(d_y), torch.from_numpy(y), 0).numpy()
+        return d_x
+
+
+class ELU(Activation):
+    """y = x where x > 0, and exp(x) - 1 elsewhere."""
+
+    def _apply(self, x: Array) -> Array:
+        # exp(x) - 1 >= x everywhere, so that the greater of the two is the right one on either side of 0.
+        y: Array = np.minimum(x, _ZERO)
+        np.exp(y, y)
+        y -= _ONE
+        np.maximum(x, y, x)
+        return x
+
+    def _times_slope(self, y: Array, d_y: Array) -> Array:
+        slope: Array = np.minimum(y, _ZERO)
+        slope += _ONE
+        d_y *= slope
+        return d_y
+
+
+class Squash(Layer):
+    """`distributions.TanhSquash`."""
+
+    def __init__(self, module: nn.Module) -> None:
+        """Takes the bounds of a `TanhSquash`."""
+        assert isinstance(module, TanhSquash)
+        self.low, self.high = module.low.numpy(), module.high.numpy()  # [O]
+        self.half_range = _HALF * (self.high - self.low)
+
+    def forward(self, x: Array) -> Array:
+        np.tanh(x, x)
+        self.tanh = x
+        y: Array = x + _ONE
+        y *= self.half_range
+        y += self.low
+        within: Array = np.minimum(np.maximum(y, self.low), self.high)
+        self._is_within = within == y
+        return within
+
+    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+        if not inputs:
+            return None
+        d_x: Array = _ONE - self.tanh * self.tanh
+        d_x *= self.half_range
+        d_x *= d_y
+        d_x *= self._is_within
+        return d_x
+
+
+class Chain(Layer):
+    """Layers one after the other."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        """Takes them."""
+        self._layers = layers
+
+    def forward(self, x: Array) -> Array:
+        for layer in self._layers:
+            x = layer.forward(x)
+        return x
+
+    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+        for layer in self._layers[:0:-1]:
+            d_y = layer.backward(d_y, parameters=parameters)
+        return self._layers[0].backward(d_y, parameters=parameters, inputs=inputs)
+
+
+def make_chain(modules: Iterable[nn.Module], take: Take) -> Chain:
+    """Makes the layers of modules that are called one after the other, such as a torso and a head.
+
+    Raises:
+        UnknownNetwork: one is not known, or is not what it was when this was written.
+    """
+    chain = Chain([layer for module in modules for layer in _layers(module, take)])
+    if not isinstance(chain._layers[0], Linear):
+        raise UnknownNetwork("the first layer is not a Linear")  # It would write into the observation.
+    return chain
+
+
+def _layers(module: nn.Module, take: Take) -> list[Layer]:
+    kind = kernels.plain_type(module)
+    require_just(module, kind)
+    if kind in (nn.Sequential, torso.LayerNormMLP, torso.ReLUMLP, torso.TanhMLP):
+        # Not `children()`, which leaves out a layer that comes twice.
+        return [
+            layer for child in module._modules.values() if child is not None for layer in _layers(child, take)
+        ]
+    if kind in (nn.Linear, critic_heads.ScalarHead):
+        return [Linear(module, take)]
+    if kind is nn.LayerNorm:
+        return [LayerNorm(module, take)]
+    if kind is TanhSquash:
+        return [Squash(module)]
+    if kind not in _ACTIVATIONS or getattr(module, "alpha", 1.0) != 1.0:
+        raise UnknownNetwork(f"{kind.__name__} is not known")
+    return [_ACTIVATIONS[kind]()]
+
+
+_ACTIVATIONS: Mapping[type[nn.Module], Callable[[], Activation]] = {
+    nn.Tanh: Tanh,
+    nn.ReLU: ReLU,
+    nn.ELU: ELU,
+}
+
+
+def product(a: Array, b: Array, *, bias: Array | None = None, out: Array | None = None) -> Array:
+    """a b^T + bias, [r, n], [s, n] and [s] -> [r, s]; written to `out` if there is one."""
+    if a.size * len(b) < kernels.MIN_SIZE:
+        y: Array = np.dot(a, b.T, out)
+        if bias is not None:
+            y += bias
+        return y
+    result = kernels.linear(
+        torch.from_numpy(a), torch.from_numpy(b), None if bias is None else torch.from_numpy(bias)
+    )
+    if out is None:
+        return result.numpy()
+    torch.from_numpy(out).copy_(result)
+    return out
+
+
+def _sum_of_rows(x: Array, out: Array) -> None:
+    """[m, O] -> [O], by a product: a third of the time of a sum."""
+    np.dot(_ones(len(x)), x, out)
+
+
+@functools.cache
+def _ones(size: int) -> Array:
+    return np.ones(size, np.float32)
