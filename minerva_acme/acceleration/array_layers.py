@@ -271,7 +271,7 @@ class ELU(Activation):
         y: Array = np.minimum(x, _ZERO)
         np.exp(y, y)
         y -= _ONE
-        np.maximum(x, y, x)
+        np.maximum(x, y, out=x)
         return x
 
     def _times_slope(self, y: Array, d_y: Array) -> Array:
