@@ -45,10 +45,12 @@ def epsilon_greedy(epsilon: Schedule) -> Choose:
     """`argmax`, or with probability `epsilon` one of all K actions, each as likely."""
 
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
-        num_environments, num_actions = _values(output).shape
-        drawn = torch.randint(num_actions, (num_environments,), generator=generator)
-        explores = torch.rand(num_environments, generator=generator) < epsilon(env_steps)
-        return torch.where(explores, drawn, argmax(output, generator, env_steps))
+        best = argmax(output, generator, env_steps)
+        explores = torch.rand(len(best), generator=generator) < epsilon(env_steps)
+        if not explores.any():  # the usual case, in which the rest takes longer than all before it
+            return best
+        drawn = torch.randint(_values(output).shape[-1], best.shape, generator=generator)
+        return torch.where(explores, drawn, best)
 
     return choose
 

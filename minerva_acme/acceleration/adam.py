@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import optimizer
 
 
 def first_state(parameter: nn.Parameter) -> dict[str, torch.Tensor]:
@@ -45,6 +46,19 @@ class _Direct(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Makes a step; returns what the closure does, which may compute the gradients anew."""
+        # What torch wraps around every step takes as long as the step.
+        is_watched = (
+            self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or optimizer._global_optimizer_pre_hooks
+            or optimizer._global_optimizer_post_hooks
+            or torch.autograd._profiler_enabled()
+        )
+        return self._watched_step(closure) if is_watched else self._make_step(closure)
+
+    step.hooked = True  # type: ignore[attr-defined]  # Torch wraps only what is not.
+
+    def _make_step(self, closure: Callable[[], Any] | None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -53,6 +67,8 @@ class _Direct(torch.optim.Optimizer):
             for group in self.param_groups:
                 self._step(group)
         return loss
+
+    _watched_step = torch.optim.Optimizer.profile_hook_step(_make_step)
 
     def _step(self, group: dict[str, Any]) -> None:
         parameters = [parameter for parameter in group["params"] if parameter.grad is not None]

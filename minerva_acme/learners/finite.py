@@ -9,6 +9,7 @@ import torch
 import tree
 
 from minerva_acme import specs, types
+from minerva_acme.replay import packing
 
 # The largest magnitude of what a learner computes: Adam squares gradients, and float32 holds no square of a
 # number above 1.8e19. Data of up to `constraints.LARGEST` have room below it to be summed and multiplied.
@@ -43,7 +44,7 @@ def require_finite(
         (name, path, leaf)
         for name, nest in nests
         for path, leaf in ([((), nest)] if isinstance(nest, torch.Tensor) else tree.flatten_with_path(nest))
-        if leaf.is_floating_point() and leaf.numel()
+        if leaf.is_floating_point() and leaf.numel() and not _is_surely_finite(leaf)
     ]
     if not leaves:
         return
@@ -77,6 +78,13 @@ def describe_largest(batch: types.NestedTensor) -> str:
     if abs(largest) <= LARGEST:
         return f" (the largest number of the batch is {largest:g}, {name})"
     return f" ({name} of the batch is {largest:g})"
+
+
+def _is_surely_finite(tensor: torch.Tensor) -> bool:
+    """Whether one product on the host says so, which takes a third of the time of looking at each number."""
+    if tensor.device.type != "cpu" or tensor.dtype != torch.float32 or not tensor.is_contiguous():
+        return False
+    return bool(packing.square(tensor.detach().numpy().ravel()) <= LARGEST)
 
 
 def _largest(tensors: list[torch.Tensor]) -> list[float]:

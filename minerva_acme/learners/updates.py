@@ -176,10 +176,10 @@ class Updates(core.Saveable):
         copies = self._copies.take(tensors)
         self._keep(modules, copies)
 
-        @torch.no_grad()
         def restore() -> None:
-            for tensor, before in zip(tensors, copies, strict=True):
-                tensor.copy_(before)
+            with torch.no_grad():
+                for tensor, before in zip(tensors, copies, strict=True):
+                    tensor.copy_(before)
             for optimizer, state in zip(optimizers, states, strict=True):
                 optimizer.state.clear()
                 optimizer.state.update(state)

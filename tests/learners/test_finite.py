@@ -69,8 +69,29 @@ def test_a_leaf_of_a_nest_is_named_by_its_path_and_integers_are_finite():
 def test_many_tensors_are_read_from_the_device_at_once(monkeypatch):
     shapes = []
     monkeypatch.setattr(finite, "read", lambda tensor: shapes.append(tensor.shape) or tensor.tolist())
+    monkeypatch.setattr(finite, "_is_surely_finite", lambda tensor: False)  # as of tensors on a GPU
     learners.require_finite({"rewards": torch.zeros(4, 5), "values": torch.zeros(3), "norm": torch.zeros(())})
     assert shapes == [(3,)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("value", [0.0, -3.0, 1e9, -1.1e9, 9e17, 1.1e18, -1e30, 3e38, math.inf, math.nan])
+def test_what_the_host_finds_by_a_product_is_what_looking_at_each_number_finds(value, dtype, monkeypatch):
+    tensor = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    tensor[2, 1, 3] = value
+    messages = []
+    for values in (tensor, tensor.transpose(0, 1), tensor[2, 1, 3], tensor.requires_grad_()):
+        for quickly in (True, False):
+            with monkeypatch.context() as patch:
+                if not quickly:
+                    patch.setattr(finite, "_is_surely_finite", lambda tensor: False)
+                try:
+                    learners.require_finite({"values": values})
+                    messages.append("")
+                except learners.NonFinite as error:
+                    messages.append(str(error))
+    assert messages[0::2] == messages[1::2]
+    assert all(messages) == (not abs(value) <= 1e18)
 
 
 def test_reading_gives_plain_numbers():

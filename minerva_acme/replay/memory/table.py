@@ -446,7 +446,8 @@ class Table:
         span = self._end - self._first
         if span > _SPARSE * self.size:
             return self._alive()[self._generator.integers(0, self.size, count)]
-        numbers = self._generator.integers(self._first, self._end, count)
+        # Numpy takes twice as long to draw integers, which are as uniform to 1 in 2^53 / span.
+        numbers = self._first + (self._generator.random(count) * span).astype(np.intp)
         while self.size < span:  # Those that hit a hole are drawn again.
             holes = np.flatnonzero(self._times[numbers] < 0)
             if not holes.size:
