@@ -5,6 +5,7 @@ Every part has a plain twin, a test that holds the two equal, and says once, at 
 
 from minerva_acme.acceleration.acting import ActingPolicy, Choice
 from minerva_acme.acceleration.adam import Adam, AdamW
+from minerva_acme.acceleration.array_layers import Gradients
 from minerva_acme.acceleration.array_losses import (
     ArrayLoss,
     DQNLoss,
@@ -24,6 +25,7 @@ __all__ = [
     "ArrayLoss",
     "Choice",
     "DQNLoss",
+    "Gradients",
     "Mode",
     "SACCriticLoss",
     "SACPolicyLoss",

@@ -35,6 +35,12 @@ class UnknownNetwork(Exception):
     """A network is not made of what is known here; autograd differentiates it."""
 
 
+class Gradients(dict[nn.Parameter, torch.Tensor]):
+    """Gradients by parameter that are one vector: they share its memory."""
+
+    vector: torch.Tensor  # [P]
+
+
 class Parameters:
     """The arrays of a network's parameters and of their gradient, which is one vector.
 
@@ -44,7 +50,7 @@ class Parameters:
 
     vector: Array | None  # [P] the copies, in the order of the network's parameters
     gradient: Array  # [P] what the latest `backward` of each layer wrote, in that order
-    gradients: Mapping[nn.Parameter, torch.Tensor]  # the same by parameter, which share its memory
+    gradients: Gradients  # the same by parameter
 
     def __init__(self, network: nn.Module, *, as_vector: bool = False) -> None:
         """Notes them.
@@ -62,7 +68,8 @@ class Parameters:
             arrays = _parts(self.vector, parameters)
         self.gradient = np.zeros(sum(array.size for array in arrays), np.float32)
         gradients = _parts(self.gradient, parameters)
-        self.gradients = dict(zip(parameters, map(torch.from_numpy, gradients), strict=True))
+        self.gradients = Gradients(zip(parameters, map(torch.from_numpy, gradients), strict=True))
+        self.gradients.vector = torch.from_numpy(self.gradient)
         self._arrays: dict[torch.Tensor, tuple[Array, Array]] = dict(
             zip(parameters, zip(arrays, gradients, strict=True), strict=True)
         )

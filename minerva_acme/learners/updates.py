@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme import core, types
+from minerva_acme import acceleration, core, types
 from minerva_acme.learners import finite
 
 _logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Updates(core.Saveable):
         if gradients is None:
             # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
             loss.backward(inputs=parameters)
-        norm = _clip(parameters, group.max_norm)
+        norm = _clip(parameters, gradients, group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         group.optimizer.step()
         return norm
@@ -220,15 +220,21 @@ class Updates(core.Saveable):
 
 
 @torch.no_grad()
-def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
+def _clip(
+    parameters: list[nn.Parameter], given: Mapping[nn.Parameter, torch.Tensor] | None, max_norm: float
+) -> torch.Tensor:
     """Scales their gradients to a global norm of at most `max_norm`, in place; returns the norm before, [].
 
-    To the bit what `torch.nn.utils.clip_grad_norm_` does, which calls each operation once for each tensor.
+    To the bit what `torch.nn.utils.clip_grad_norm_` does, which calls each operation once for each tensor;
+    but for rounding, where what was given lies in one vector.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
         return torch.zeros((), device=parameters[0].device)
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if isinstance(given, acceleration.Gradients) and len(given) == len(gradients):
+        gradients = [given.vector]
+    norms = torch._foreach_norm(gradients)
+    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     share: torch.Tensor | float
     if norm.device.type == "cpu" and norm.dtype == torch.float32:
         # By the same steps. To read the norm costs nothing here, and most are small enough.

@@ -45,7 +45,9 @@ def sizes(request, monkeypatch):
 
 @pytest.fixture(params=list(MODULES))
 def module(request):
-    module = MODULES[request.param]()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # for the modules of torch
+        module = MODULES[request.param]()
     # Far from what weights are initially, so that no bias and no scale can be left out.
     with torch.no_grad():
         for parameter in module.parameters():
