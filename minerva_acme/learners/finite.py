@@ -84,7 +84,8 @@ def _is_surely_finite(tensor: torch.Tensor) -> bool:
     """Whether one product on the host says so, which takes a third of the time of looking at each number."""
     if tensor.device.type != "cpu" or tensor.dtype != torch.float32 or not tensor.is_contiguous():
         return False
-    return bool(packing.square(tensor.detach().numpy().ravel()) <= LARGEST)
+    array = (tensor.detach() if tensor.requires_grad else tensor).numpy()
+    return bool(packing.square(array.ravel()) <= LARGEST)
 
 
 def _largest(tensors: list[torch.Tensor]) -> list[float]:

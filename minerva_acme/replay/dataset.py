@@ -155,6 +155,8 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         if isinstance(field, torch.Tensor):
             return field.to(self._device)
         tensor = torch.from_numpy(field)  # shares the array's memory
+        if self._device.type == "cpu":
+            return tensor
         if self._device.type == "cuda":
             return tensor.pin_memory().to(self._device, non_blocking=True)
         return tensor.to(self._device)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim import optimizer as torch_optimizer
 
 from minerva_acme import acceleration
 
@@ -106,6 +107,24 @@ def test_a_closure_computes_the_gradients_and_hooks_are_called_once():
     step(plain, plain_optimizer, 1)
     assert_same(network, plain)
     assert loss.requires_grad and calls == ["before", "after"]
+
+
+def test_a_profiler_and_hooks_of_all_optimisers_see_its_steps():
+    network, optimizer, _, _ = make_pair(acceleration.AdamW, torch.optim.AdamW, 0.1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step(network, optimizer, 0)
+    assert "Optimizer.step#AdamW.step" in {event.name for event in profile.events()}
+    seen: list[torch.optim.Optimizer] = []
+    register = (
+        torch_optimizer.register_optimizer_step_pre_hook,
+        torch_optimizer.register_optimizer_step_post_hook,
+    )
+    for number, each in enumerate(register, 1):
+        hook = each(lambda found, *_: seen.append(found))
+        step(network, optimizer, number)
+        hook.remove()
+        step(network, optimizer, -number)
+        assert seen == [optimizer] * number
 
 
 def test_torchs_compiler_is_not_imported_by_a_run_that_is_saved_and_restored():

@@ -1073,11 +1073,16 @@ MPO = [
         breakage(
             "noise has no scale", "stddev(env_steps) * scale * torch.randn", "stddev(env_steps) * torch.randn"
         ),
-        breakage("all environments explore together", "torch.rand(num_environments,", "torch.rand(1,"),
+        breakage("all environments explore together", "torch.rand(len(best),", "torch.rand(1,"),
+        breakage(
+            "nobody explores unless all do",
+            "min(chances.tolist()) >= epsilon",
+            "max(chances.tolist()) >= epsilon",
+        ),
         breakage(
             "epsilon is the greedy share",
-            "torch.where(explores, drawn, argmax",
-            "torch.where(~explores, drawn, argmax",
+            "torch.where(chances < epsilon",
+            "torch.where(chances >= epsilon",
         ),
         breakage(
             "a module acts by its first weights for ever",
@@ -1488,6 +1493,11 @@ ON_POLICY_AGENTS = [
         "minerva_acme/learners/updates.py",
         ("tests/learners/test_updates.py", "tests/learners/test_module_learner.py"),
         breakage(
+            "a vector of more gradients than a group's is clipped as its own",
+            " and len(given) == len(gradients)",
+            "",
+        ),
+        breakage(
             "no gradient is clipped",
             "(max_norm / (norm + _TORCH_EPSILON)).clamp(max=1.0)",
             "(max_norm / (norm + _TORCH_EPSILON)).clamp(min=1.0)",
@@ -1546,6 +1556,11 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_finite.py",),
         breakage("what is not finite is let through", "if not size <= LARGEST:", "if False:"),
         breakage("what is huge is let through", "if not size <= LARGEST:", "if not math.isfinite(size):"),
+        breakage(
+            "a sum of squares may be as large as a square",
+            "packing.square(array.ravel()) <= LARGEST",
+            "packing.square(array.ravel()) <= LARGEST * LARGEST * 9.0",
+        ),
         breakage("no field is blamed that is nan", "nan_to_num(nan=torch.inf, ", "nan_to_num(nan=0.0, "),
     ),
     *of(
@@ -1584,6 +1599,12 @@ ON_POLICY_AGENTS = [
         breakage("Adam's steps are not counted", "torch._foreach_add_(num_steps, 1)", "pass"),
         breakage(
             "Adam's two averages are one memory", '"exp_avg_sq": zeros.clone()}', '"exp_avg_sq": zeros}'
+        ),
+        breakage("no profiler sees Adam's steps", "or torch.autograd._profiler_enabled()", ""),
+        breakage(
+            "hooks of all optimisers are not called after Adam's steps",
+            "or optimizer._global_optimizer_post_hooks",
+            "",
         ),
         breakage("Adam decays no weight", 'weight_decay=group["weight_decay"]', "weight_decay=0.0"),
         breakage(
@@ -1970,8 +1991,8 @@ REPLAY = [
         ),
         breakage(
             "the newest item is never drawn",
-            "numbers = self._generator.integers(self._first, self._end, count)",
-            "numbers = self._generator.integers(self._first, max(self._end - 1, self._first + 1), count)",
+            "(self._generator.random(count) * span).astype",
+            "(self._generator.random(count) * max(span - 1, 1)).astype",
         ),
         breakage(
             "the limiter lets one insert too many in",

@@ -57,6 +57,10 @@ def test_epsilon_is_the_share_of_random_actions_and_falls_with_the_runs_steps():
     np.testing.assert_allclose(shares(), [0.15, 0.55, 0.15, 0.15], atol=0.04)
     actor.increment(steps=1000)  # 0.2
     np.testing.assert_allclose(shares(), [0.05, 0.85, 0.05, 0.05], atol=0.04)
+    one_by_one = np.concatenate([choices(policy, 1) for _ in range(2000)])
+    np.testing.assert_allclose(
+        np.bincount(one_by_one, minlength=4) / 2000, [0.05, 0.85, 0.05, 0.05], atol=0.04
+    )
 
 
 def test_without_a_counter_schedules_see_no_steps():
