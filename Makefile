@@ -70,7 +70,7 @@ compare-plain: $(INSTALLED)  ## Train MPO and a plain loop with equal settings, 
 	python -m tests.learning.against_plain $(ARGS)
 
 .PHONY: compare-sb3
-compare-sb3: $(INSTALLED)  ## Train our agents and Stable-Baselines3's with equal settings, three seeds (an hour)
+compare-sb3: $(INSTALLED)  ## Train our agents and Stable-Baselines3's with equal settings (an hour and a half)
 	python -m tests.learning.against_stable_baselines3 $(ARGS)
 
 .PHONY: bench

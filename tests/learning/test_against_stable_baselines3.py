@@ -62,6 +62,18 @@ def test_both_train_and_their_rows_are_written_as_they_come(tmp_path):
     assert len((tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines()) == 3
 
 
+@pytest.mark.parametrize(("agent", "num_seeds"), [("TD3", 3), ("DQN", 30)])
+def test_both_train_with_each_seed_from_0(agent, num_seeds, tmp_path, monkeypatch):
+    for train in ("train_ours", "train_theirs"):
+        monkeypatch.setattr(against, train, lambda *_: None)
+    monkeypatch.setattr(against, "mean_return", lambda *_: 1.0)
+    monkeypatch.setattr(against.time, "process_time", iter(range(10**6)).__next__)
+    monkeypatch.setattr(against.time, "perf_counter", iter(range(10**6)).__next__)
+    rows = against.main(["--agents", agent, "--directory", str(tmp_path)])
+    expected = sorted((program, seed) for program in ("ours", "theirs") for seed in range(num_seeds))
+    assert sorted((row.program, row.seed) for row in rows) == expected
+
+
 def test_a_policy_of_ours_plays_the_task_with_the_whole_range_of_its_actions(tmp_path, monkeypatch):
     class Policy:
         def __call__(self, observation):
