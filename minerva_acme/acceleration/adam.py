@@ -52,7 +52,7 @@ class _Direct(torch.optim.Optimizer):
             or self._optimizer_step_post_hooks
             or optimizer._global_optimizer_pre_hooks
             or optimizer._global_optimizer_post_hooks
-            or torch.autograd._profiler_enabled()
+            or torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
         )
         return self._watched_step(closure) if is_watched else self._make_step(closure)
 

@@ -104,7 +104,7 @@ PAIRS: Mapping[str, Pair] = {
             "exploration_final_eps": 0.05,
             "max_grad_norm": 10.0,
         },
-        num_seeds=30,  # The last policy of either program fails after one in four, and three seeds show nothing.
+        num_seeds=30,  # The last policy of either program fails after one in three or four.
     ),
     "PPO": Pair(
         "CartPole-v1",
@@ -244,11 +244,10 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
         writer = csv.writer(file)
         if not file.tell():
             writer.writerow(Row._fields)
-        for agent, seed in (
-            (agent, seed)
-            for agent in chosen.agents
-            for seed in chosen.seeds or range(PAIRS[agent].num_seeds)
-        ):
+        trainings = [
+            (name, seed) for name in chosen.agents for seed in chosen.seeds or range(PAIRS[name].num_seeds)
+        ]
+        for agent, seed in trainings:
             pair = PAIRS[agent]
             steps = chosen.num_env_steps or pair.num_env_steps
             programs = {
