@@ -14,9 +14,9 @@ NAN = float("nan")
 class Scene:
     """Two small networks, each in a group of its own, and statistics that no optimiser has."""
 
-    def __init__(self, kind="adam", max_skipped_batches=2, max_norm=1e6):
+    def __init__(self, kind="adam", max_skipped_batches=2, max_norm=1e6, dtype=torch.float32):
         generator = torch.Generator().manual_seed(0)
-        self.modules = {name: nn.Linear(3, 1) for name in ("critic", "policy")}
+        self.modules = {name: nn.Linear(3, 1, dtype=dtype) for name in ("critic", "policy")}
         for module in self.modules.values():
             for parameter in module.parameters():
                 nn.init.normal_(parameter, generator=generator)
@@ -181,15 +181,16 @@ def test_gradients_are_clipped_by_their_global_norm_and_reported_before():
 
 
 @pytest.mark.parametrize("max_norm", [1e-3, 1e3])
-def test_gradients_are_clipped_as_torch_clips_them(max_norm):
-    scene = Scene("sgd", max_norm=max_norm)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # The second goes the way of a GPU.
+def test_gradients_are_clipped_as_torch_clips_them(max_norm, dtype):
+    scene = Scene("sgd", max_norm=max_norm, dtype=dtype)
     parameters = [*scene.modules["critic"].parameters()]
     with scene.updates.whole_or_nothing(0):
-        norm = scene.updates.minimise("critic", scene.loss("critic", batch(0)))
+        norm = scene.updates.minimise("critic", scene.loss("critic", batch(0).to(dtype)))
         clipped = [parameter.grad.clone() for parameter in parameters]
-    other = Scene("sgd", max_norm=max_norm)
+    other = Scene("sgd", max_norm=max_norm, dtype=dtype)
     others = [*other.modules["critic"].parameters()]
-    other.loss("critic", batch(0)).backward()
+    other.loss("critic", batch(0).to(dtype)).backward()
     assert torch.equal(norm, nn.utils.clip_grad_norm_(others, max_norm))
     for gradient, parameter in zip(clipped, others, strict=True):
         assert torch.equal(gradient, parameter.grad)

@@ -1498,12 +1498,18 @@ ON_POLICY_AGENTS = [
             "",
         ),
         breakage(
-            "no gradient is clipped",
+            "no gradient is clipped on a GPU",
             "(max_norm / (norm + _TORCH_EPSILON)).clamp(max=1.0)",
             "(max_norm / (norm + _TORCH_EPSILON)).clamp(min=1.0)",
         ),
-        breakage("small gradients grow", "+ _TORCH_EPSILON)).clamp(max=1.0)", "+ _TORCH_EPSILON))"),
-        breakage("gradients of the step before stay", "parameter.grad = None", "pass"),
+        breakage("small gradients grow on a GPU", "+ _TORCH_EPSILON)).clamp(max=1.0)", "+ _TORCH_EPSILON))"),
+        breakage("no gradient is clipped on a CPU", "if share >= 1.0:", "if share < 1.0:"),
+        breakage("small gradients grow on a CPU", "if share >= 1.0:", "if False:"),
+        breakage(
+            "gradients of the step before stay",
+            "parameter.grad = None if gradients",
+            "parameter.grad = parameter.grad if gradients",
+        ),
         breakage(
             "skipped batches add up over the run",
             "self._num_skipped_in_a_row = 0\n        except",
