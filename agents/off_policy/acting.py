@@ -46,11 +46,12 @@ def epsilon_greedy(epsilon: Schedule) -> Choose:
 
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         best = argmax(output, generator, env_steps)
+        share = epsilon(env_steps)
         chances = torch.rand(len(best), generator=generator)
-        if min(chances.tolist()) >= epsilon(env_steps):  # the usual case; the rest takes longer than this
+        if min(chances.tolist()) >= share:  # the usual case; the rest takes longer than this
             return best
         drawn = torch.randint(_values(output).shape[-1], best.shape, generator=generator)
-        return torch.where(chances < epsilon(env_steps), drawn, best)
+        return torch.where(chances < share, drawn, best)
 
     return choose
 

@@ -472,17 +472,13 @@ class TransitionLayout:
         Raises:
             ValueError: a folded reward is beyond `constraints.LARGEST`.
         """
-        folded = np.concatenate([reward, discount])
-        if packing.square(folded) <= constraints.LARGEST:  # the usual case
-            folded = folded.astype(np.float32)
-        else:
-            with np.errstate(over="ignore"):
-                folded = folded.astype(np.float32)
-            if not specs.is_moderate(folded).all():
-                raise ValueError(
-                    f"The rewards of several steps sum to {reward}, beyond {constraints.LARGEST:g}. Clip "
-                    "them or scale them down in a wrapper of the environment."
-                )
+        with np.errstate(over="ignore"):
+            folded = np.concatenate([reward, discount]).astype(np.float32)
+        if not packing.is_storable(folded):
+            raise ValueError(
+                f"The rewards of several steps sum to {reward}, beyond {constraints.LARGEST:g}. Clip "
+                "them or scale them down in a wrapper of the environment."
+            )
         # In the order of the fields of `types.Transition`.
         parts = [observation, step.action, {"float32": folded}, next_observation, step.extras]
         return packing.join(parts, self._row_columns)

@@ -1,4 +1,4 @@
-"""The comparison itself is right; what it finds takes an hour (`make compare-sb3`)."""
+"""The comparison itself is right; what it finds takes an hour and a half (`make compare-sb3`)."""
 
 import dataclasses
 import inspect

@@ -1076,13 +1076,13 @@ MPO = [
         breakage("all environments explore together", "torch.rand(len(best),", "torch.rand(1,"),
         breakage(
             "nobody explores unless all do",
-            "min(chances.tolist()) >= epsilon",
-            "max(chances.tolist()) >= epsilon",
+            "min(chances.tolist()) >= share",
+            "max(chances.tolist()) >= share",
         ),
         breakage(
             "epsilon is the greedy share",
-            "torch.where(chances < epsilon",
-            "torch.where(chances >= epsilon",
+            "torch.where(chances < share",
+            "torch.where(chances >= share",
         ),
         breakage(
             "a module acts by its first weights for ever",
@@ -1920,7 +1920,7 @@ REPLAY = [
         ),
         breakage(
             "what is not finite is stored",
-            "if not square(row) <= constraints.LARGEST and not _is_storable(row).all():",
+            "if not is_storable(row):",
             "if False:",
         ),
         breakage("another shape is stored", "or value.shape != shape", ""),
