@@ -4,12 +4,13 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 DEMO_COMMAND ?= minerva demo
-LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 --capture no
+LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 -o faulthandler_timeout=0 -o session_timeout= --capture no
 # Additional arguments for pytest, for example: make test ARGS="-k retrace"
 ARGS ?=
 # One process for each core (tests/conftest.py); the tests of a file stay together, for they share fixtures.
 # make test PARALLEL= runs a single process, as --pdb needs.
-PARALLEL ?= --numprocesses auto --dist loadfile
+# No process is replaced: the new one would begin with the test at which the other one died.
+PARALLEL ?= --numprocesses auto --dist loadfile --max-worker-restart 0
 
 VENV := $(or $(VIRTUAL_ENV),.venv)
 INSTALLED := $(VENV)/.minerva-acme
@@ -30,7 +31,7 @@ demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (
 
 .PHONY: test
 test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings and those with Ray
-	python -m pytest -m "not learning and not ray" $(PARALLEL) $(ARGS)
+	python -m pytest -m "not learning and not ray" -o faulthandler_timeout=600 $(PARALLEL) $(ARGS)
 
 .PHONY: test-ray
 test-ray: $(INSTALLED)  ## Run the tests that start and kill processes by Ray (minutes; they need an idle machine)

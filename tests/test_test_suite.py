@@ -2,6 +2,9 @@
 
 import ast
 import pathlib
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -52,3 +55,45 @@ def test_as_many_processes_run_the_tests_as_there_are_cores_and_memory_for(
         pytest.skip("pytest-xdist is not installed, or is switched off")
     monkeypatch.setattr(thread_settings, "num_cores", lambda: num_cores)
     assert pytestconfig.hook.pytest_xdist_auto_num_workers(config=pytestconfig) == num_workers
+
+
+# Waits in Python, where a signal is heard, and in C for a mutex that its own thread holds, where none is.
+HANGING = """
+import ctypes
+import time
+
+def test_waits(): time.sleep(1000)
+
+def test_is_run_after_it(): pass
+
+def test_is_blocked():
+    lock = ctypes.CDLL(None).pthread_mutex_lock
+    mutex = ctypes.create_string_buffer(64)
+    lock(mutex), lock(mutex)
+
+def test_is_never_run(): pass
+"""
+
+
+def test_a_test_that_runs_out_of_time_is_a_failure_with_its_name_and_the_run_ends(
+    repository: pathlib.Path, pytestconfig: pytest.Config, tmp_path: pathlib.Path
+) -> None:
+    if not pytestconfig.pluginmanager.hasplugin("xdist"):
+        pytest.skip("pytest-xdist is not installed, or is switched off")
+    makefile = (repository / "Makefile").read_text()
+    (parallel,) = re.findall(r"^PARALLEL \?= --numprocesses auto (.*)$", makefile, re.MULTILINE)
+    (tmp_path / "test_hanging.py").write_text(HANGING)
+    (tmp_path / "test_others.py").write_text("def test_one(): pass\n")
+    settings = ["-o", "timeout=1", "-o", "faulthandler_timeout=3", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-c", repository / "setup.cfg", "--rootdir", tmp_path]
+    done = subprocess.run(
+        [*command, *settings, "--numprocesses", "2", *parallel.split(), "-rf", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 1
+    failures = re.findall(r"^FAILED .*?test_hanging.py::(\w+)", done.stdout, re.MULTILINE)
+    assert failures == ["test_waits", "test_is_blocked"], done.stdout
+    assert "2 failed, 2 passed" in done.stdout
+    assert "in test_is_blocked" in done.stderr + done.stdout  # where it stood

@@ -72,7 +72,9 @@ def by_autograd(module, x, d_y):
 
 
 def assert_same(found, expected):
-    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=2e-5, atol=2e-6)
+    """Equal up to rounding, which follows the largest number that was added up, not each sum."""
+    largest = float(expected.abs().max())
+    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=2e-5, atol=1e-5 * largest)
 
 
 def make_rows(module, seed=2):
