@@ -50,6 +50,11 @@ def tensors(output):
     return [leaf for leaf in tree.flatten(output) if isinstance(leaf, torch.Tensor)]
 
 
+def rules(output):
+    """How the critics of an ensemble are combined, where it is one."""
+    return [leaf for leaf in tree.flatten(output) if isinstance(leaf, str)]
+
+
 @pytest.mark.parametrize("scale", [0.0, 1.0, 100.0])
 @pytest.mark.parametrize("num_rows", [1, 3])
 @pytest.mark.parametrize("name", AGENTS)
@@ -60,6 +65,7 @@ def test_arrays_say_what_the_module_says(name, num_rows, scale, said):
     kept = rows.copy()
     found, expected = call(rows), module(torch.from_numpy(rows.copy()))
     assert type(found) is type(expected)
+    assert rules(found) == rules(expected)
     assert len(tensors(found)) == len(tensors(expected)) > 0
     for tensor, other in zip(tensors(found), tensors(expected), strict=True):
         torch.testing.assert_close(tensor, other, rtol=1e-4, atol=1e-5)

@@ -95,3 +95,21 @@ def test_fields_of_transitions_are_called_as_people_call_them():
     fields = learners.checked_fields(types.Transition(*[torch.ones(1)] * 6))
     assert list(fields) == ["observations", "actions", "rewards", "discounts", "next observations"]
     assert list(learners.checked_fields(torch.ones(2))) == ["batches"]
+
+
+@pytest.mark.parametrize("decays", [(0.1, 0.0), (0.0, 0.1)])
+def test_weight_decay_of_any_group_shrinks_its_weights_and_no_others(decays):
+    groups = [{"params": [nn.Parameter(torch.ones(3))], "lr": 0.5, "weight_decay": decay} for decay in decays]
+    optimizer = learners.make_optimizer(groups)
+    for group in groups:
+        group["params"][0].grad = torch.zeros(3)
+    optimizer.step()
+    for group, decay in zip(groups, decays, strict=True):
+        torch.testing.assert_close(group["params"][0].detach(), torch.full((3,), 1.0 - 0.5 * decay))
+
+
+def test_learning_rates_fall_to_their_share_and_stay_there_when_a_run_is_longer_than_it_said():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)
+    decay = learners.LinearDecay(optimizer, final_share=0.2, num_steps=10)
+    assert [decay.set(step) for step in (0, 5, 10, 11, 40)] == pytest.approx([0.5, 0.3, 0.1, 0.1, 0.1])
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)

@@ -160,6 +160,8 @@ def test_each_loss_is_logged_by_its_name_beside_its_metrics():
 
 def test_a_batch_that_is_not_finite_for_the_last_loss_moves_nothing():
     networks = make_networks()
+    with torch.no_grad():
+        networks.target_critic.weight.add_(1.0)  # that a target moves shows where it is not there already
     before = [state(module) for module in networks]
 
     def broken(nets, batch, generator):

@@ -59,3 +59,14 @@ def test_a_copy_shares_no_memory_with_the_online_network():
     with torch.no_grad():
         online[0].weight.zero_()
     assert target[0].weight.tolist() == [[8.0, 8.0], [8.0, 8.0]]
+
+
+def test_what_two_layers_share_goes_the_way_once():
+    target, online = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for _ in range(2))
+    for module, value in ((target, 4.0), (online, 8.0)):
+        module[1].weight = module[0].weight
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.fill_(value)
+    learners.update_target(target, online, 1, rate=0.25)
+    assert values(target) == {5.0}

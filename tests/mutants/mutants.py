@@ -640,6 +640,11 @@ NETWORKS = [
         ("tests/agents/test_acting_on_arrays.py",),
         breakage("a dueling critic acts by its advantages plus their mean", "q -= q.mean(", "q += q.mean("),
         breakage("squashed actions miss their lowest value", "        y += low\n", ""),
+        breakage(
+            "the smallest value is acted upon as the mean",
+            "ensemble.members], ensemble.rule",
+            'ensemble.members], "mean"',
+        ),
     ),
     *of(
         "minerva_acme/acceleration/acting.py",
@@ -995,6 +1000,7 @@ MPO = [
             "an agent's critics always speak by their smallest", "rule=config.critic_ensemble", 'rule="min"'
         ),
         breakage("policies begin far from the middle", "_LAST_LAYER = 3e-3", "_LAST_LAYER = 3.0"),
+        breakage("every categorical head is C51's", "projection=config.critic_head", 'projection="c51"'),
     ),
     *of(
         "agents/sac/learner.py",
@@ -1597,6 +1603,16 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_batches_and_optimizers.py",),
         breakage("Adam has torch's epsilon", "(groups, eps=adam_epsilon)", "(groups, eps=1e-8)"),
         breakage("SGD has no momentum", "momentum=sgd_momentum, ", ""),
+        breakage(
+            "a longer run learns at negative rates",
+            "min(step / self._num_steps, 1.0)",
+            "step / self._num_steps",
+        ),
+        breakage(
+            "only the first group's weights decay",
+            'any(group.get("weight_decay") for group in groups)',
+            'groups[0].get("weight_decay")',
+        ),
     ),
     *of(
         "minerva_acme/acceleration/adam.py",
@@ -1625,6 +1641,7 @@ ON_POLICY_AGENTS = [
         breakage("a target takes the rest of the way", "(slow, fast, rate)", "(slow, fast, 1.0 - rate)"),
         breakage("a target follows every step", "if num_steps % period:", "if False:"),
         breakage("a target keeps its first statistics", "torch._foreach_copy_(old, new)", "pass"),
+        breakage("a layer that is used twice moves twice", "in dict.fromkeys(tensors) if", "in tensors if"),
     ),
     *of(
         "minerva_acme/learners/loss_learner.py",
@@ -1638,6 +1655,11 @@ ON_POLICY_AGENTS = [
             "what is not finite is learned from where no gradient shows it",
             "finite.require_finite(batches.checked_fields(sample.data))",
             "pass",
+        ),
+        breakage(
+            "targets move although the batch was skipped",
+            "            self._update_targets(self._networks, self._num_steps + 1)\n",
+            "        self._update_targets(self._networks, self._num_steps + 1)\n",
         ),
         breakage("a loss asks for gradients that nobody uses", "parameter.requires_grad_(False)", "pass"),
         breakage("what one loss does not train, none does", "parameter.requires_grad_(True)", "pass"),

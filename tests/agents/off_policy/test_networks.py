@@ -32,6 +32,16 @@ def test_a_critic_is_what_its_config_says(head, num_critics, discrete):
         assert isinstance(member.torso, networks.LayerNormMLP)
 
 
+@pytest.mark.parametrize("head", ["c51", "two_hot", "hl_gauss"])
+def test_a_categorical_head_spreads_targets_as_its_name_says(head):
+    settings = {"vmin": -2.0, "vmax": 2.0, "num_bins": 9}
+    critic = make_critic(critic_head=head, **settings)
+    expected = networks.CategoricalCriticHead(8, projection=head, **settings)
+    target = networks.ReturnDistribution(torch.tensor([[-1.0, 1.3]]), torch.tensor([[0.75, 0.25]]))
+    for member in critic.critic.members:
+        torch.testing.assert_close(member.head.project(target), expected.project(target))
+
+
 def test_members_differ_and_the_rule_combines_them():
     batch = scene.make_batch(SPEC)
     for rule, combine in (("min", torch.amin), ("mean", torch.mean)):
