@@ -1,7 +1,7 @@
 """For the tests of your own parts: fakes of the others, and each contract as tests to inherit."""
 
 from minerva_acme.specs import check_conforms, check_timestep
-from minerva_acme.testing.checks import assert_nests_equal, through_a_file
+from minerva_acme.testing.checks import assert_nests_equal, read_items, through_a_file
 from minerva_acme.testing.conformance import (
     ActorConformance,
     AdderConformance,
@@ -30,5 +30,6 @@ __all__ = [
     "assert_nests_equal",
     "check_conforms",
     "check_timestep",
+    "read_items",
     "through_a_file",
 ]

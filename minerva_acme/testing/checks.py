@@ -2,14 +2,15 @@
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 import tree
 
-from minerva_acme import core, specs
+from minerva_acme import core, specs, types
+from minerva_acme.replay import base as replay
 
 
 def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
@@ -40,6 +41,11 @@ def are_equal(one: Any, other: Any) -> bool:
     return all(_same(_to_array(left), _to_array(right)) for left, right in pairs)
 
 
+def differ(one: Any, other: Any) -> bool:
+    """Whether two arrays, tensors or numbers differ in some bit."""
+    return not _same(_to_array(one), _to_array(other))
+
+
 @contextlib.contextmanager
 def no_value_error(rule: str) -> Iterator[None]:
     """Asserts that no ValueError is raised inside; the message is the rule and the error."""
@@ -57,6 +63,30 @@ def assert_refused(rule: str, method: Callable[..., Any], *arguments: Any, menti
         assert mentions in str(error), f"{rule} must mention {mentions} in its error, got {error}."
     else:
         raise AssertionError(f"{rule} must raise ValueError, got no error.")
+
+
+def read_items(
+    client: replay.ReplayClient, table: str, unpack: Callable[[Mapping[str, torch.Tensor]], Any]
+) -> list[types.NestedArray]:
+    """Reads all items of a table, for `AdderConformance.read_items`.
+
+    Args:
+        client: The client of the store.
+        table: The name of a table whose sampler is `Fifo` with `max_times_sampled` 1, so that each item comes
+            once. What is read is gone.
+        unpack: Turns the fields of a batch into what a learner takes, such as `layout.unpack`.
+
+    Returns:
+        The items in the order in which they were written, each a nest of arrays without the batch axis.
+    """
+    items = []
+    with client.sampler(table) as sampler:
+        for _ in range(client.table_info(table).size):
+            _, fields = sampler.sample_batch(1)
+            batch = unpack({name: torch.as_tensor(rows) for name, rows in fields.items()})
+            axis = 1 if isinstance(batch, types.Rollout) else 0
+            items.append(tree.map_structure(lambda leaf, axis=axis: leaf.select(axis, 0).numpy(), batch))
+    return items
 
 
 def through_a_file(state: core.State) -> core.State:
