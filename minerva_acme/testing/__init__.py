@@ -8,6 +8,7 @@ from minerva_acme.testing.conformance import (
     LearnerConformance,
     VariableSourceConformance,
 )
+from minerva_acme.testing.dataset_conformance import DatasetConformance
 from minerva_acme.testing.environment_conformance import EnvironmentConformance, WrapperConformance
 from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger, RepeatedBatch
 from minerva_acme.testing.replay_conformance import ReplayConformance
@@ -16,6 +17,7 @@ from minerva_acme.testing.vector_conformance import VectorEnvironmentConformance
 __all__ = [
     "ActorConformance",
     "AdderConformance",
+    "DatasetConformance",
     "EnvironmentConformance",
     "FakeActor",
     "FakeEnvironment",

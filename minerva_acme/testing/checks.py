@@ -24,10 +24,7 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
     Raises:
         AssertionError: they differ; the message names the leaf and gives both sides.
     """
-    try:
-        tree.assert_same_structure(actual, expected)
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"{what} Expected the structure of {expected!r}, got {actual!r}.") from error
+    assert_same_structure(actual, expected, what)
     for (path, left), right in zip(tree.flatten_with_path(actual), tree.flatten(expected), strict=True):
         found, wanted = _to_array(left), _to_array(right)
         if found.shape != wanted.shape or not _same(found, wanted):
@@ -35,10 +32,18 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
             raise AssertionError(f"{what} Expected {wanted!r}{at}, got {found!r}.".lstrip())
 
 
+def assert_same_structure(actual: Any, expected: Any, what: str) -> None:
+    """Asserts that two nests differ in their leaves at most."""
+    try:
+        tree.assert_same_structure(actual, expected)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{what} Expected the structure of {expected!r}, got {actual!r}.") from error
+
+
 def are_equal(one: Any, other: Any) -> bool:
-    """Whether two nests of one structure are equal to the last bit."""
-    pairs = zip(tree.flatten(one), tree.flatten(other), strict=True)
-    return all(_same(_to_array(left), _to_array(right)) for left, right in pairs)
+    """Whether two nests hold the same leaves, to the last bit."""
+    leaves = tree.flatten(one), tree.flatten(other)
+    return len(leaves[0]) == len(leaves[1]) and not any(map(differ, *leaves))
 
 
 def differ(one: Any, other: Any) -> bool:

@@ -376,12 +376,12 @@ class AdderConformance(abc.ABC):
             return
         expected = [*alone[0], *alone[1], *alone[0]]
         for item in together:
-            assert any(_is_same(item, one) for one in expected), (
+            assert any(checks.are_equal(item, one) for one in expected), (
                 "Each episode must be written as if it were the only one, but behind an episode that `reset` "
                 f"or LAST ended there was an item that none gives alone: {item!r}."
             )
         for item in expected:
-            assert any(_is_same(item, one) for one in together), (
+            assert any(checks.are_equal(item, one) for one in together), (
                 "Each episode must be written as if it were the only one, but behind an episode that `reset` "
                 f"or LAST ended this item was lost: {item!r}."
             )
@@ -402,8 +402,10 @@ class AdderConformance(abc.ABC):
             (limited, cut, "A time limit (LAST, discount 1) must write what `reset` would"),
         ):
             for item in items:
-                assert any(_is_same(item, one) for one in other), f"{what}, which is not so of {item!r}."
-        assert not all(any(_is_same(item, one) for one in limited) for item in ended), (
+                assert any(checks.are_equal(item, one) for one in other), (
+                    f"{what}, which is not so of {item!r}."
+                )
+        assert not all(any(checks.are_equal(item, one) for one in limited) for item in ended), (
             "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, "
             f"discount 1): {ended!r}."
         )
@@ -852,11 +854,6 @@ def assert_nothing_lost(method: str, adder: core.Adder, before: int = 0) -> None
     assert found > before, (
         f"`{method}` must write the transition of the open episode, expected > {before} items, got {found}."
     )
-
-
-def _is_same(one: types.NestedArray, other: types.NestedArray) -> bool:
-    leaves = tree.flatten(one), tree.flatten(other)
-    return len(leaves[0]) == len(leaves[1]) and checks.are_equal(*leaves)
 
 
 def _has_zero(item: types.NestedArray) -> bool:

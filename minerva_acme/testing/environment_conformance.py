@@ -165,12 +165,12 @@ class EnvironmentConformance(abc.ABC):
             checks.assert_nests_equal(tuple(found), tuple(expected), what)
         if not self.depends_on_seed:
             return
-        assert not _are_alike([*itertools.chain(*episodes)], [*itertools.chain(*another)]), (
+        assert not checks.are_equal(episodes, another), (
             "Environments of different seeds must differ, got the same two episodes of seeds 7 and 8. Draw "
             "from a generator made of the seed; if nothing is random, set `depends_on_seed = False`."
         )
         later = (self._play(first, self.num_kept) for _ in range(_MANY_EPISODES))
-        alike = (_are_alike(episode, episodes[0]) for episode in itertools.chain(episodes[1:], later))
+        alike = (checks.are_equal(episode, episodes[0]) for episode in itertools.chain(episodes[1:], later))
         assert not self.episodes_differ or not all(alike), (
             f"Episodes of an environment must differ, got the same one {_MANY_EPISODES + 2} times. Make the "
             "generator with the environment and not in `reset`; if the seed fixes the episode, set "
@@ -427,10 +427,6 @@ def _filled(nest: types.NestedArray, value: float) -> types.NestedArray:
 
 def _flat(nest: types.NestedArray) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in tree.flatten(nest)]
-
-
-def _are_alike(one: Sequence[dm_env.TimeStep], other: Sequence[dm_env.TimeStep]) -> bool:
-    return len(one) == len(other) and all(map(checks.are_equal, map(tuple, one), map(tuple, other)))
 
 
 def assert_is_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:
