@@ -10,7 +10,7 @@ import dm_env
 import numpy as np
 import tyro
 
-from minerva_acme import actors, environments, replay, specs, testing, types
+from minerva_acme import actors, core, environments, replay, specs, testing, types
 from minerva_acme.adders import BaseAdder, Step
 from minerva_acme.replay import dataset as datasets
 from minerva_acme.replay import layouts
@@ -76,11 +76,14 @@ def make_store(spec: specs.EnvironmentSpec) -> tuple[replay.ReplayServer, layout
 
 
 class TestMonteCarloAdder(testing.AdderConformance):
-    """Inherits the adder tests; only these three methods have to be written."""
+    """Inherits the adder tests; only these four methods have to be written."""
 
     def make_adder(self) -> MonteCarloAdder:
-        server, layout = make_store(specs.make_environment_spec(self.make_environment()))
-        return MonteCarloAdder(server.client(), "returns", layout, gamma=0.9)
+        self._server, self._layout = make_store(specs.make_environment_spec(self.make_environment()))
+        return MonteCarloAdder(self._server.client(), "returns", self._layout, gamma=0.9)
+
+    def read_items(self, adder: core.Adder) -> list[types.Transition]:
+        return testing.read_items(self._server.client(), "returns", self._layout.unpack)
 
     def make_environment(self) -> dm_env.Environment:
         return testing.FakeEnvironment(truncates=True)

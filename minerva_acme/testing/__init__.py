@@ -1,13 +1,14 @@
 """For the tests of your own parts: fakes of the others, and each contract as tests to inherit."""
 
 from minerva_acme.specs import check_conforms, check_timestep
-from minerva_acme.testing.checks import assert_nests_equal, through_a_file
+from minerva_acme.testing.checks import assert_nests_equal, read_items, through_a_file
 from minerva_acme.testing.conformance import (
     ActorConformance,
     AdderConformance,
     LearnerConformance,
     VariableSourceConformance,
 )
+from minerva_acme.testing.dataset_conformance import DatasetConformance
 from minerva_acme.testing.environment_conformance import EnvironmentConformance, WrapperConformance
 from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger, RepeatedBatch
 from minerva_acme.testing.replay_conformance import ReplayConformance
@@ -16,6 +17,7 @@ from minerva_acme.testing.vector_conformance import VectorEnvironmentConformance
 __all__ = [
     "ActorConformance",
     "AdderConformance",
+    "DatasetConformance",
     "EnvironmentConformance",
     "FakeActor",
     "FakeEnvironment",
@@ -30,5 +32,6 @@ __all__ = [
     "assert_nests_equal",
     "check_conforms",
     "check_timestep",
+    "read_items",
     "through_a_file",
 ]

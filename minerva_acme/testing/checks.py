@@ -2,14 +2,15 @@
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 import tree
 
-from minerva_acme import core, specs
+from minerva_acme import core, specs, types
+from minerva_acme.replay import base as replay
 
 
 def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
@@ -23,10 +24,7 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
     Raises:
         AssertionError: they differ; the message names the leaf and gives both sides.
     """
-    try:
-        tree.assert_same_structure(actual, expected)
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"{what} Expected the structure of {expected!r}, got {actual!r}.") from error
+    assert_same_structure(actual, expected, what)
     for (path, left), right in zip(tree.flatten_with_path(actual), tree.flatten(expected), strict=True):
         found, wanted = _to_array(left), _to_array(right)
         if found.shape != wanted.shape or not _same(found, wanted):
@@ -34,10 +32,23 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
             raise AssertionError(f"{what} Expected {wanted!r}{at}, got {found!r}.".lstrip())
 
 
+def assert_same_structure(actual: Any, expected: Any, what: str) -> None:
+    """Asserts that two nests differ in their leaves at most."""
+    try:
+        tree.assert_same_structure(actual, expected)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{what} Expected the structure of {expected!r}, got {actual!r}.") from error
+
+
 def are_equal(one: Any, other: Any) -> bool:
-    """Whether two nests of one structure are equal to the last bit."""
-    pairs = zip(tree.flatten(one), tree.flatten(other), strict=True)
-    return all(_same(_to_array(left), _to_array(right)) for left, right in pairs)
+    """Whether two nests hold the same leaves, to the last bit."""
+    leaves = tree.flatten(one), tree.flatten(other)
+    return len(leaves[0]) == len(leaves[1]) and not any(map(differ, *leaves))
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Whether two arrays, tensors or numbers differ in some bit."""
+    return not _same(_to_array(one), _to_array(other))
 
 
 @contextlib.contextmanager
@@ -57,6 +68,30 @@ def assert_refused(rule: str, method: Callable[..., Any], *arguments: Any, menti
         assert mentions in str(error), f"{rule} must mention {mentions} in its error, got {error}."
     else:
         raise AssertionError(f"{rule} must raise ValueError, got no error.")
+
+
+def read_items(
+    client: replay.ReplayClient, table: str, unpack: Callable[[Mapping[str, torch.Tensor]], Any]
+) -> list[types.NestedArray]:
+    """Reads all items of a table, for `AdderConformance.read_items`.
+
+    Args:
+        client: The client of the store.
+        table: The name of a table whose sampler is `Fifo` with `max_times_sampled` 1, so that each item comes
+            once. What is read is gone.
+        unpack: Turns the fields of a batch into what a learner takes, such as `layout.unpack`.
+
+    Returns:
+        The items in the order in which they were written, each a nest of arrays without the batch axis.
+    """
+    items = []
+    with client.sampler(table) as sampler:
+        for _ in range(client.table_info(table).size):
+            _, fields = sampler.sample_batch(1)
+            batch = unpack({name: torch.as_tensor(rows) for name, rows in fields.items()})
+            axis = 1 if isinstance(batch, types.Rollout) else 0
+            items.append(tree.map_structure(lambda leaf, axis=axis: leaf.select(axis, 0).numpy(), batch))
+    return items
 
 
 def through_a_file(state: core.State) -> core.State:

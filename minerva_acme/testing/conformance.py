@@ -11,12 +11,13 @@ import abc
 import copy
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
 import dm_env
 import numpy as np
+import torch
 import tree
 
 from minerva_acme import core, environments, specs, types
@@ -24,6 +25,8 @@ from minerva_acme.testing import checks
 
 _MOST_STEPS = 8
 """Of episodes whose items are counted: more than the n of usual n-step returns."""
+_MOST_NOISE = 5
+"""Times that an actor's variables are changed to see another action."""
 
 
 class ActorConformance(abc.ABC):
@@ -43,7 +46,16 @@ class ActorConformance(abc.ABC):
 
     def make_actor_of(self, source: core.VariableSource) -> core.Actor:
         """Makes a new actor that takes its variables from this source."""
-        raise NotImplementedError(f"{type(self).__name__} must define `make_actor_of` beside `make_source`.")
+        raise NotImplementedError(f"{type(self).__name__} must define `make_actor_of` with `make_source`.")
+
+    def vary(self, variables: types.NestedArray, random: np.random.Generator) -> types.NestedArray:
+        """Returns other values of a variable, which change some action; noise unless you override it."""
+        return tree.map_structure(lambda leaf: _add_noise(np.asarray(leaf), random), variables)
+
+    def make_actor_with(self, adder: core.Adder) -> core.Actor | None:
+        """Makes a new actor that adds to this adder; override it if it records extras. None: not tested."""
+        del adder
+        return None
 
     def test_actions_conform_to_the_action_spec(self) -> None:
         environment, actor = self.make_environment(), self.make_actor()
@@ -94,6 +106,91 @@ class ActorConformance(abc.ABC):
                 f"`update(wait=True)` must ask the variable source each time, got no call in step {call + 1}."
             )
 
+    def test_an_actor_acts_by_the_variables_that_it_takes(self) -> None:
+        """After `update(wait=True)` other variables must lead to other actions."""
+        source = self.make_source()
+        if source is None:
+            return
+        environment, player = self.make_environment(), self.make_actor_of(source)
+        episodes = [_play_episode(environment, player) for _ in range(2)]
+
+        def act(seed: int | None) -> list[types.NestedArray]:
+            """The actions of the second episode, before which the variables change."""
+            newer = self.make_source()
+            assert newer is not None
+            spy = _Spy(newer)
+            actor = self.make_actor_of(spy)
+            actor.update(wait=True)
+            _replay(actor, episodes[:1])
+            if seed is not None:
+                spy.change = lambda variables: self.vary(variables, np.random.default_rng(seed))
+            actor.update(wait=True)
+            return _replay(actor, episodes[1:])[-1]
+
+        expected = act(None)
+        if not checks.are_equal(act(None), expected):
+            return  # Each new actor draws in a way of its own: there is nothing to compare.
+        assert not all(checks.are_equal(act(seed), expected) for seed in range(_MOST_NOISE)), (
+            "`update(wait=True)` must let the actor act by the variables that it takes, got the same actions "
+            f"after each of {_MOST_NOISE} changes of them. Set them where actions are selected; if noise "
+            "cannot change an action, override `vary`."
+        )
+
+    def test_extras_are_recorded_with_the_action_that_they_belong_to(self) -> None:
+        """The adder gets the actions and timesteps in order, with the extras of each action and no other."""
+        player = self.make_actor_with(_Tape())
+        if player is None:
+            return
+        environment = self.make_environment()
+        first, second = (_play_episode(environment, player) for _ in range(2))
+        expected = self._record(first, second)
+        if expected != self._record(first, second):
+            return  # Each new actor draws in a way of its own: there is nothing to compare.
+        num_steps = len(first) - 1
+        others = [timestep.observation for timestep in first + second]
+        is_late, is_in_time = False, False
+        for k in {*range(min(num_steps, _MOST_STEPS)), num_steps - 1}:
+            different = (other for other in others if not checks.are_equal(other, first[k].observation))
+            changed = first[k]._replace(observation=next(different, first[k].observation))
+            found = self._record([*first[:k], changed, *first[k + 1 :]], second)
+            for leaf, (one, other) in enumerate(zip(expected, found, strict=True)):
+                steps = [t for t, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+                promise = (
+                    f"`observe` must add the extras of an action with that action, got leaf {leaf} of them"
+                )
+                assert not steps or steps[-1] < num_steps, (
+                    f"{promise} later: what was observed in step {k + 1} of an episode changed those of "
+                    "the next one."
+                )
+                assert not steps or steps[0] <= k + 1, (  # by one: what is remembered before the step
+                    f"{promise} later: what was observed in step {k + 1} changed those of step "
+                    f"{steps[0] + 1} first."
+                )
+                is_in_time |= k in steps
+                is_late |= steps == [k + 1] and k + 2 < num_steps
+        assert is_in_time or not is_late, (
+            "`observe` must add the extras of an action with that action; got them a step late: what was "
+            "observed in a step changed those of the next one alone."
+        )
+
+    def _record(self, *episodes: Sequence[dm_env.TimeStep]) -> list[list[Any]]:
+        """Lets a new actor live through episodes; returns for each leaf of its extras those of all steps."""
+        tape = _Tape()
+        actor = self.make_actor_with(tape)
+        assert actor is not None
+        actions = [action for those in _replay(actor, episodes) for action in those]
+        timesteps = [timestep for episode in episodes for timestep in episode[1:]]
+        what = "`observe` must add each action as it was selected, and the timestep that it led to."
+        found = [(action, *timestep) for action, timestep, _ in tape.steps]
+        wanted = [(action, *timestep) for action, timestep in zip(actions, timesteps, strict=True)]
+        checks.assert_nests_equal(found, wanted, what)
+        extras = [[np.asarray(leaf).tolist() for leaf in tree.flatten(step[2])] for step in tape.steps]
+        sizes = [len(leaves) for leaves in extras]
+        assert len(set(sizes)) == 1, (
+            f"`observe` must add extras of one structure at every step, got {sizes} leaves step by step."
+        )
+        return [*map(list, zip(*extras, strict=True))]
+
     def test_what_the_environment_gives_is_left_as_it_is(self) -> None:
         environment, actor = self.make_environment(), self.make_actor()
         timestep = environment.reset()
@@ -122,7 +219,7 @@ class ActorConformance(abc.ABC):
         environment, player = self.make_environment(), self.make_actor()
         episodes = [_play_episode(environment, player) for _ in range(2)]
         again, reference, other = (
-            _replay(self.make_actor(), episodes, is_reversed) for is_reversed in (False, False, True)
+            _replay(self.make_actor(), episodes, is_reversed)[-1] for is_reversed in (False, False, True)
         )
         if not checks.are_equal(again, reference):
             return  # Each new actor draws in a way of its own: there is nothing to compare.
@@ -168,6 +265,20 @@ class AdderConformance(abc.ABC):
         """Items that an episode of so many steps gives in all; None: that is not tested."""
         del num_steps
         return None
+
+    def read_items(self, adder: core.Adder) -> Sequence[types.NestedArray] | None:
+        """Reads back what the adder wrote; it is the newest that `make_adder` made, and closed.
+
+        Returns:
+            All of its items in any order, each as a learner gets it but as arrays without a batch axis: a
+            `types.Transition`, a `types.Trajectory` or another nest. `testing.read_items` reads them from a
+            table. None: what is written is not tested.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `read_items(self, adder)`, which returns the items that the "
+            "adder wrote: `testing.read_items(client, table, layout.unpack)` reads them from a table. Return "
+            "None if they cannot be read; then their contents are not tested."
+        )
 
     def test_every_episode_adds_items_and_the_count_never_falls(self) -> None:
         environment = self.make_environment()
@@ -255,6 +366,54 @@ class AdderConformance(abc.ABC):
             assert_nothing_lost("reset", cut)
             cut.add_first(first)
 
+    def test_no_item_holds_steps_of_two_episodes(self) -> None:
+        """Each episode must be written as if it were the only one; override it if items span several."""
+        environment = self.make_environment()
+        cut, whole = self._episode(environment, is_cut=True), self._episode(environment)
+        alone = [self._written(episode) for episode in (cut, whole)]
+        together = self._written(cut, whole, cut)
+        if together is None or alone[0] is None or alone[1] is None:
+            return
+        expected = [*alone[0], *alone[1], *alone[0]]
+        for item in together:
+            assert any(checks.are_equal(item, one) for one in expected), (
+                "Each episode must be written as if it were the only one, but behind an episode that `reset` "
+                f"or LAST ended there was an item that none gives alone: {item!r}."
+            )
+        for item in expected:
+            assert any(checks.are_equal(item, one) for one in together), (
+                "Each episode must be written as if it were the only one, but behind an episode that `reset` "
+                f"or LAST ended this item was lost: {item!r}."
+            )
+
+    def test_a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are(self) -> None:
+        """Items end with discount 0 at a true end alone; `reset` writes what a time limit would."""
+        episode = self._episode(self.make_environment(), is_cut=True)
+        *steps, (action, timestep, extras) = episode[1:]
+        open_end = _last(timestep, 1)._replace(step_type=dm_env.StepType.MID)
+        ended, limited, cut = (
+            self._written([episode[0], *steps, (action, end, extras)])
+            for end in (_last(timestep, 0), _last(timestep, 1), open_end)
+        )
+        if ended is None or limited is None or cut is None:
+            return
+        for items, other, what in (
+            (cut, limited, "`reset` must write what a time limit (LAST, discount 1) would"),
+            (limited, cut, "A time limit (LAST, discount 1) must write what `reset` would"),
+        ):
+            for item in items:
+                assert any(checks.are_equal(item, one) for one in other), (
+                    f"{what}, which is not so of {item!r}."
+                )
+        assert not all(any(checks.are_equal(item, one) for one in limited) for item in ended), (
+            "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, "
+            f"discount 1): {ended!r}."
+        )
+        assert all(not _has_zero(item) for item in limited), (
+            "A time limit (LAST, discount 1) must be written as such: learners do not bootstrap where the "
+            f"discount is 0, got {limited!r}."
+        )
+
     def test_reset_and_flush_may_come_at_any_time(self) -> None:
         environment = self.make_environment()
         with self.make_adder() as adder:
@@ -282,6 +441,30 @@ class AdderConformance(abc.ABC):
         """Makes the first step of an episode; returns the FIRST timestep and the arguments of `add`."""
         first = environment.reset()
         return first, (self.make_action(), environment.step(self.make_action()), self.make_extras())
+
+    def _episode(self, environment: dm_env.Environment, is_cut: bool = False) -> list[Any]:
+        """An episode's FIRST timestep and the arguments of `add`; if cut, 3 steps at most without LAST."""
+        timestep = environment.reset()
+        episode: list[Any] = [copy.deepcopy(timestep)]
+        while not timestep.last() and not (is_cut and len(episode) > 3):
+            timestep = environment.step(self.make_action())
+            episode.append(copy.deepcopy((self.make_action(), timestep, self.make_extras())))
+        if is_cut and timestep.last():
+            action, timestep, extras = episode[-1]
+            episode[-1] = (action, timestep._replace(step_type=dm_env.StepType.MID), extras)
+        return episode
+
+    def _written(self, *episodes: Sequence[Any]) -> Sequence[types.NestedArray] | None:
+        """What a new adder writes of episodes; those without LAST are ended by `reset`."""
+        with self.make_adder() as adder:
+            for first, *steps in episodes:
+                adder.add_first(first)
+                for step in steps:
+                    adder.add(*step)
+                adder.reset()
+        items = self.read_items(adder)
+        assert items is None or items, "`read_items` must return what the adder wrote, got no item."
+        return items
 
     def _play(self, adder: core.Adder, environment: dm_env.Environment) -> Any:
         """Adds one episode; yields after each step."""
@@ -321,14 +504,19 @@ class VariableSourceConformance(abc.ABC):
                 )
 
     def test_variables_come_in_the_order_that_is_asked_for(self) -> None:
+        """Each variable must be the one that its name alone brings, in whatever order names are given."""
         source = self.make_source()
-        forwards = source.get_variables(self.names)
-        backwards = source.get_variables(self.names[::-1])
-        what = "`get_variables` must return the variables in the order of the names."
-        checks.assert_nests_equal(backwards[::-1], forwards, what)
+        for _ in range(2):
+            alone = {name: source.get_variables([name])[0] for name in self.names}
+            for method in ("get_variables", "poll_variables"):
+                for names in (self.names, self.names[::-1]):
+                    what = f"`{method}` must return the variables in the order of the names {[*names]}."
+                    checks.assert_nests_equal(self._variables(source, method, names), alone, what)
+            self.change(source)  # at first all may be alike
         checks.assert_nests_equal(source.get_variables([]), [], "`get_variables` of no names must return [].")
 
     def test_variables_given_out_are_copies(self) -> None:
+        """What one caller does with its arrays, and what the source does later, must not reach another's."""
         for method in ("get_variables", "poll_variables"):
             source = self.make_source()
             values = self._variables(source, method)
@@ -336,11 +524,14 @@ class VariableSourceConformance(abc.ABC):
             self.change(source)
             what = f"`{method}` must return copies."
             checks.assert_nests_equal(values, before, what)
-            again = copy.deepcopy(self._variables(source, method))
-            for leaf in tree.flatten(values):
-                if isinstance(leaf, np.ndarray):
-                    leaf.fill(0)
-            checks.assert_nests_equal(self._variables(source, method), again, what)
+            one, other = self._variables(source, method), self._variables(source, method)
+            kept = copy.deepcopy(other)
+            for leaf in tree.flatten([values, one]):
+                if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
+                    leaf[...] = np.equal(leaf, 0)  # no number stays as it is
+            what += " A caller wrote into its own, and another one's changed."
+            for found in (other, self._variables(source), self._variables(source, "poll_variables")):
+                checks.assert_nests_equal(found, kept, what)
 
     def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(self) -> None:
         source = self.make_source()
@@ -400,22 +591,29 @@ class VariableSourceConformance(abc.ABC):
             before = after
 
     def _variables(
-        self, source: core.VariableSource, method: str = "get_variables"
+        self,
+        source: core.VariableSource,
+        method: str = "get_variables",
+        names: Sequence[str] | None = None,
     ) -> dict[str, types.NestedArray]:
         """The variables by name, for messages."""
+        names = self.names if names is None else names
         if method == "get_variables":
-            values = source.get_variables(self.names)
+            values = source.get_variables(names)
         else:
-            answer = source.poll_variables(self.names)
+            answer = source.poll_variables(names)
             assert answer is not None, (
                 "`poll_variables` without `newer_than` must return variables, got None."
             )
             values = answer.values
-        return dict(zip(self.names, values, strict=True))
+        return dict(zip(names, values, strict=True))
 
 
 class LearnerConformance(VariableSourceConformance):
     """Lets a learner learn, and saves and restores it."""
+
+    steps_per_update: int = 1
+    """Steps in which something must have been learned, for a learner that gathers gradients over several."""
 
     @abc.abstractmethod
     def make_learner(self) -> core.Learner:
@@ -438,6 +636,20 @@ class LearnerConformance(VariableSourceConformance):
             "got none."
         )
 
+    def test_every_step_learns_from_its_batch(self) -> None:
+        """A step that is counted must change a variable or a tensor of the state: no batch may be dropped."""
+        learner = self.make_learner()
+        before = self._learned(learner)
+        for number in range(1, _MOST_STEPS + 1):
+            learner.run(num_steps=self.steps_per_update)
+            after = self._learned(learner)
+            assert len(after) != len(before) or any(map(checks.differ, before, after)), (
+                f"`step` must learn from its batch, but call {number * self.steps_per_update} changed no "
+                f"number of the variables {list(self.names)} and no tensor of floats in `save`. If several "
+                "steps make one update, set `steps_per_update`."
+            )
+            before = after
+
     def test_run_makes_as_many_steps_as_it_is_told(self) -> None:
         stepped, run = self.make_learner(), self.make_learner()
         for _ in range(3):
@@ -456,6 +668,20 @@ class LearnerConformance(VariableSourceConformance):
             checks.assert_nests_equal(self._variables(restored), self._variables(saved), what)
             saved.step()
             restored.step()
+
+    def test_restore_brings_back_all_that_was_saved(self) -> None:
+        """`save` after `restore` must return the restored state: target networks, counts and all else."""
+        saved, used = self.make_learner(), self.make_learner()
+        saved.run(num_steps=4)
+        used.run(num_steps=1)
+        # Halved, as target networks may still be those of a new learner.
+        state = tree.map_structure(_halve, _through_a_file(saved))
+        for learner, which in ((self.make_learner(), "new"), (used, "used")):
+            learner.restore(copy.deepcopy(state))
+            what = (
+                f"`restore` must bring a {which} learner to the state that it is given, whatever its numbers."
+            )
+            checks.assert_nests_equal(_through_a_file(learner), state, what)
 
     def test_other_threads_get_what_a_completed_step_left(self) -> None:
         learner, is_done = self.make_learner(), threading.Event()
@@ -494,6 +720,12 @@ class LearnerConformance(VariableSourceConformance):
         learner.run(num_steps=2)
         checks.assert_nests_equal(state, before, "`save` must return a copy, but later steps changed it.")
 
+    def _learned(self, learner: core.Learner) -> list[Any]:
+        """Copies of the numbers that learning changes, without scalars of the state, which may be counts."""
+        tensors = (leaf for leaf in tree.flatten(learner.save()) if isinstance(leaf, torch.Tensor))
+        weights = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel() > 1]
+        return [*tree.flatten(learner.get_variables(self.names)), *weights]
+
 
 def _play_episode(environment: dm_env.Environment, actor: core.Actor) -> list[dm_env.TimeStep]:
     """Plays an episode; returns its timesteps."""
@@ -507,9 +739,9 @@ def _play_episode(environment: dm_env.Environment, actor: core.Actor) -> list[dm
 
 
 def _replay(
-    actor: core.Actor, episodes: Sequence[Sequence[dm_env.TimeStep]], is_reversed: bool
-) -> list[types.NestedArray]:
-    """Lets an actor live through recorded episodes; returns its actions in the last one.
+    actor: core.Actor, episodes: Sequence[Sequence[dm_env.TimeStep]], is_reversed: bool = False
+) -> list[list[types.NestedArray]]:
+    """Lets an actor live through recorded episodes; returns its actions in each.
 
     Args:
         actor: a new one; its actions have no consequences.
@@ -517,20 +749,24 @@ def _replay(
         is_reversed: whether it selects its actions in the others as if their observations came from the end
             to the beginning.
     """
+    actions: list[list[types.NestedArray]] = []
     for timesteps in episodes:
         shown = [timestep.observation for timestep in timesteps[:-1]]
         if is_reversed and timesteps is not episodes[-1]:
             shown.reverse()
         actor.observe_first(timesteps[0])
-        actions = []
+        actions.append([])
         for observation, timestep in zip(shown, timesteps[1:], strict=True):
-            actions.append(actor.select_action(observation))
-            actor.observe(actions[-1], next_timestep=timestep)
+            action = actor.select_action(observation)
+            actions[-1].append(copy.deepcopy(action))
+            actor.observe(action, next_timestep=timestep)
     return actions
 
 
 class _Spy(core.VariableSource):
-    """Counts how often a source is asked."""
+    """Counts how often a source is asked, and gives what `change`, if it is set, makes of its variables."""
+
+    change: Callable[[types.NestedArray], types.NestedArray] | None = None
 
     def __init__(self, source: core.VariableSource) -> None:
         self.num_calls = 0
@@ -538,13 +774,58 @@ class _Spy(core.VariableSource):
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
         self.num_calls += 1
-        return self._source.get_variables(names)
+        values = self._source.get_variables(names)
+        return values if self.change is None else [*map(self.change, values)]
 
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None
     ) -> core.VersionedVariables | None:
-        self.num_calls += 1
-        return self._source.poll_variables(names, newer_than)
+        if self.change is None:
+            self.num_calls += 1
+            return self._source.poll_variables(names, newer_than)
+        answer = self._source.poll_variables(names)
+        assert answer is not None, "`poll_variables` without `newer_than` must return variables, got None."
+        version = None if answer.version is None else answer.version + 1
+        if version is not None and newer_than is not None and newer_than >= version:
+            return None
+        return core.VersionedVariables(version, self.get_variables(names))
+
+
+class _Tape(core.Adder):
+    """Keeps copies of what is added."""
+
+    num_inserted = 0
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[types.NestedArray, dm_env.TimeStep, types.NestedArray]] = []
+
+    def add_first(self, timestep: dm_env.TimeStep) -> None:
+        pass
+
+    def add(
+        self,
+        action: types.NestedArray,
+        next_timestep: dm_env.TimeStep,
+        extras: types.NestedArray = (),
+    ) -> None:
+        self.steps.append(copy.deepcopy((action, next_timestep, extras)))
+
+    def flush(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _add_noise(leaf: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Numbers with noise of the size of 1, which leaves those that are not negative so, as variances are."""
+    if leaf.dtype.kind != "f":
+        return leaf
+    noise = random.normal(size=leaf.shape)
+    return np.asarray((leaf + 0.1) * np.exp(noise) if np.all(leaf >= 0) else leaf + noise, leaf.dtype)
 
 
 def _last(timestep: dm_env.TimeStep, discount: float) -> dm_env.TimeStep:
@@ -564,11 +845,23 @@ def _through_a_file(part: core.Saveable) -> core.State:
         ) from error
 
 
+def _halve(leaf: Any) -> Any:
+    return leaf * 0.5 if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+
+
 def assert_nothing_lost(method: str, adder: core.Adder, before: int = 0) -> None:
     found = adder.num_inserted
     assert found > before, (
         f"`{method}` must write the transition of the open episode, expected > {before} items, got {found}."
     )
+
+
+def _has_zero(item: types.NestedArray) -> bool:
+    """Whether a field `discount` of the item is 0 where a step happened."""
+    fields = item._asdict() if hasattr(item, "_asdict") else item if isinstance(item, Mapping) else {}
+    is_real = np.asarray(fields.get("mask", 1)) > 0
+    zeros = (np.asarray(leaf) == 0 for leaf in tree.flatten(fields.get("discount", ())))
+    return any(np.any(zero[is_real]) for zero in zeros)
 
 
 def _break(nest: types.NestedArray) -> types.NestedArray:

@@ -10,7 +10,10 @@ class TestMyWrapper(testing.WrapperConformance):
 """
 
 import abc
+import contextlib
 import copy
+import functools
+import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +26,8 @@ from minerva_acme import actors, core, specs, types, wrappers
 from minerva_acme.testing import checks, fakes
 
 _MANY_EPISODES = 10
+_MOST_REWARDS = 16
+"""Steps whose rewards are followed through a wrapper: more than the usual number of skipped frames."""
 
 
 class EnvironmentConformance(abc.ABC):
@@ -32,9 +37,11 @@ class EnvironmentConformance(abc.ABC):
     """An episode that is longer counts as one without end."""
 
     num_kept: int = 200
-    """Steps whose timesteps are kept, to see whether a later call changes them."""
+    """Timesteps, of one or more episodes, that are kept to see whether a later call changes them."""
     depends_on_seed: bool = True
     """Whether episodes of different seeds differ."""
+    episodes_differ: bool = True
+    """Whether the episodes of one environment differ; set it to False if the seed fixes them all."""
 
     @abc.abstractmethod
     def make_environment(self) -> dm_env.Environment:
@@ -112,16 +119,19 @@ class EnvironmentConformance(abc.ABC):
         )
 
     def test_what_was_given_out_is_not_changed_later(self) -> None:
+        """No call may write into arrays of an earlier timestep, however many lie between."""
         environment = self.make_environment()
         actor = self.make_actor(environment.action_spec())
         timestep = environment.reset()
         kept = [(timestep, copy.deepcopy(timestep))]
         for number in range(1, self.num_kept + 1):
-            timestep = environment.step(actor.select_action(timestep.observation))
-            assert_unchanged(f"`step` number {number}", kept[-1:])
-            kept.append((timestep, copy.deepcopy(timestep)))
             if timestep.last():
-                break
+                timestep, method = environment.reset(), "`reset`"
+            else:
+                timestep = environment.step(actor.select_action(timestep.observation))
+                method = f"`step` number {number}"
+            assert_unchanged(method, kept[-1:])
+            kept.append((timestep, copy.deepcopy(timestep)))
         environment.reset()
         assert_unchanged("`reset`", kept[-1:])
         assert_unchanged("A later call", kept)
@@ -145,32 +155,44 @@ class EnvironmentConformance(abc.ABC):
         first, second, other = (self.make_seeded_environment(seed) for seed in (7, 7, 8))
         if first is None or second is None or other is None:
             return
-        one, same, another = (
-            [timestep for _ in range(2) for timestep in self._play(environment, self.num_kept)]
+        episodes, same, another = (
+            [self._play(environment, self.num_kept) for _ in range(2)]
             for environment in (first, second, other)
         )
-        for number, (expected, found) in enumerate(zip(one, same, strict=False)):
+        pairs = itertools.zip_longest(itertools.chain(*episodes), itertools.chain(*same), fillvalue=())
+        for number, (expected, found) in enumerate(pairs):
             what = f"Two environments of one seed must give the same, but timestep {number} differs."
             checks.assert_nests_equal(tuple(found), tuple(expected), what)
-        assert len(one) == len(same), (
-            f"Two environments of one seed must give the same, expected {len(one)} timesteps, got "
-            f"{len(same)}."
-        )
-        is_alike = len(one) == len(another) and all(
-            checks.are_equal(tuple(timestep), tuple(alike))
-            for timestep, alike in zip(one, another, strict=True)
-        )
-        assert not self.depends_on_seed or not is_alike, (
+        if not self.depends_on_seed:
+            return
+        assert not checks.are_equal(episodes, another), (
             "Environments of different seeds must differ, got the same two episodes of seeds 7 and 8. Draw "
             "from a generator made of the seed; if nothing is random, set `depends_on_seed = False`."
         )
+        later = (self._play(first, self.num_kept) for _ in range(_MANY_EPISODES))
+        alike = (checks.are_equal(episode, episodes[0]) for episode in itertools.chain(episodes[1:], later))
+        assert not self.episodes_differ or not all(alike), (
+            f"Episodes of an environment must differ, got the same one {_MANY_EPISODES + 2} times. Make the "
+            "generator with the environment and not in `reset`; if the seed fixes the episode, set "
+            "`episodes_differ = False`."
+        )
 
     def test_an_action_is_left_as_it_is(self) -> None:
+        """`step` may not write into its action, not even to clip one that lies beyond the bounds."""
         environment = self.make_environment()
         action = self._act(environment, environment.reset())
+        rule = "`step` must not change the action that it is given."
         before = copy.deepcopy(action)
         environment.step(action)
-        checks.assert_nests_equal(action, before, "`step` must not change the action that it is given.")
+        checks.assert_nests_equal(action, before, rule)
+        for sign in (1, -1):  # what clips in place leaves an action within the bounds as it is
+            environment = self.make_environment()
+            environment.reset()
+            action = tree.map_structure(functools.partial(_beyond, sign), environment.action_spec(), before)
+            beyond = copy.deepcopy(action)
+            with contextlib.suppress(Exception):  # it may be refused
+                environment.step(action)
+            checks.assert_nests_equal(action, beyond, f"{rule} Clip a copy of one beyond the bounds.")
 
     def _act(self, environment: dm_env.Environment, timestep: dm_env.TimeStep) -> types.NestedArray:
         return self.make_actor(environment.action_spec()).select_action(timestep.observation)
@@ -191,6 +213,9 @@ class EnvironmentConformance(abc.ABC):
 
 class WrapperConformance(EnvironmentConformance):
     """Wraps an environment, plays in it, copies it, and looks through it."""
+
+    max_reward_delay: int | None = 0
+    """Steps by which a reward may come later; None where the wrapper makes rewards of its own: not tested."""
 
     @abc.abstractmethod
     def wrap(self, environment: dm_env.Environment) -> dm_env.Environment:
@@ -224,21 +249,74 @@ class WrapperConformance(EnvironmentConformance):
             )
 
     def test_a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0(self) -> None:
-        for ends_with, what in ((0, "true end, of discount 0,"), (1, "time limit, of discount 1,")):
-            inner = _EndsWith(self.make_wrapped(), ends_with)
+        """The discount of LAST arrives as what it is, 0, 1 or between: learners bootstrap by it."""
+        found: dict[float, Any] = {}
+        for ends_with, what in (
+            (0.0, "true end, of discount 0,"),
+            (1.0, "time limit, of discount 1,"),
+            (0.625, "discount of 0.625"),
+            (0.640625, "discount of 0.640625"),
+        ):
+            inner = _Scripted(self.make_wrapped(), last_discount=ends_with)
             wrapper = self.wrap(inner)
-            actor, timestep = self.make_actor(wrapper.action_spec()), wrapper.reset()
-            for _ in range(self.max_steps):
-                timestep = wrapper.step(actor.select_action(timestep.observation))
-                if timestep.last():
-                    break
+            timestep = self._play(wrapper)[-1]
             if not (timestep.last() and inner.newest.last()):
                 continue  # the wrapper ends episodes by itself
-            are_zero = [not np.any(leaf) for leaf in tree.flatten(timestep.discount)]
-            assert all(is_zero == (ends_with == 0) for is_zero in are_zero), (
-                f"`step` of {type(wrapper).__name__} must hand on a {what} as what it is, got a discount of "
+            if [*map(float, _flat(inner.newest.discount))] != [ends_with] * len(_flat(inner.newest.discount)):
+                continue  # the environment counts discounts in integers
+            name, discounts = type(wrapper).__name__, _flat(timestep.discount)
+            assert all((not np.any(leaf)) == (ends_with == 0) for leaf in discounts), (
+                f"`step` of {name} must hand on a {what} as what it is, got a discount of "
                 f"{timestep.discount!r}. Learners bootstrap where it is not 0."
             )
+            for other, given in found.items():
+                assert not any(map(checks.are_equal, discounts, given)), (
+                    f"`step` of {name} must hand on a {what} as what it is, got {timestep.discount!r} as for "
+                    f"{other:g}. Do not round it."
+                )
+            found[ends_with] = discounts
+
+    def test_every_reward_arrives_with_the_step_that_it_is_of(self) -> None:
+        """A reward of any step that was made of the environment shows, not later than `max_reward_delay`."""
+        expected, again = self._rewards(), self._rewards()
+        if self.max_reward_delay is None or expected != again:
+            return  # The wrapper makes rewards of its own, or each one draws in a way of its own.
+        made = [number for numbers, _ in expected for number in numbers]
+        for number in made[:_MOST_REWARDS]:
+            due = next(index for index, (numbers, _) in enumerate(expected) if number in numbers)
+            changed = [
+                index
+                for index, (one, other) in enumerate(zip(expected, self._rewards(number), strict=False))
+                if one != other
+            ]
+            name = type(self.make_environment()).__name__
+            promise = f"`step` of {name} must hand on the reward of each step that it makes"
+            assert changed, (
+                f"{promise}, got none of step {number} of the environment, which it made in its step "
+                f"{due + 1}. If it gives rewards of its own, set `max_reward_delay = None`."
+            )
+            assert due <= changed[0] <= due + self.max_reward_delay, (
+                f"{promise}, expected that of step {number} of the environment in its step {due + 1}, got it "
+                f"in its step {changed[0] + 1}. If it is late on purpose, set `max_reward_delay`."
+            )
+
+    def _rewards(self, rewarded: int | None = None) -> list[tuple[range, list[Any]]]:
+        """Plays an episode in which one step is rewarded; None: none is.
+
+        Returns:
+            Of each step of the wrapper the steps of the environment that it made, counted from the first
+            one ever, and its rewards.
+        """
+        inner = _Scripted(self.make_wrapped(), rewarded=lambda number: number == rewarded)
+        wrapper = self.wrap(inner)
+        actor, timestep = self.make_actor(wrapper.action_spec()), wrapper.reset()
+        steps = []
+        while len(steps) < self.max_steps and not timestep.last():
+            begin = inner.num_steps
+            timestep = wrapper.step(actor.select_action(timestep.observation))
+            rewards = [np.asarray(leaf).tolist() for leaf in _flat(timestep.reward)]
+            steps.append((range(begin + 1, inner.num_steps + 1), rewards))
+        return steps
 
     def test_close_closes_what_is_wrapped(self) -> None:
         inner = self.make_wrapped()
@@ -278,21 +356,30 @@ class WrapperConformance(EnvironmentConformance):
             checks.assert_nests_equal(tuple(found), tuple(expected), message)
 
 
-class _EndsWith(wrappers.EnvironmentWrapper):
-    """Ends episodes with one discount, and keeps its newest timestep."""
+class _Scripted(wrappers.EnvironmentWrapper):
+    """Ends episodes with one discount, or rewards some steps alone, and counts its steps."""
 
     newest: dm_env.TimeStep
 
-    def __init__(self, environment: dm_env.Environment, discount: float) -> None:
+    def __init__(
+        self,
+        environment: dm_env.Environment,
+        last_discount: float | None = None,
+        rewarded: Callable[[int], bool] | None = None,
+    ) -> None:
         super().__init__(environment)
-        self._discount = discount
+        self.num_steps = 0
+        self._last_discount = last_discount
+        self._rewarded = rewarded
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        if timestep.last():
-            discount = tree.map_structure(
-                lambda leaf: np.full_like(leaf, self._discount)[()], timestep.discount
-            )
-            timestep = timestep._replace(discount=discount)
+        self.num_steps += not timestep.first()
+        if timestep.last() and self._last_discount is not None:
+            timestep = timestep._replace(discount=_filled(timestep.discount, self._last_discount))
+        if not timestep.first() and self._rewarded is not None:
+            reward = 1.0 if self._rewarded(self.num_steps) else 0.0
+            bounded = tree.map_structure(functools.partial(_within, reward), self.reward_spec())
+            timestep = timestep._replace(reward=bounded)
         self.newest = timestep
         return timestep
 
@@ -315,6 +402,31 @@ def _bounded(spec: specs.Array) -> specs.Array:
         low, high = np.where(np.isinf(low), -1.0, low), np.where(np.isinf(high), 1.0, high)
         return specs.BoundedArray(spec.shape, spec.dtype, np.minimum(low, high), np.maximum(low, high))
     return spec
+
+
+def _beyond(sign: int, spec: specs.Array, action: types.NestedArray) -> types.NestedArray:
+    """An action above its bounds, or below for a sign of -1, as far as it has any; else the action."""
+    if not np.issubdtype(spec.dtype, np.floating):
+        return action
+    low, high = specs.bounds(spec) if isinstance(spec, specs.BoundedArray) else (-np.inf, np.inf)
+    low, high = (np.where(np.isfinite(bound), bound, side * 100.0) for side, bound in ((-1, low), (1, high)))
+    with np.errstate(all="ignore"):
+        beyond = ((high if sign > 0 else low) + sign * (high - low + 1)).astype(spec.dtype)
+    return np.where(np.isfinite(beyond), beyond, action).astype(spec.dtype)
+
+
+def _within(value: float, spec: specs.Array) -> np.ndarray:
+    """A reward of the spec that is as near to a value as its bounds allow."""
+    low, high = specs.bounds(spec) if isinstance(spec, specs.BoundedArray) else (-np.inf, np.inf)
+    return np.full(spec.shape, np.clip(value, low, high)).astype(spec.dtype)[()]
+
+
+def _filled(nest: types.NestedArray, value: float) -> types.NestedArray:
+    return tree.map_structure(lambda leaf: np.full_like(leaf, value)[()], nest)
+
+
+def _flat(nest: types.NestedArray) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in tree.flatten(nest)]
 
 
 def assert_is_first(method: str, when: str, timestep: dm_env.TimeStep) -> None:

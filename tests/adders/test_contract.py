@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+import torch
+import tree
 
-from minerva_acme import adders, specs, testing
+from minerva_acme import adders, specs, testing, types
 from minerva_acme.replay import layouts, rollouts
 
 SPEC = specs.make_environment_spec(testing.FakeEnvironment())
@@ -11,7 +13,21 @@ EXTRAS = specs.Array((), np.float32, name="log_prob")
 class AddersContract(testing.AdderConformance):
     @pytest.fixture(autouse=True)
     def _keep_the_store(self, make_store):
-        self.make_store = make_store
+        self.make_store, self.stores = make_store, []
+
+    def make_client(self, layout):
+        store = self.make_store(layout.signature)
+        self.stores.append((store, layout))
+        return store.client
+
+    def read_items(self, adder):
+        items = []
+        for store, layout in self.stores:  # of all adders so far, but what was read is gone
+            for fields in store.read_one_by_one():
+                batch = layout.unpack({name: torch.from_numpy(rows) for name, rows in fields.items()})
+                axis = int(isinstance(batch, types.Rollout))
+                items.append(tree.map_structure(lambda leaf, axis=axis: leaf.select(axis, 0).numpy(), batch))
+        return items
 
     def make_environment(self):
         return testing.FakeEnvironment(truncates=True)
@@ -24,12 +40,12 @@ class AddersContract(testing.AdderConformance):
 
     def make_trajectories(self, sequence_length, **options):
         layout = layouts.TrajectoryLayout(SPEC, sequence_length, EXTRAS, **options)
-        return dict(client=self.make_store(layout.signature).client, table="table", layout=layout)
+        return dict(client=self.make_client(layout), table="table", layout=layout)
 
     def make_transitions(self, extras_spec=EXTRAS):
         layout = layouts.TransitionLayout(SPEC, extras_spec)
         return dict(
-            client=self.make_store(layout.signature).client,
+            client=self.make_client(layout),
             table="table",
             layout=layout,
             n_step=3,
@@ -87,7 +103,7 @@ class TestRolloutAdder(AddersContract):
     def make_adder(self):
         # Of one step: longer rollouts wait for the next episode, where the contract counts items.
         layout = rollouts.RolloutLayout(SPEC, 1, EXTRAS)
-        client = self.make_store(layout.signature).client
+        client = self.make_client(layout)
         return adders.RolloutAdder(client=client, table="table", layout=layout, discount=0.9)
 
     def num_items(self, num_steps):

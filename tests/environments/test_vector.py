@@ -3,6 +3,7 @@ import functools
 import dm_env
 import numpy as np
 import pytest
+import tree
 
 from minerva_acme import environments, specs, testing
 
@@ -35,14 +36,24 @@ def play_together(environment, actions):
     return streams
 
 
+class ShowsActions(testing.FakeEnvironment):
+    """Adds to the reward what the action sums up to."""
+
+    def step(self, action):
+        timestep = super().step(action)
+        if timestep.first():
+            return timestep
+        return timestep._replace(reward=np.float32(timestep.reward + sum(map(np.sum, tree.flatten(action)))))
+
+
 class TestFakes(testing.VectorEnvironmentConformance):
     def make_environment(self):
-        return environments.InProcessVectorEnvironment(make())
+        return environments.InProcessVectorEnvironment(make(kind=ShowsActions))
 
 
 class TestNests(testing.VectorEnvironmentConformance):
     def make_environment(self):
-        inner = [testing.FakeEnvironment.nested(episode_length=n) for n in (1, 4)]
+        inner = [ShowsActions.nested(episode_length=n) for n in (1, 4)]
         return environments.InProcessVectorEnvironment(inner)
 
 
@@ -187,7 +198,7 @@ class Broken(environments.InProcessVectorEnvironment):
     """Breaks the promise it is told to."""
 
     def __init__(self, promise):
-        super().__init__(make())
+        super().__init__(make(kind=ShowsActions))
         self.promise = promise
 
     def reset(self):
@@ -197,12 +208,21 @@ class Broken(environments.InProcessVectorEnvironment):
     def step(self, actions):
         if self.promise == "count":
             actions = (list(actions) * 2)[:3]
+        if self.promise == "own actions":
+            actions = [actions[1], actions[0], actions[2]]
         arrived = super().step(actions)
         match self.promise:
             case "reset":
                 return [timesteps[:1] for timesteps in arrived]
             case "phantom":
                 return [timesteps[-1:] for timesteps in arrived]
+            case "rewards":
+                for index, timesteps in enumerate(arrived):
+                    self.rewards[index] = timesteps[0].reward
+                    arrived[index] = (
+                        timesteps[0]._replace(reward=self.rewards[index : index + 1]),
+                        *timesteps[1:],
+                    )
             case "arrays":
                 for timesteps in arrived:
                     self.timestep.observation[:] = 0
@@ -210,6 +230,11 @@ class Broken(environments.InProcessVectorEnvironment):
         return arrived
 
     timestep = dm_env.restart(np.zeros(1))
+    rewards = np.zeros(3, np.float32)
+
+    def reward_spec(self):
+        shape = (1,) if self.promise == "rewards" else ()
+        return specs.Array(shape, np.float32)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +259,16 @@ class Broken(environments.InProcessVectorEnvironment):
             "arrays",
             "timesteps_conform_to_the_specs_and_are_not_written_into_later",
             "must return fresh arrays",
+        ),
+        (
+            "rewards",
+            "timesteps_conform_to_the_specs_and_are_not_written_into_later",
+            "must return fresh arrays",
+        ),
+        (
+            "own actions",
+            "each_action_reaches_its_own_environment",
+            "`step` must give each environment its own action, but environment 0 did not do what it does",
         ),
         ("count", "another_number_of_actions_is_refused", "`step` with 2 actions must raise ValueError"),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import actors, core, specs, testing
+from minerva_acme import actors, core, specs, testing, types
 
 ACTION_SPEC = specs.BoundedArray((2,), np.float32, -1.0, 1.0)
 
@@ -17,10 +17,11 @@ class Actor(actors.RandomActor):
 
 
 class Adder(core.Adder):
-    """Counts transitions, those of a table limit and of a reset alike, once their episode has ended."""
+    """Keeps transitions, those of a time limit and of a reset alike, once their episode has ended."""
 
     def __init__(self):
         self._inserted, self._open = 0, None
+        self.items, self.pending, self.observation = [], [], None
 
     @property
     def num_inserted(self):
@@ -30,6 +31,7 @@ class Adder(core.Adder):
         if not timestep.first() or self._open is not None:
             raise ValueError("Not now.")
         self._check(timestep.observation, 3)
+        self.begin(timestep.observation)
         self._open = 0
 
     def add(self, action, next_timestep, extras=()):
@@ -40,12 +42,30 @@ class Adder(core.Adder):
         if not 0 <= next_timestep.discount <= 1:
             raise ValueError(f"Discount {next_timestep.discount}.")
         self._open += 1
+        self.pending.append(
+            types.Transition(
+                self.observation,
+                action,
+                next_timestep.reward,
+                self.discount(next_timestep),
+                next_timestep.observation,
+            )
+        )
+        self.observation = next_timestep.observation
         if next_timestep.last():
             self.reset()
+
+    def begin(self, observation):
+        self.observation = observation
+
+    def discount(self, timestep):
+        return timestep.discount
 
     def reset(self):
         self._inserted += self._open or 0
         self._open = None
+        self.items += self.pending
+        self.pending = []
 
     def flush(self):
         pass
@@ -79,6 +99,9 @@ class AdderSuite(testing.AdderConformance):
 
     def make_action(self):
         return np.zeros(2, np.float32)
+
+    def read_items(self, adder):
+        return adder.items
 
 
 class LearnerSuite(testing.LearnerConformance):
@@ -161,14 +184,19 @@ class NeverForgets(Remembers):
 
 
 class Following(Actor):
-    """Asks a source for its variables, and acts at random all the same."""
+    """Scales its random actions by the variables of a source."""
 
     def __init__(self, source):
         super().__init__()
         self.source = source
+        self.weights = np.zeros(2)
+
+    def select_action(self, observation):
+        return (super().select_action(observation) * np.tanh(self.weights)).astype(np.float32)
 
     def update(self, wait=False):
-        self.source.poll_variables(["policy"])
+        (variables,) = self.source.poll_variables(["policy"]).values
+        self.weights = variables["steps"]
 
 
 class FollowingSuite(ActorSuite):
@@ -206,6 +234,153 @@ class UpdatesWhileItActs(Following):
     def select_action(self, observation):
         self.update()
         return super().select_action(observation)
+
+
+class ActsByNoVariables(Following):
+    def update(self, wait=False):
+        self.source.poll_variables(["policy"])
+
+
+class ActsByItsFirstVariables(Following):
+    was_updated = False
+
+    def update(self, wait=False):
+        if self.was_updated:
+            self.source.poll_variables(["policy"])
+        else:
+            self.was_updated = True
+            super().update(wait)
+
+
+class Recording(Actor):
+    """Records what it saw, and its action, as extras."""
+
+    def __init__(self, adder):
+        super().__init__()
+        self.adder, self.extras = adder, ()
+
+    def observe_first(self, timestep):
+        self.adder.add_first(timestep)
+
+    def select_action(self, observation):
+        action = super().select_action(observation)
+        self.extras = (observation.sum(), action)
+        return action
+
+    def observe(self, action, next_timestep):
+        self.adder.add(action, next_timestep, self.extras)
+
+
+class RecordsWhatItRemembers(Recording):
+    """Its extras are what was remembered before the step, and the choice."""
+
+    memory = np.zeros(3)
+
+    def observe_first(self, timestep):
+        super().observe_first(timestep)
+        self.memory = np.zeros(3)
+
+    def select_action(self, observation):
+        before, self.memory = self.memory, 0.5 * self.memory + observation
+        super().select_action(observation)
+        self.extras = (before, self.memory.sum())
+        return np.tanh(self.memory[:2]).astype(np.float32)
+
+    def save(self):
+        return {**super().save(), "memory": torch.from_numpy(self.memory)}
+
+    def restore(self, state):
+        super().restore(state)
+        self.memory = state["memory"].numpy()
+
+
+def late(recording, first, *, begins_anew=False):
+    """A class whose extras are those of the step before, `first` at first, or at first in each episode."""
+
+    class RecordsLate(recording):
+        earlier = first
+
+        def observe_first(self, timestep):
+            super().observe_first(timestep)
+            if begins_anew:
+                self.earlier = first
+
+        def observe(self, action, next_timestep):
+            newest, self.extras = self.extras, self.earlier
+            super().observe(action, next_timestep)
+            self.earlier = newest
+
+    return RecordsLate
+
+
+ZERO, MEMORY = (0.0, np.zeros(2, np.float32)), (np.zeros(3), 0.0)
+RecordsLate = late(Recording, ZERO)
+RecordsLateWithinAnEpisode = late(Recording, ZERO, begins_anew=True)
+RecordsNothingAtFirst = late(Recording, ())
+RecordsItsMemoryLate = late(RecordsWhatItRemembers, MEMORY)
+RecordsItsMemoryLateWithinAnEpisode = late(RecordsWhatItRemembers, MEMORY, begins_anew=True)
+
+
+class RecordsAnotherAction(Recording):
+    def observe(self, action, next_timestep):
+        super().observe(np.zeros_like(action), next_timestep)
+
+
+class RecordingSuite(ActorSuite):
+    part = Recording
+
+    def make_actor(self):
+        return self.part(Adder())
+
+    def make_actor_with(self, adder):
+        return self.part(adder)
+
+
+class TestRecording(RecordingSuite):
+    pass
+
+
+class TestRecordingOfAMemory(RecordingSuite):
+    part = RecordsWhatItRemembers
+
+
+class MixesEpisodes(Adder):
+    """Takes the last observation of an episode for the first one of the next."""
+
+    def begin(self, observation):
+        if self.observation is None:
+            super().begin(observation)
+
+
+class LosesTheFirstStepAfterReset(Adder):
+    """Its count is right."""
+
+    def reset(self):
+        if self.items:
+            del self.pending[:1]
+        super().reset()
+
+
+class WritesTerminalsAsTimeLimits(Adder):
+    def discount(self, timestep):
+        return np.ones_like(timestep.discount)
+
+
+class WritesTimeLimitsAsTerminals(Adder):
+    def reset(self):
+        self.pending[-1:] = [item._replace(discount=np.float32(0.0)) for item in self.pending[-1:]]
+        super().reset()
+
+
+class WritesResetsAsTerminals(Adder):
+    def reset(self):
+        if self._open is not None and self.pending and not self.has_ended:
+            self.pending[-1] = self.pending[-1]._replace(discount=np.float32(0.0))
+        super().reset()
+
+    def add(self, action, next_timestep, extras=()):
+        self.has_ended = next_timestep.last()
+        super().add(action, next_timestep, extras)
 
 
 class LosesTheLastOfThree(Adder):
@@ -365,6 +540,107 @@ class SourceSuite(testing.VariableSourceConformance):
         return self.part()
 
 
+class SharesOneCache(testing.FakeLearner):
+    """Copies once for each version, for all who ask."""
+
+    cached = None, None
+
+    def _variables(self, names, num_steps):
+        if self.cached[0] != num_steps:
+            self.cached = num_steps, super()._variables(["policy"], num_steps)[0]
+        super()._variables(names, num_steps)
+        return [self.cached[1] for _ in names]
+
+
+class SharesAReadOnlyCache(SharesOneCache):
+    """Is right: nobody can write to what is shared."""
+
+    def _variables(self, names, num_steps):
+        values = super()._variables(names, num_steps)
+        for value in values:
+            value["steps"].flags.writeable = False
+        return values
+
+
+class TestReadOnlyCache(LearnerSuite):
+    part = SharesAReadOnlyCache
+
+
+class ReversesTheOrder(core.VariableSource):
+    """Its variables never change."""
+
+    def get_variables(self, names):
+        if set(names) - {"policy", "critic"}:
+            raise KeyError("There are only policy and critic.")
+        return [np.full(2, ord(name[0])) for name in names][::-1]
+
+
+class AlikeAtFirst(ReversesTheOrder):
+    num_changes = 0
+
+    def get_variables(self, names):
+        return [self.num_changes * array for array in super().get_variables(names)]
+
+
+class TwoNamesSuite(SourceSuite):
+    names = ("policy", "critic")
+
+    def change(self, source):
+        source.num_changes = 1
+
+
+class Targets(core.Learner):
+    """Gradient descent on a square, with a target that follows every 100 steps."""
+
+    def __init__(self):
+        self.weights, self.target, self.num_steps = torch.ones(2), torch.full((2,), 2.0), 0
+
+    def step(self):
+        self.learn()
+        self.num_steps += 1
+        if self.num_steps % 100 == 0:
+            self.target = self.weights.clone()
+
+    def learn(self):
+        self.weights = self.weights - 0.1 * (self.weights - self.target)
+
+    def get_variables(self, names):
+        if set(names) - {"policy"}:
+            raise KeyError("There is only policy.")
+        return [self.weights.numpy().copy() for _ in names]
+
+    def save(self):
+        return {"weights": self.weights, "target": self.target.clone(), "num_steps": self.num_steps}
+
+    def restore(self, state):
+        self.weights, self.target, self.num_steps = state["weights"], state["target"], state["num_steps"]
+
+
+class TestTargets(LearnerSuite):
+    part = Targets
+
+
+class ForgetsItsTarget(Targets):
+    def restore(self, state):
+        super().restore({**state, "target": self.target})
+
+
+class ForgetsItsCount(Targets):
+    def restore(self, state):
+        super().restore({**state, "num_steps": self.num_steps})
+
+
+class DropsEverySecondBatch(Targets):
+    def learn(self):
+        if self.num_steps % 2 == 0:
+            super().learn()
+
+
+class TestEverySecondStep(LearnerSuite):
+    part = DropsEverySecondBatch
+    steps_per_update = 2
+
+
 class KnowsEveryName(testing.FakeLearner):
     def get_variables(self, names):
         return super().get_variables(["policy" for _ in names])
@@ -473,6 +749,90 @@ class SharesItsState(testing.FakeLearner):
             "`select_action` must leave the weights to `update`, got 1 calls of the variable source.",
         ),
         (
+            FollowingSuite,
+            ActsByNoVariables,
+            "an_actor_acts_by_the_variables_that_it_takes",
+            "`update(wait=True)` must let the actor act by the variables that it takes, got the same actions",
+        ),
+        (
+            FollowingSuite,
+            ActsByItsFirstVariables,
+            "an_actor_acts_by_the_variables_that_it_takes",
+            "`update(wait=True)` must let the actor act by the variables that it takes, got the same actions",
+        ),
+        (
+            RecordingSuite,
+            RecordsLate,
+            "extras_are_recorded_with_the_action_that_they_belong_to",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what "
+            "was observed in step 5 of an episode changed those of the next one.",
+        ),
+        (
+            RecordingSuite,
+            RecordsItsMemoryLate,
+            "extras_are_recorded_with_the_action_that_they_belong_to",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what was",
+        ),
+        (
+            RecordingSuite,
+            RecordsItsMemoryLateWithinAnEpisode,
+            "extras_are_recorded_with_the_action_that_they_belong_to",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what "
+            "was observed in step 1 changed those of step 3 first.",
+        ),
+        (
+            RecordingSuite,
+            RecordsLateWithinAnEpisode,
+            "extras_are_recorded_with_the_action_that_they_belong_to",
+            "`observe` must add the extras of an action with that action; got them a step late: what was",
+        ),
+        (
+            RecordingSuite,
+            RecordsNothingAtFirst,
+            "extras_are_recorded_with_the_action_that_they_belong_to",
+            "`observe` must add extras of one structure at every step, got [0, 2, 2, 2, 2, 2, 2, 2",
+        ),
+        (
+            RecordingSuite,
+            RecordsAnotherAction,
+            "extras_are_recorded_with_the_action_that_they_belong_to",
+            "`observe` must add each action as it was selected, and the timestep that it led to. Expected",
+        ),
+        (
+            AdderSuite,
+            MixesEpisodes,
+            "no_item_holds_steps_of_two_episodes",
+            "Each episode must be written as if it were the only one, but behind an episode that `reset` or "
+            "LAST ended there was an item that none gives alone: Transition(observation=array(",
+        ),
+        (
+            AdderSuite,
+            LosesTheFirstStepAfterReset,
+            "no_item_holds_steps_of_two_episodes",
+            "Each episode must be written as if it were the only one, but behind an episode that `reset` or "
+            "LAST ended this item was lost: Transition(observation=array(",
+        ),
+        (
+            AdderSuite,
+            WritesTerminalsAsTimeLimits,
+            "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
+            "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, "
+            "discount 1): [Transition(",
+        ),
+        (
+            AdderSuite,
+            WritesTimeLimitsAsTerminals,
+            "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
+            "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, "
+            "discount 1): [Transition(",
+        ),
+        (
+            AdderSuite,
+            WritesResetsAsTerminals,
+            "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
+            "`reset` must write what a time limit (LAST, discount 1) would, which is not so of Transition(",
+        ),
+        (
             AdderSuite,
             LosesTheLastOfThree,
             "the_end_of_an_episode_loses_no_transition",
@@ -563,6 +923,25 @@ class SharesItsState(testing.FakeLearner):
             "array([1., 1.]).",
         ),
         (
+            LearnerSuite,
+            SharesOneCache,
+            "variables_given_out_are_copies",
+            "`get_variables` must return copies. A caller wrote into its own, and another one's changed. "
+            "Expected array([1., 1.], dtype=float32) at ['policy']['steps'], got array([0., 0.], ",
+        ),
+        (
+            TwoNamesSuite,
+            ReversesTheOrder,
+            "variables_come_in_the_order_that_is_asked_for",
+            "`get_variables` must return the variables in the order of the names ['policy', 'critic'].",
+        ),
+        (
+            TwoNamesSuite,
+            AlikeAtFirst,
+            "variables_come_in_the_order_that_is_asked_for",
+            "`get_variables` must return the variables in the order of the names ['policy', 'critic'].",
+        ),
+        (
             SourceSuite,
             CountsDown,
             "versions_never_fall_and_tell_every_change",
@@ -615,6 +994,27 @@ class SharesItsState(testing.FakeLearner):
         ),
         (
             LearnerSuite,
+            ForgetsItsTarget,
+            "restore_brings_back_all_that_was_saved",
+            "`restore` must bring a new learner to the state that it is given, whatever its numbers. "
+            "Expected array([1., 1.], dtype=float32) at ['target'], got array([2., 2.], dtype=float32).",
+        ),
+        (
+            LearnerSuite,
+            ForgetsItsCount,
+            "restore_brings_back_all_that_was_saved",
+            "`restore` must bring a new learner to the state that it is given, whatever its numbers. "
+            "Expected array(4) at ['num_steps'], got array(0).",
+        ),
+        (
+            LearnerSuite,
+            DropsEverySecondBatch,
+            "every_step_learns_from_its_batch",
+            "`step` must learn from its batch, but call 2 changed no number of the variables ['policy'] and "
+            "no tensor of floats in `save`.",
+        ),
+        (
+            LearnerSuite,
             ServesHalfSteps,
             "other_threads_get_what_a_completed_step_left",
             "`poll_variables` must give another thread what the last completed step left, got what none",
@@ -639,7 +1039,7 @@ class Unversioned(core.VariableSource):
     def get_variables(self, names):
         if set(names) - {"policy", "critic"}:
             raise KeyError("There are only policy and critic.")
-        return [np.full(2, len(name)) for name in names]
+        return [np.full(2, ord(name[0])) for name in names]
 
 
 class TestUnversionedSource(testing.VariableSourceConformance):
@@ -647,3 +1047,11 @@ class TestUnversionedSource(testing.VariableSourceConformance):
 
     def make_source(self):
         return Unversioned()
+
+
+def test_an_adder_whose_items_are_not_read_back_is_told_what_to_define():
+    class Unread(AdderSuite):
+        read_items = testing.AdderConformance.read_items
+
+    with pytest.raises(NotImplementedError, match=r"Unread must define `read_items\(self, adder\)`, which"):
+        Unread().test_no_item_holds_steps_of_two_episodes()

@@ -125,6 +125,20 @@ class WritesToAllRewards(Environment):
         return super().step(action)._replace(reward=self.reward)
 
 
+class ReusesNineArrays(Environment):
+    """Takes the arrays of its observations in turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.ring, self.count = np.zeros((9, 2), np.float32), 0
+
+    def observation(self):
+        self.count += 1
+        array = self.ring[self.count % 9]
+        array[:] = self.count
+        return array
+
+
 class Random(Environment):
     """Shows something new in every step."""
 
@@ -163,6 +177,18 @@ class AlwaysTheSame(Random):
         super().__init__(0)
 
 
+class RepeatsItsEpisode(Random):
+    """Makes its generator when it is reset."""
+
+    def __init__(self, seed=0):
+        super().__init__(seed)
+        self.seed = seed
+
+    def reset(self):
+        self.random = np.random.default_rng(self.seed)
+        return super().reset()
+
+
 class SeededSuite(EnvironmentSuite):
     def make_seeded_environment(self, seed):
         return self.part(seed)
@@ -180,9 +206,45 @@ class EndsTrulyAtALimit(wrappers.EnvironmentWrapper):
         return timestep._replace(discount=0.0) if timestep.last() else timestep
 
 
+class RoundsDiscounts(wrappers.EnvironmentWrapper):
+    digits = 0
+
+    def _convert(self, timestep):
+        if timestep.first():
+            return timestep
+        return timestep._replace(discount=np.round(timestep.discount, self.digits))
+
+
+class RoundsDiscountsToATenth(RoundsDiscounts):
+    digits = 1
+
+
+class LosesRewardsOfSkippedFrames(wrappers.EnvironmentWrapper):
+    """Repeats each action, and gives the reward of the last frame."""
+
+    def step(self, action):
+        timestep = super().step(action)
+        for _ in range(2):
+            if timestep.mid():
+                timestep = super().step(action)
+        return timestep
+
+
+class GivesRewardsAStepLate(wrappers.EnvironmentWrapper):
+    def _convert(self, timestep):
+        late, self.newest = getattr(self, "newest", None), timestep.reward
+        return timestep if timestep.first() else timestep._replace(reward=np.float32(late or 0.0))
+
+
 class ClipsInPlace(Environment):
     def step(self, action):
         action *= 0
+        return super().step(action)
+
+
+class ClipsToItsBoundsInPlace(Environment):
+    def step(self, action):
+        np.clip(action, -1.0, 1.0, out=action)
         return super().step(action)
 
 
@@ -423,6 +485,20 @@ def case(suite, part, test, message):
         ),
         case(
             EnvironmentSuite,
+            ClipsToItsBoundsInPlace,
+            "an_action_is_left_as_it_is",
+            "`step` must not change the action that it is given. Clip a copy of one beyond the bounds. "
+            "Expected array([4., 4.], dtype=float32), got array([1., 1.], dtype=float32).",
+        ),
+        case(
+            EnvironmentSuite,
+            ReusesNineArrays,
+            "what_was_given_out_is_not_changed_later",
+            "Timesteps must be of fresh arrays. A later call changed the observation given out before. "
+            "Expected ",
+        ),
+        case(
+            EnvironmentSuite,
             DescribesByHand,
             "the_four_specs_are_nests_of_specs_and_stay_the_same",
             "`observation_spec` must return a nest of dm_env specs, got 2.",
@@ -467,6 +543,13 @@ def case(suite, part, test, message):
             "Environments of different seeds must differ, got the same two episodes of seeds 7 and 8.",
         ),
         case(
+            SeededSuite,
+            RepeatsItsEpisode,
+            "a_seed_determines_what_happens",
+            "Episodes of an environment must differ, got the same one 12 times. Make the generator with the "
+            "environment and not in `reset`; if the seed fixes the episode, set `episodes_differ = False`.",
+        ),
+        case(
             WrapperSuite,
             BootstrapsFromTheEnd,
             "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
@@ -479,6 +562,32 @@ def case(suite, part, test, message):
             "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
             "`step` of EndsTrulyAtALimit must hand on a time limit, of discount 1, as what it is, got a "
             "discount of 0.0. Learners bootstrap",
+        ),
+        case(
+            WrapperSuite,
+            RoundsDiscounts,
+            "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
+            "`step` of RoundsDiscounts must hand on a discount of 0.625 as what it is, got",
+        ),
+        case(
+            WrapperSuite,
+            RoundsDiscountsToATenth,
+            "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
+            "`step` of RoundsDiscountsToATenth must hand on a discount of 0.640625 as what it is, got",
+        ),
+        case(
+            WrapperSuite,
+            LosesRewardsOfSkippedFrames,
+            "every_reward_arrives_with_the_step_that_it_is_of",
+            "`step` of LosesRewardsOfSkippedFrames must hand on the reward of each step that it makes, got "
+            "none of step 1 of the environment, which it made in its step 1. If it gives rewards of its own,",
+        ),
+        case(
+            WrapperSuite,
+            GivesRewardsAStepLate,
+            "every_reward_arrives_with_the_step_that_it_is_of",
+            "`step` of GivesRewardsAStepLate must hand on the reward of each step that it makes, expected "
+            "that of step 1 of the environment in its step 1, got it in its step 2. If it is late",
         ),
         case(
             WrapperSuite,
@@ -596,8 +705,16 @@ def test_a_broken_contract_is_found_and_named(suite, part, test, message):
     assert str(caught.value).startswith(message)
 
 
+class HalvesRewards(wrappers.EnvironmentWrapper):
+    """Changes rewards, and is right."""
+
+    def _convert(self, timestep):
+        return timestep if timestep.first() else timestep._replace(reward=timestep.reward * np.float32(0.5))
+
+
 def test_every_part_that_the_wrong_ones_are_made_of_is_right():
-    for right in (type("Right", (EnvironmentSuite,), {"part": Environment})(), WrapperSuite()):
+    of_parts = ((EnvironmentSuite, Environment), (SeededSuite, Random), (WrapperSuite, HalvesRewards))
+    for right in (WrapperSuite(), *(type("Right", (suite,), {"part": part})() for suite, part in of_parts)):
         tests = [name for name in dir(right) if name.startswith("test_")]
         assert len(tests) >= 8
         for name in tests:

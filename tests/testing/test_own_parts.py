@@ -138,6 +138,7 @@ class TestObservationTransform(WrapperSuite):
 class TestDelayedReward(WrapperSuite):
     wrapper = wrappers.DelayedRewardWrapper
     settings = {"period": 3}
+    max_reward_delay = 2
 
 
 class TestEpisodeStatistics(WrapperSuite):
