@@ -115,19 +115,39 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         self.environment.close()
 
     def save(self) -> core.State:
-        """Returns the state of the random generator; the episode in progress is no part of it."""
-        generator = self.environment.unwrapped.np_random
-        return {
-            "next_seed": self._next_seed,
-            "random": random_state.to_plain(generator.bit_generator.state),
-        }
+        """Returns the state of the random generator, `np_random`; the open episode is no part of it.
+
+        Both kinds of numpy's can be saved, `Generator` and `RandomState`. Where an environment has another
+        one, or none, its state is not known: None, and `run_experiment` warns once.
+        """
+        random = random_state.save_generator(getattr(self._unwrapped(), "np_random", None))
+        return None if random is None else {"next_seed": self._next_seed, "random": random}
 
     def restore(self, state: core.State) -> None:
-        """Restores a saved random generator and drops the episode in progress."""
-        self._next_seed = state["next_seed"]
-        generator = self.environment.unwrapped.np_random
-        generator.bit_generator.state = random_state.to_numpy(state["random"])
+        """Restores a saved random generator and drops the episode in progress.
+
+        Raises:
+            ValueError: The environment has a generator of another kind than the one that was saved.
+        """
         self._reset_next_step = True
+        if state is None:
+            return
+        self._next_seed = state["next_seed"]
+        inner = self._unwrapped()
+        if not random_state.restore_generator(getattr(inner, "np_random", None), state["random"]):
+            # Some make theirs in the first reset.
+            self.environment.reset(seed=0)
+            found = getattr(inner, "np_random", None)
+            if not random_state.restore_generator(found, state["random"]):
+                raise ValueError(
+                    f"`np_random` of {type(inner).__name__} must be of the kind that was saved, got a "
+                    f"{type(found).__name__}. Resume with the environment, and the versions of its packages, "
+                    "that the run began with."
+                )
+
+    def _unwrapped(self) -> Any:
+        """The environment within Gymnasium's wrappers; one that is no `gymnasium.Env` may not know it."""
+        return getattr(self.environment, "unwrapped", self.environment)
 
     def _observation(self, observation: Any) -> types.NestedArray:
         return gymnasium_spaces.from_gymnasium(self.environment.observation_space, observation)

@@ -121,7 +121,7 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
 
 
 def _as_spec(spec: specs.Array, value: Any) -> np.ndarray:
-    return np.asarray(value, dtype=spec.dtype)
+    return np.array(value, dtype=spec.dtype)  # a copy, which the environment may write to
 
 
 def _check_scalar(name: str, spec: Any) -> None:

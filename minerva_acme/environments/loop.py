@@ -11,7 +11,7 @@ import tree
 
 from minerva_acme import core, counting, loggers, specs, types
 from minerva_acme.observers.base import by_path
-from minerva_acme.wrappers import reward_sum
+from minerva_acme.wrappers import calls, leafwise, reward_sum
 
 EpisodeResult: TypeAlias = dict[str, Any]
 """The result of an episode, as a row for a logger; `EnvironmentLoop` says what it holds."""
@@ -114,7 +114,7 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
         clock.start()
         action = self._actor.select_action(episode.timestep.observation)
         clock.lap("select_action", then="step")
-        timestep = self._environment.step(action)
+        timestep = calls.call(self._environment, "step", leafwise.copy(action))
         clock.lap("environment_step")
         episode.add(timestep)
         episode.timestep = timestep
@@ -164,7 +164,7 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
     def _begin(self) -> "Episode":
         episode = Episode(self._clock)
         self._clock.start("reset")
-        episode.timestep = self._environment.reset()
+        episode.timestep = calls.call(self._environment, "reset")
         self._clock.lap("reset")
         self._actor.observe_first(episode.timestep)
         for observer in self._observers:

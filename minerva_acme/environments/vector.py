@@ -8,6 +8,7 @@ import dm_env
 
 from minerva_acme import core, specs, types
 from minerva_acme.environments import origin
+from minerva_acme.wrappers import calls
 
 
 class VectorEnvironment(specs.SpecMethods, core.Closeable):
@@ -96,6 +97,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
             if hasattr(environment, "set_index"):
                 environment.set_index(index)
         self._environments = tuple(environments)
+        self._first_index = first_index
         origin.mark(self, origin.common(map(origin.of, environments)))
         # The info of LAST, for the environments that were reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}
@@ -105,7 +107,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
     def reset(self) -> list[dm_env.TimeStep]:
         self._reset_next_step = True
         self._last_infos.clear()
-        timesteps = [environment.reset() for environment in self._environments]
+        timesteps = [self._call(index, "reset") for index in range(self.num_environments)]
         self._reset_next_step = False
         return timesteps
 
@@ -117,10 +119,10 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         self._last_infos.clear()
         arrived: list[tuple[dm_env.TimeStep, ...]] = []
         for index, environment in enumerate(self._environments):
-            timestep = environment.step(actions[index])
+            timestep = self._call(index, "step", actions[index])
             if timestep.last():
                 self._last_infos[index] = _get_info(environment)
-                arrived.append((timestep, environment.reset()))
+                arrived.append((timestep, self._call(index, "reset")))
             else:
                 arrived.append((timestep,))
         self._reset_next_step = False
@@ -153,6 +155,15 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
             self._closed = True
             for environment in self._environments:
                 environment.close()
+
+    def _call(self, index: int, method: str, *arguments: Any) -> dm_env.TimeStep:
+        environment = self._environments[index]
+        try:
+            return calls.call(environment, method, *arguments)
+        except Exception as error:
+            if not hasattr(environment, "set_index"):  # otherwise it says so itself
+                error.add_note(f"Raised by environment {self._first_index + index}.")
+            raise
 
 
 def common_spec(environment_specs: Sequence[specs.EnvironmentSpec]) -> specs.EnvironmentSpec:

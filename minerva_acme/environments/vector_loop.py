@@ -9,6 +9,7 @@ import dm_env
 
 from minerva_acme import core, specs, types
 from minerva_acme.environments import loop, vector
+from minerva_acme.wrappers import calls, leafwise
 
 
 class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor]):
@@ -76,13 +77,17 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         clock.start()
         actions = self._actor.select_action(self._observations)
         clock.lap("select_action", then="step")
-        arrived = self._environment.step(actions)
+        own_actions = [leafwise.copy(action) for action in actions]
+        arrived = calls.call_unchecked(self._environment, "step", own_actions)
         clock.lap("environment_step")
+        self._check("step", arrived)
         num_steps = 0
         ended = []
         try:
             for index, timesteps in enumerate(arrived):
-                timestep = timesteps[0]
+                timestep = timesteps[0] if isinstance(timesteps, (tuple, list)) else timesteps
+                if not isinstance(timestep, dm_env.TimeStep):
+                    calls.check(timestep, self._environment, "step")
                 if timestep.first():  # the action was ignored
                     continue
                 episodes[index].add(timestep)
@@ -114,13 +119,30 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
     def _begin_all(self) -> list[loop.Episode]:
         episodes = [loop.Episode(self._clock) for _ in range(self._environment.num_environments)]
         self._clock.start("reset")
-        timesteps = self._environment.reset()
+        timesteps = calls.call_unchecked(self._environment, "reset")
         self._clock.lap("reset")
+        self._check("reset", timesteps)
         for index, timestep in enumerate(timesteps):
+            calls.check(timestep, self._environment, "reset")
             self._observe_first(index, timestep)
         self._clock.lap("observe")
         self._observations = [timestep.observation for timestep in timesteps]
         return episodes
+
+    def _check(self, method: str, arrived: Any) -> None:
+        """Checks that a vector, which may be of a user's own class, returned an entry for each environment.
+
+        Raises:
+            SpecError: It did not.
+        """
+        expected = self._environment.num_environments
+        if not isinstance(arrived, Sequence) or len(arrived) != expected:
+            found = f"{len(arrived)}" if isinstance(arrived, Sequence) else f"a {type(arrived).__name__}"
+            what = "timesteps" if method == "reset" else "tuples of timesteps"
+            raise specs.SpecError(
+                f"`{method}` of {type(self._environment).__name__} must return a list of {expected} {what}, "
+                f"one for each environment, got {found}. `VectorEnvironment` says which."
+            )
 
     @functools.cached_property
     def _copies(self) -> list[tuple["_StandIn", tuple[loop.Observer, ...]]]:

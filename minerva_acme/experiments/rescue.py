@@ -21,7 +21,7 @@ class Rescue:
 
     def __init__(self) -> None:
         """Saves nothing yet."""
-        self._error: Exception | None = None
+        self._error: Exception | SystemExit | None = None
         self._half_done: str | None = None
 
     @contextlib.contextmanager
@@ -42,10 +42,13 @@ class Rescue:
 
     @contextlib.contextmanager
     def save_on_error(self, run: parts.Parts, checkpoints: saver.Saver) -> Iterator[None]:
-        """Around training: saves before an error surfaces. Errors in saving are logged alone."""
+        """Around training: saves before an error surfaces. Errors in saving are logged alone.
+
+        Likewise before a callback or an observer that calls `sys.exit` ends the program.
+        """
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._error = error
             self._save(error, run, checkpoints)
             raise
@@ -55,11 +58,11 @@ class Rescue:
         """Around what an error may leave half done, so that nothing is saved after one."""
         try:
             yield
-        except Exception:
+        except (Exception, SystemExit):
             self._half_done = what
             raise
 
-    def _save(self, error: Exception, run: parts.Parts, checkpoints: saver.Saver) -> None:
+    def _save(self, error: BaseException, run: parts.Parts, checkpoints: saver.Saver) -> None:
         half_done = "writing to replay" if isinstance(error, replay.ReplayError) else self._half_done
         kind, steps = type(error).__name__, run.steps
         if half_done is not None:

@@ -22,6 +22,7 @@ class Saver:
         self.saved_at = 0
         """The step of the newest checkpoint."""
         self._episodes_at = 0  # how many had ended there
+        self._has_warned = False
         self._run = run
         self._evaluations = evaluations
         self._pacer = pacer
@@ -110,11 +111,19 @@ class Saver:
     def _state(self, after_error: bool = False) -> core.State:
         run = self._run
         variables = run.learner.get_variables(run.config.builder.policy_variables)
+        states = {
+            name: _save(part, may_fail=after_error and part is run.environment)
+            for name, part in self._saveables.items()
+        }
+        if run.adders and not after_error and _is_unknown(states["environment"]) and not self._has_warned:
+            self._has_warned = True
+            _logger.warning(
+                "the random state of the environment is not saved, for it has no `save` (or `np_random` of a "
+                "Gymnasium environment is neither numpy's Generator nor its RandomState): a run that resumes "
+                "begins with the episodes of its seed again, unlike one that was not interrupted"
+            )
         return {
-            **{
-                name: _save(part, may_fail=after_error and part is run.environment)
-                for name, part in self._saveables.items()
-            },
+            **states,
             "adders": [core.save_if_saveable(adder) for adder in run.adders],
             **self._evaluations.save(),
             **self._pacer.save(),
@@ -138,12 +147,10 @@ class Saver:
                 )
             for name, part in self._saveables.items():
                 core.restore_if_saved(part, state[name])
-            environment = state["environment"]
-            unknown = environment is None or (isinstance(environment, list) and None in environment)
-            if unknown and run.adders:
+            if run.adders and _is_unknown(state["environment"]):
                 _logger.warning(
-                    "%s has no random state of the environment, which has no `save` or had failed: it begins "
-                    "with the episodes of its seed again, unlike a run that was not interrupted",
+                    "%s has no random state of the environment, which could not tell it or had failed: it "
+                    "begins with the episodes of its seed again, unlike a run that was not interrupted",
                     checkpoint,
                 )
             for adder, adder_state in zip(run.adders, state["adders"], strict=True):
@@ -171,6 +178,11 @@ class Saver:
 
     def _num_episodes(self) -> int:
         return self._run.count("actor_episodes")
+
+
+def _is_unknown(environment: core.State) -> bool:
+    """Whether the state of the environment, or of one of a vector's, is missing."""
+    return environment is None or (isinstance(environment, list) and None in environment)
 
 
 def _save(part: Any, *, may_fail: bool = False) -> core.State:

@@ -6,7 +6,7 @@ import dm_env
 import tree
 
 from minerva_acme import types
-from minerva_acme.wrappers import base, reward_sum
+from minerva_acme.wrappers import base, leafwise, reward_sum
 
 
 class ActionRepeatWrapper(base.EnvironmentWrapper):
@@ -36,14 +36,14 @@ class ActionRepeatWrapper(base.EnvironmentWrapper):
         self._num_repeats = num_repeats
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        timestep = self._environment.step(action)
+        timestep = super().step(leafwise.copy(action))
         if timestep.first():  # a new episode; the action was ignored
             return timestep
         reward, discount = timestep.reward, timestep.discount
         for _ in range(self._num_repeats - 1):
             if timestep.last():
                 break
-            timestep = self._environment.step(action)
+            timestep = super().step(leafwise.copy(action))
             reward = reward_sum.add(reward, timestep.reward)
             discount = tree.map_structure(operator.mul, discount, timestep.discount)
         return timestep._replace(reward=reward, discount=discount)

@@ -6,6 +6,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import types
+from minerva_acme.wrappers import calls
 
 
 class EnvironmentWrapper(dm_env.Environment):
@@ -33,10 +34,16 @@ class EnvironmentWrapper(dm_env.Environment):
         return self._environment
 
     def reset(self) -> dm_env.TimeStep:
-        return self._convert(self._environment.reset())
+        timestep = self._environment.reset()
+        if not isinstance(timestep, dm_env.TimeStep):
+            calls.check(timestep, self._environment, "reset")
+        return self._convert(timestep)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._convert(self._environment.step(action))
+        timestep = self._environment.step(action)
+        if not isinstance(timestep, dm_env.TimeStep):
+            calls.check(timestep, self._environment, "step")
+        return self._convert(timestep)
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         """Returns what the wrapper gives in place of a timestep of the environment."""

@@ -4,7 +4,7 @@ import dm_env
 import numpy as np
 
 from minerva_acme import core, specs, types
-from minerva_acme.wrappers import base, random_state
+from minerva_acme.wrappers import base, leafwise, random_state
 
 
 class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
@@ -45,10 +45,10 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
         self._random = random
 
     def reset(self) -> dm_env.TimeStep:
-        return self._start(self._environment.reset())
+        return self._start(super().reset())
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        timestep = self._environment.step(action)
+        timestep = super().step(action)
         # The environment resets by itself after LAST, and when it was seeded or restored.
         return self._start(timestep) if timestep.first() else timestep
 
@@ -71,7 +71,7 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
 
     def _start(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         for _ in range(self._random.integers(self._max_noops, endpoint=True)):
-            timestep = self._environment.step(self._noop_action)
+            timestep = super().step(leafwise.copy(self._noop_action))
             if timestep.last():
-                timestep = self._environment.reset()
+                timestep = super().reset()
         return dm_env.restart(timestep.observation)

@@ -40,16 +40,42 @@ class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
         self._reset_next_step = True
 
     def save(self) -> core.State:
-        return to_plain(self._random().get_state(legacy=False))
+        return save_generator(self._random())
 
     def restore(self, state: core.State) -> None:
-        self._random().set_state(to_numpy(state))
+        restore_generator(self._random(), state)
         self._reset_next_step = True
 
     def _random(self) -> np.random.RandomState:
         # dm_env knows no task; dm_control's environments have one.
         random: np.random.RandomState = self._environment.task.random  # type: ignore[attr-defined]
         return random
+
+
+def save_generator(generator: Any) -> core.State:
+    """Returns the state of a numpy `Generator` or `RandomState`, or None for anything else."""
+    if isinstance(generator, np.random.RandomState):
+        return to_plain(generator.get_state(legacy=False))
+    return to_plain(generator.bit_generator.state) if isinstance(generator, np.random.Generator) else None
+
+
+def restore_generator(generator: Any, state: core.State) -> bool:
+    """Restores a state that `save_generator` returned, into a generator of the same kind.
+
+    Returns:
+        Whether it is of the same kind. Otherwise nothing is changed.
+
+    Raises:
+        ValueError: The two have different bit generators.
+    """
+    is_legacy = "has_gauss" in state
+    if is_legacy and isinstance(generator, np.random.RandomState):
+        generator.set_state(to_numpy(state))
+    elif not is_legacy and isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = to_numpy(state)
+    else:
+        return False
+    return True
 
 
 def to_plain(state: Any) -> Any:

@@ -35,7 +35,7 @@ class SinglePrecisionWrapper(specs.SpecMethods, base.EnvironmentWrapper):
         self._narrow_discount = _each_as_spec(self._specs.discounts, scalars=True)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self._convert(self._environment.step(self._widen_action(action)))
+        return super().step(self._widen_action(action))
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         observation = narrow(timestep.observation)

@@ -11,7 +11,7 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types
-from minerva_acme.wrappers import base
+from minerva_acme.wrappers import base, calls
 
 _LOG = logging.getLogger(__name__)
 _HUGE = 1e12
@@ -182,7 +182,7 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         Raises:
             SpecError: the timestep is not FIRST or breaks a spec; the message names the leaf.
         """
-        timestep = self._call(self._environment.reset)
+        timestep = self._call("reset")
         if not timestep.first():
             raise specs.SpecError(f"`reset` must return a FIRST timestep, got {timestep.step_type.name}.")
         return self._convert(timestep)
@@ -195,11 +195,11 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         """
         if self._action_spec is not None and not self._reset_next_step:
             specs.check_conforms("action", action, self._action_spec)
-        return self._convert(self._call(self._environment.step, action))
+        return self._convert(self._call("step", action))
 
-    def _call(self, method: Callable[..., dm_env.TimeStep], *arguments: Any) -> dm_env.TimeStep:
+    def _call(self, method: str, *arguments: Any) -> dm_env.TimeStep:
         try:
-            return method(*arguments)
+            return calls.call(self._environment, method, *arguments)
         except Exception as error:
             error.add_note(f"Raised after {self._check.describe_place()}.")
             raise

@@ -43,7 +43,7 @@ class StepLimitWrapper(base.EnvironmentWrapper):
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if self._truncated:  # the environment does not know that its episode is over
             return self.reset()
-        timestep = self._environment.step(action)
+        timestep = super().step(action)
         self._num_steps = 0 if timestep.first() else self._num_steps + 1
         if timestep.mid() and self._num_steps == self._max_steps:
             self._truncated = True

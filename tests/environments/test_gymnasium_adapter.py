@@ -6,6 +6,7 @@ import tree
 from dm_env import specs
 from gymnasium import spaces
 
+from minerva_acme import environments, testing
 from minerva_acme.environments import GymnasiumEnvironment
 from minerva_acme.specs import SpecError, check_conforms
 
@@ -291,3 +292,122 @@ def test_a_seed_given_later_is_for_the_next_episode_which_comes_at_once():
     environment.seed(6)
     assert environment.step(np.zeros(1)).first()
     assert inner.seeds == [5, 6] and inner.actions == []
+
+
+class Drawing(gymnasium.Env):
+    """Shows numbers from a generator of the kind that `make` makes; each episode is two steps."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+    render_mode = None
+    np_random = None
+
+    def __init__(self, make, made_at_reset=False):
+        self.make = make
+        self.made_at_reset = made_at_reset
+        if not made_at_reset:
+            self.np_random = make(None)
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None or self.np_random is None:
+            self.np_random = self.make(seed)
+        self.left = 2
+        return self.draw(), {}
+
+    def step(self, action):
+        self.left -= 1
+        return self.draw(), 0.0, False, self.left == 0, {}
+
+    def draw(self):
+        return self.np_random.normal(size=2)
+
+
+class NoEnv:
+    """Has a Gymnasium environment's methods without being one, and so no `unwrapped`."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.observation_space, self.action_space = inner.observation_space, inner.action_space
+
+    @property
+    def np_random(self):
+        return self.inner.np_random
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed)
+
+    def step(self, action):
+        return self.inner.step(action)
+
+
+def episode(environment):
+    timesteps = [environment.reset()]
+    while not timesteps[-1].last():
+        timesteps.append(environment.step(np.zeros(environment.action_spec().shape, np.float32)))
+    return timesteps
+
+
+def assert_goes_on_from_a_saved_state(make):
+    original = make(3)
+    episode(original)
+    state = testing.through_a_file(original.save())
+    expected = [episode(original), episode(original)]
+    for seed in (3, 4):  # of one that has not begun, or plays
+        restored = make(seed)
+        if seed == 4:
+            restored.reset()
+        restored.restore(state)
+        testing.assert_nests_equal([episode(restored), episode(restored)], expected)
+
+
+KINDS = {
+    "RandomState": np.random.RandomState,
+    "Generator": np.random.default_rng,
+    "MT19937": lambda seed: np.random.Generator(np.random.MT19937(seed)),
+    "RandomState of PCG64": lambda seed: np.random.RandomState(np.random.PCG64(seed)),
+}
+
+
+@pytest.mark.parametrize("made_at_reset", [False, True])
+@pytest.mark.parametrize("wrap", [lambda environment: environment, gymnasium.wrappers.OrderEnforcing, NoEnv])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_either_of_numpys_generators_goes_on_from_a_saved_state(kind, wrap, made_at_reset):
+    assert_goes_on_from_a_saved_state(
+        lambda seed: GymnasiumEnvironment(wrap(Drawing(kind, made_at_reset)), seed=seed)
+    )
+
+
+def test_shimmys_dm_control_goes_on_from_a_saved_state():
+    pytest.importorskip("shimmy")
+    control = pytest.importorskip("dm_control")
+    assert control
+    environments.make("dm_control/cartpole/swingup")  # settles how to draw, before shimmy imports it
+    assert_goes_on_from_a_saved_state(
+        lambda seed: environments.make_training_environment(
+            "gymnasium/dm_control/cartpole-swingup-v0", seed, max_episode_steps=3
+        )
+    )
+
+
+class Unknown:
+    """A generator that is none of numpy's."""
+
+    def __init__(self, seed):
+        self.generator = np.random.default_rng(seed)
+
+    def normal(self, size):
+        return self.generator.normal(size=size)
+
+
+def test_a_generator_that_is_none_of_numpys_leaves_no_state():
+    environment = GymnasiumEnvironment(Drawing(Unknown), seed=0)
+    environment.reset()
+    assert environment.save() is None
+    environment.restore(None)
+    assert environment.step(np.zeros(1, np.float32)).first()
+
+
+def test_a_state_of_another_kind_of_generator_is_refused():
+    state = GymnasiumEnvironment(Drawing(np.random.RandomState)).save()
+    with pytest.raises(ValueError, match="`np_random` of Drawing must be of the kind .*, got a Generator"):
+        GymnasiumEnvironment(Drawing(np.random.default_rng)).restore(state)

@@ -1,6 +1,7 @@
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import sys
 import traceback
 
 import pytest
@@ -9,6 +10,7 @@ from minerva_acme import environments, experiments, wrappers
 from minerva_acme.agents import ppo
 from minerva_acme.experiments import checkpointing
 from minerva_acme.replay import base as replay
+from minerva_acme.wrappers import calls
 from tests.experiments import test_run
 
 TWO = ppo.PPOConfig(
@@ -74,6 +76,76 @@ def test_an_error_of_the_environment_saves_the_steps_before_it_and_surfaces_as_i
     assert (result.env_steps, result.learner_steps) == (350, resumed.builder.learner_steps_due(350))
 
 
+class Exiting(Breaking):
+    """A pendulum whose simulator exits, as if all was well."""
+
+    def step(self, action):
+        if self._left == 0:
+            sys.exit(0)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("wrap", [lambda environment: environment, wrappers.SpecCheckWrapper])
+def test_an_environment_that_exits_is_an_error_and_the_steps_before_it_are_saved(tmp_path, caplog, wrap):
+    def make(seed):
+        return wrap(Exiting(seed, 150 if not (tmp_path / "run.json").exists() else -1))
+
+    with pytest.raises(calls.EnvironmentExit, match=r"`step` of \w+ called sys\.exit\(0\)") as raised:
+        experiments.run_experiment(make_config(tmp_path, environment_factory=make))
+    exited = raised.value.__cause__
+    assert isinstance(exited, SystemExit)
+    assert traceback.extract_tb(exited.__traceback__)[-1].name == "step"  # of the environment
+    assert checkpoint(tmp_path).name == "000000150"
+    assert "EnvironmentExit after 150 steps, and the run is saved" in caplog.text
+
+
+def test_one_of_several_environments_that_exits_is_an_error_and_the_run_is_saved(tmp_path):
+    def make(seed):
+        return Exiting(seed, 75 if not (tmp_path / "run.json").exists() else -1)
+
+    with pytest.raises(calls.EnvironmentExit):
+        experiments.run_experiment(make_two(tmp_path, environment_factory=make))
+    assert checkpoint(tmp_path).name == "000000150"
+
+
+def test_an_environment_that_exits_in_an_evaluation_is_an_error_and_the_training_is_saved(tmp_path):
+    made = []
+
+    def make(seed):
+        made.append(seed)  # to train in, for random actions, before training, and for each evaluation
+        return Exiting(seed, 50 if len(made) == 4 else -1)
+
+    config = make_config(tmp_path, evaluation_period=100, environment_factory=make)
+    with pytest.raises(calls.EnvironmentExit):
+        experiments.run_experiment(config)
+    assert checkpoint(tmp_path).name == "000000100"
+
+
+@pytest.mark.parametrize("at", ["callback", "learner"])
+def test_what_exits_elsewhere_ends_the_program_with_its_status_and_the_run_is_saved_if_whole(
+    tmp_path, monkeypatch, at
+):
+    def exits(progress):
+        if at == "callback" and progress.env_steps == 150:
+            sys.exit(3)
+
+    config = make_config(tmp_path)
+    if at == "learner":
+        make_learner = config.builder.make_learner
+
+        def make(**arguments):
+            learner = make_learner(**arguments)
+            learner.step = lambda: sys.exit(3)
+            return learner
+
+        monkeypatch.setattr(config.builder, "make_learner", make)
+    with pytest.raises(SystemExit) as raised:
+        experiments.run_experiment(config, exits)
+    assert raised.value.code == 3
+    found = checkpoint(tmp_path)
+    assert found is None if at == "learner" else found.name == "000000150"
+
+
 def test_an_error_of_one_of_several_environments_saves_what_all_have_made(tmp_path):
     with pytest.raises(ValueError, match="^a joint broke$"):
         experiments.run_experiment(make_two(tmp_path, environment_factory=break_at(1000, 75)))
@@ -90,12 +162,15 @@ def fork_server():
 
 
 @pytest.mark.usefixtures("fork_server")
-def test_an_error_in_an_environments_process_saves_all_but_its_randomness(tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("kind", "message"), [(Breaking, "a joint broke"), (Exiting, r"called sys\.exit\(0\)")]
+)
+def test_an_error_in_an_environments_process_saves_all_but_its_randomness(tmp_path, caplog, kind, message):
     def make(seed):
-        return Breaking(seed, -1 if multiprocessing.parent_process() is None else 75)
+        return kind(seed, -1 if multiprocessing.parent_process() is None else 75)
 
     config = make_two(tmp_path, environment_factory=make, environment_processes=True)
-    with pytest.raises(environments.EnvironmentWorkerError, match="a joint broke"):
+    with pytest.raises(environments.EnvironmentWorkerError, match=message):
         experiments.run_experiment(config)
     assert checkpoint(tmp_path).name == "000000150"
     assert checkpointing.load_state(checkpoint(tmp_path))["environment"] is None

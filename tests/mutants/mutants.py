@@ -2296,8 +2296,8 @@ LOOPS = [
         ("tests/environments/test_vector.py",),
         breakage(
             "all environments get one action",
-            "environment.step(actions[index])",
-            "environment.step(actions[0])",
+            'self._call(index, "step", actions[index])',
+            'self._call(index, "step", actions[0])',
         ),
         breakage(
             "restored environments go on",
@@ -2329,6 +2329,17 @@ WRAPPERS = [
             "reward = timestep.reward",
         ),
         breakage("one repeat too many", "range(self._num_repeats - 1)", "range(self._num_repeats)"),
+    ),
+    *of(
+        "minerva_acme/wrappers/leafwise.py",
+        ("tests/environments/test_misbehaving.py",),
+        breakage("an environment writes into what is stored", "return nest.copy()", "return nest"),
+        breakage("an environment writes into a nest that is stored", "value.copy() if", "value if"),
+    ),
+    *of(
+        "minerva_acme/wrappers/calls.py",
+        ("tests/environments/test_misbehaving.py",),
+        breakage("an environment that exits ends the run", "except SystemExit", "except ZeroDivisionError"),
     ),
     *of(
         "minerva_acme/wrappers/canonical_action.py",
@@ -2430,7 +2441,7 @@ WRAPPERS = [
         "minerva_acme/wrappers/noop_starts.py",
         ("tests/wrappers/test_noop_starts.py",),
         breakage("one no-op too few", "self._max_noops, endpoint=True", "max(1, self._max_noops)"),
-        breakage("no-ops end an episode", "timestep = self._environment.reset()\n", "pass\n"),
+        breakage("no-ops end an episode", "timestep = super().reset()\n", "pass\n"),
     ),
     *of(
         "minerva_acme/wrappers/step_limit.py",
@@ -2461,8 +2472,8 @@ WRAPPERS = [
         ),
         breakage(
             "actions stay narrow",
-            "self._environment.step(self._widen_action(action))",
-            "self._environment.step(action)",
+            "super().step(self._widen_action(action))",
+            "super().step(action)",
         ),
     ),
     *of(
