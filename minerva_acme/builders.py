@@ -127,7 +127,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
-        num_env_steps: int | None = None,
+        num_learner_steps: int | None = None,
     ) -> core.Learner:
         """Makes the learner, on `device`.
 
@@ -140,8 +140,8 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
             logger: receives its metrics.
             generator: on `device`, for what it draws.
             device: where it computes.
-            num_env_steps: how many environment steps the run makes in all, for schedules that end
-                with it; None: nobody knows.
+            num_learner_steps: The number of learner steps of the whole run, for schedules that end with it.
+                None where that is unknown, and schedules stay where they begin.
         """
 
     def make_optimizer(self, name: str, parameters: list[dict[str, Any]]) -> torch.optim.Optimizer:
@@ -223,6 +223,10 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         It never falls as `num_inserted`, of all adders together, grows. A runner in one thread learns
         while fewer were made.
         """
+
+    def num_learner_steps(self, num_env_steps: int) -> int:
+        """The learner steps of a run of so many environment steps, those of all environments together."""
+        return self.learner_steps_due(self.max_inserted(num_env_steps))
 
     def max_inserted(self, num_env_steps: int) -> int:
         """The items that so many steps, of all environments together, may write at most: one a step.

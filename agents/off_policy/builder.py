@@ -170,7 +170,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
-        num_env_steps: int | None = None,
+        num_learner_steps: int | None = None,
     ) -> core.Learner:
         modules = {name: module.to(device) for name, module in networks._asdict().items()}  # type: ignore[attr-defined]
         for name, module in modules.items():
@@ -187,7 +187,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
             dataset=self.shifted(dataset, spec, generator),
-            priorities=self._priorities(client, num_env_steps),
+            priorities=self._priorities(client, num_learner_steps),
             max_skipped_batches=self._config.max_skipped_batches,
             counter=counter,
             logger=logger,
@@ -286,6 +286,9 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         inserted = num_inserted - self._config.min_replay_size
         return int(inserted / self._config.inserts_per_learner_step) + 1 if inserted >= 0 else 0
 
+    def num_learner_steps(self, num_env_steps: int) -> int:
+        return self.learner_steps_due(num_env_steps // self._steps_per_item)
+
     @property
     def _steps_per_item(self) -> int:
         """Environment steps between two items."""
@@ -299,22 +302,15 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return config if is_prioritized else None
 
     def _priorities(
-        self, client: replay.ReplayClient, num_env_steps: int | None
+        self, client: replay.ReplayClient, num_learner_steps: int | None
     ) -> learners.Priorities | None:
         config = self._by_priority
         if config is None:
             return None
         exponent = schedules.constant(config.importance_exponent)
-        num_steps = self._num_learner_steps(num_env_steps)
-        if num_steps:
-            exponent = schedules.linear(config.importance_exponent, 1.0, num_steps)
+        if num_learner_steps:
+            exponent = schedules.linear(config.importance_exponent, 1.0, num_learner_steps)
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
-
-    def _num_learner_steps(self, num_env_steps: int | None) -> int | None:
-        """Of a whole run; None where nobody knows how long it is."""
-        if num_env_steps is None:
-            return None
-        return self.learner_steps_due(num_env_steps // self._steps_per_item)
 
     def _extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
         """The specs of what the policy records with each action."""
