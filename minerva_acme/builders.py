@@ -1,6 +1,8 @@
 """How an agent's parts are made, so that any one of them can be swapped by overriding one method."""
 
 import abc
+import difflib
+import types as python_types
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
@@ -82,7 +84,14 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     The parts meet only through the contracts of `core`: the adder writes the tables, the dataset
     reads them, the learner consumes the dataset, the actor acts with a policy whose variables it
     pulls from the learner. To swap a part, subclass and override its `make_` method.
+
+    A subclass whose `make_` method would have no effect is refused where it is defined: the name must be that
+    of a part, or be used by a method of the class or its bases, or be abstract.
     """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        _check_make_methods(cls)
 
     @abc.abstractmethod
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
@@ -118,7 +127,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
-        num_env_steps: int | None = None,
+        num_learner_steps: int | None = None,
     ) -> core.Learner:
         """Makes the learner, on `device`.
 
@@ -131,8 +140,8 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
             logger: receives its metrics.
             generator: on `device`, for what it draws.
             device: where it computes.
-            num_env_steps: how many environment steps the run makes in all, for schedules that end
-                with it; None: nobody knows.
+            num_learner_steps: The number of learner steps of the whole run, for schedules that end with it.
+                None where that is unknown, and schedules stay where they begin.
         """
 
     def make_optimizer(self, name: str, parameters: list[dict[str, Any]]) -> torch.optim.Optimizer:
@@ -215,6 +224,10 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         while fewer were made.
         """
 
+    def num_learner_steps(self, num_env_steps: int) -> int:
+        """The learner steps of a run of so many environment steps, those of all environments together."""
+        return self.learner_steps_due(self.max_inserted(num_env_steps))
+
     def max_inserted(self, num_env_steps: int) -> int:
         """The items that so many steps, of all environments together, may write at most: one a step.
 
@@ -255,6 +268,40 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         return actors.VariableClient(
             source, self.policy_variables, policy.set_variables, update_period=self.variable_update_period
         )
+
+
+def _check_make_methods(builder: type[AgentBuilder[Any]]) -> None:
+    """Checks that each `make_` method of a class is one that something calls.
+
+    Raises:
+        ValueError: One is not, for example because its name is misspelt.
+    """
+    members = [(kind, name, value) for kind in builder.__mro__ for name, value in vars(kind).items()]
+    known = {name for _, name, value in members if getattr(value, "__isabstractmethod__", False)}
+    known |= {*vars(AgentBuilder)}.union(*(_names_used(value) for _, _, value in members))
+    for kind, name, value in members:
+        is_method = callable(value) or isinstance(value, classmethod | staticmethod)
+        if is_method and name.startswith("make_") and name not in known:
+            hooks = sorted(hook for hook in known if hook.startswith("make_") and hasattr(builder, hook))
+            meant = difflib.get_close_matches(name, hooks, n=1, cutoff=0.8)
+            raise ValueError(
+                f"`{name}` of {kind.__name__} must be a part of {builder.__name__} or used by it, but "
+                f"nothing calls it. {f'Did you mean `{meant[0]}`? ' if meant else ''}The parts "
+                f"are {', '.join(hooks)}. Give a method for another purpose a name without `make_`."
+            )
+
+
+def _names_used(value: Any) -> Iterator[str]:
+    """Yields the global names and attributes that a member of a class uses."""
+    for inner in ("__func__", "fget", "func", "__wrapped__"):  # of methods, properties and decorators
+        if (function := getattr(value, inner, None)) is not None:
+            yield from _names_used(function)
+    codes = [getattr(value, "__code__", None)]
+    while codes:
+        code = codes.pop()
+        if isinstance(code, python_types.CodeType):
+            yield from code.co_names
+            codes += code.co_consts
 
 
 class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):

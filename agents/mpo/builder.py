@@ -61,7 +61,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
-        num_env_steps: int | None = None,
+        num_learner_steps: int | None = None,
     ) -> core.Learner:
         config = self._config
         discrete = isinstance(spec.actions, specs.DiscreteArray)
@@ -85,7 +85,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             generator=generator,
             device=device,
             make_optimizer=self.make_optimizer,
-            num_updates=self._num_learner_steps(num_env_steps),
+            num_updates=num_learner_steps,
         )
 
     def make_critic_target(self) -> targets.CriticTarget:

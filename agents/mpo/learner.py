@@ -71,7 +71,8 @@ class MPOLearner(learners.ModuleLearner):
         Args:
             networks: trained in place, moved to `device`; the targets start as copies of them.
             duals: the Lagrange multipliers, moved to `device`.
-            dataset: yields samples whose `data` is a `Trajectory` on `device` with `BehaviourExtras`.
+            dataset: Yields a `Trajectory` with `BehaviourExtras`, as `data` or bare; see
+                `learners.checked_samples`.
             critic_target: computes what the critic regresses to.
             config: hyperparameters.
             action_spec: of the action: its bounds, or that it is discrete.
@@ -94,7 +95,14 @@ class MPOLearner(learners.ModuleLearner):
         self._critic = critics.make_critic(self._online.critic, action_spec)
         self._target_q = critics.make_critic(self._target_critic, action_spec)
         self._duals = duals.to(device)
-        self._dataset = dataset
+        self._dataset = learners.checked_samples(
+            dataset,
+            modules=networks,
+            device=device,
+            kind=types.Trajectory,
+            layout="TrajectoryLayout",
+            extras=("raw_action", *["log_prob"] * (config.critic_target == "retrace")),
+        )
         self._critic_target = critic_target
         self._config = config
         self._loss_steps = slice(1 if config.critic_loss_steps == "first" else None)

@@ -2,6 +2,7 @@
 
 import abc
 import copy
+import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -56,6 +57,21 @@ def on_arrays(
         return loss(networks, batch, generator) if result is None else learners.Loss(*result)
 
     return compute
+
+
+def _check_name(what: str, name: str, modules: Mapping[str, nn.Module]) -> None:
+    """Raises ValueError unless there is a module of that name."""
+    if name in modules:
+        return
+    meant = difflib.get_close_matches(name, modules, n=1)
+    raise ValueError(
+        f"{what} must name modules of the networks ({', '.join(modules)}), got '{name}'."
+        + (
+            f" Did you mean '{meant[0]}'?"
+            if meant
+            else " Use one of those names, or add it in `make_networks`."
+        )
+    )
 
 
 class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
@@ -154,20 +170,15 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
-        num_env_steps: int | None = None,
+        num_learner_steps: int | None = None,
     ) -> core.Learner:
         modules = {name: module.to(device) for name, module in networks._asdict().items()}  # type: ignore[attr-defined]
         for name, module in modules.items():
             acceleration.Acceleration(self._config.acceleration).network(name, module)
         objectives = self.make_objectives(spec)
         groups = {}
-        taken: set[nn.Parameter] = set()
-        for name, objective in objectives.items():
-            trained = nn.ModuleList([modules[part] for part in objective.modules or [name]])
-            # What several modules share, such as an encoder, the first loss trains.
-            own = [parameter for parameter in trained.parameters() if parameter not in taken]
-            taken.update(own)
-            parameters = [{"params": own, "lr": objective.learning_rate}]
+        for name, own in self._trained(modules, objectives).items():
+            objective, parameters = objectives[name], [{"params": own, "lr": objectives[name].learning_rate}]
             groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
         return learners.LossLearner(
             networks=networks,
@@ -176,12 +187,49 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
             dataset=self.shifted(dataset, spec, generator),
-            priorities=self._priorities(client, num_env_steps),
+            priorities=self._priorities(client, num_learner_steps),
             max_skipped_batches=self._config.max_skipped_batches,
             counter=counter,
             logger=logger,
             generator=generator,
         )
+
+    def _trained(
+        self, modules: Mapping[str, nn.Module], objectives: Mapping[str, Objective]
+    ) -> Mapping[str, list[nn.Parameter]]:
+        """Returns the parameters that each objective trains.
+
+        Raises:
+            ValueError: An objective names no module of the networks or has nothing to train, or a module that
+                could be trained has no objective. The message names it, and the way out.
+        """
+        agent, trained, taken = type(self).__name__, {}, set[nn.Parameter]()
+        for name in self.policy_variables:
+            _check_name(f"`policy_variables` of {agent}", name, modules)
+        for name, objective in objectives.items():
+            for part in (name, *objective.modules):
+                _check_name(f"The objective '{name}' of {agent}", part, modules)
+            parts = nn.ModuleList([modules[part] for part in objective.modules or [name]])
+            # What several modules share, such as an encoder, the first loss trains; what is frozen, none.
+            own = [p for p in parts.parameters() if p.requires_grad and p not in taken]
+            if not own:
+                raise ValueError(
+                    f"The objective '{name}' of {agent} must train something, but each parameter of "
+                    f"{', '.join(objective.modules or [name])} is frozen, or trained by an objective before "
+                    "it. Leave the objective out, or unfreeze them: requires_grad_()."
+                )
+            taken.update(own)
+            trained[name] = own
+        for name, module in modules.items():
+            if "target" in name or all(p in taken or not p.requires_grad for p in module.parameters()):
+                continue
+            raise ValueError(
+                f"Each module that can be trained must have an objective, but '{name}' of {agent}'s networks "
+                f"has none: there are objectives for {', '.join(trained) or 'nothing'}. Add one in "
+                "`make_objectives`, or name it in the `modules` of another. If no loss is to train it, "
+                f"freeze it (requires_grad_(False)) or, if it is a target network, name it target_{name}."
+            )
+        return trained
 
     def shifted(
         self, dataset: Iterator[Any], spec: specs.EnvironmentSpec, generator: torch.Generator
@@ -238,6 +286,9 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         inserted = num_inserted - self._config.min_replay_size
         return int(inserted / self._config.inserts_per_learner_step) + 1 if inserted >= 0 else 0
 
+    def num_learner_steps(self, num_env_steps: int) -> int:
+        return self.learner_steps_due(num_env_steps // self._steps_per_item)
+
     @property
     def _steps_per_item(self) -> int:
         """Environment steps between two items."""
@@ -251,22 +302,15 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return config if is_prioritized else None
 
     def _priorities(
-        self, client: replay.ReplayClient, num_env_steps: int | None
+        self, client: replay.ReplayClient, num_learner_steps: int | None
     ) -> learners.Priorities | None:
         config = self._by_priority
         if config is None:
             return None
         exponent = schedules.constant(config.importance_exponent)
-        num_steps = self._num_learner_steps(num_env_steps)
-        if num_steps:
-            exponent = schedules.linear(config.importance_exponent, 1.0, num_steps)
+        if num_learner_steps:
+            exponent = schedules.linear(config.importance_exponent, 1.0, num_learner_steps)
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
-
-    def _num_learner_steps(self, num_env_steps: int | None) -> int | None:
-        """Of a whole run; None where nobody knows how long it is."""
-        if num_env_steps is None:
-            return None
-        return self.learner_steps_due(num_env_steps // self._steps_per_item)
 
     def _extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
         """The specs of what the policy records with each action."""

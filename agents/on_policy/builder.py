@@ -189,10 +189,8 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         config = self._config
         return num_env_steps // config.num_environments // config.rollout_length * config.num_environments
 
-    def _num_updates(self, num_env_steps: int | None) -> int | None:
-        """Learner steps of the whole run, where it is known how long it is."""
-        steps_each = self._config.rollout_steps * (self._num_actors or 1)
-        return None if num_env_steps is None else num_env_steps // steps_each
+    def num_learner_steps(self, num_env_steps: int) -> int:
+        return num_env_steps // (self._config.rollout_steps * (self._num_actors or 1))
 
     def _preparer(
         self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device

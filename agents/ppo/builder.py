@@ -40,7 +40,7 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
-        num_env_steps: int | None = None,
+        num_learner_steps: int | None = None,
     ) -> core.Learner:
         network = networks.to(device)
         return learner.PPOLearner(
@@ -48,7 +48,7 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
             dataset=dataset,
             preparer=self._preparer(network, spec, device),
             config=self._config,
-            num_updates=self._num_updates(num_env_steps),
+            num_updates=num_learner_steps,
             make_optimizer=self.make_optimizer,
             counter=counter,
             logger=logger,

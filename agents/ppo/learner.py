@@ -75,7 +75,14 @@ class PPOLearner(learners.ModuleLearner):
             final_share=0.0 if config.anneal_learning_rate else 1.0,
             num_steps=num_updates,
         )
-        self._dataset = dataset
+        self._dataset = learners.checked_samples(
+            dataset,
+            modules=[network],
+            device=generator.device,
+            kind=types.Rollout,
+            layout="RolloutLayout",
+            extras=("log_prob", "raw_action"),
+        )
         self._preparer = preparer
         self._config = config
         self._loss_settings = {

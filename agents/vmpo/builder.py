@@ -34,7 +34,7 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
-        num_env_steps: int | None = None,
+        num_learner_steps: int | None = None,
     ) -> core.Learner:
         config, network = self._config, networks.to(device)
         return learner.VMPOLearner(
@@ -45,7 +45,7 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
             dataset=dataset,
             preparer=self._preparer(network, spec, device),
             config=config,
-            num_updates=self._num_updates(num_env_steps),
+            num_updates=num_learner_steps,
             make_optimizer=self.make_optimizer,
             counter=counter,
             logger=logger,

@@ -64,7 +64,14 @@ class VMPOLearner(learners.ModuleLearner):
         """
         self._network = acceleration.Acceleration(config.acceleration).network("network", network)
         self._duals = duals
-        self._dataset = dataset
+        self._dataset = learners.checked_samples(
+            dataset,
+            modules=[network],
+            device=generator.device,
+            kind=types.Rollout,
+            layout="RolloutLayout",
+            extras=("log_prob", "raw_action", "parameters"),
+        )
         self._preparer = preparer
         self._config = config
 

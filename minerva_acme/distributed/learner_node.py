@@ -16,7 +16,7 @@ import tree
 from minerva_acme import core, counting, loggers, specs
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, reports, weights
-from minerva_acme.experiments import checkpointing, seeds
+from minerva_acme.experiments import checkpointing, parts, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
@@ -106,7 +106,7 @@ class LearnerNode(graph.Part):
                 logger=logger,
                 generator=own_seeds.generator("learner", device),
                 device=device,
-                num_env_steps=config.num_env_steps,
+                num_learner_steps=parts.num_learner_steps(config),
             )
             self._restore(learner)
             self._reporter.start()

@@ -75,7 +75,7 @@ class Parts:
             logger=self.logs.learner,
             generator=self.seeds.generator("learner", device),
             device=device,
-            num_env_steps=config.num_env_steps,
+            num_learner_steps=num_learner_steps(config),
         )
         self.policy = builder.make_policy(
             self._networks, self.spec, self.seeds.generator("policy"), counter=self.counter
@@ -151,6 +151,11 @@ class Parts:
                 checkpointing.check_of_one_process(self.checkpoint, checkpointing.load_state(self.checkpoint))
             raise
         return resources.enter_context(resources.enter_context(server).client())
+
+
+def num_learner_steps(config: experiment_config.ExperimentConfig) -> int:
+    """The learner steps of the whole run: its own number, or where it plays, the agent's."""
+    return config.num_learner_steps or config.builder.num_learner_steps(config.num_env_steps)
 
 
 def make_environment(

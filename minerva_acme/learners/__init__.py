@@ -7,6 +7,7 @@ from minerva_acme.learners.module_learner import ModuleLearner
 from minerva_acme.learners.optimizers import LinearDecay, OptimizerFactory, ParameterGroups, make_optimizer
 from minerva_acme.learners.priorities import Priorities
 from minerva_acme.learners.random_shift import RandomShift
+from minerva_acme.learners.samples import checked_samples
 from minerva_acme.learners.statistics import Statistics
 from minerva_acme.learners.targets import update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates
@@ -30,6 +31,7 @@ __all__ = [
     "WAY_OUT",
     "at",
     "checked_fields",
+    "checked_samples",
     "make_optimizer",
     "next_batch",
     "read",

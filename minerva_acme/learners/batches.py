@@ -7,6 +7,7 @@ import torch
 import tree
 
 from minerva_acme import types
+from minerva_acme.learners import samples
 
 Batch = TypeVar("Batch")
 
@@ -15,20 +16,17 @@ def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
     """The data of a dataset's next sample.
 
     Args:
-        dataset: yields samples with `data`.
-        kind: what the data must be: Trajectory, Rollout, ...
-        layout: the name of the layout that packs and unpacks it, for the message.
+        dataset: Yields samples with `data`, or bare data.
+        kind: The class that the data must have: Trajectory, Rollout, ...
+        layout: The name of the layout that packs and unpacks it, for the message.
 
     Raises:
-        TypeError: it is something else, as of a table that was written for another learner.
+        TypeError: It has another, for example from a table that was written for another learner.
     """
-    data = next(dataset).data
-    if not isinstance(data, kind):
-        raise TypeError(
-            f"`dataset` must give batches of {kind.__name__}, got {type(data).__name__}. "
-            f"Unpack them with a {layout}, and write with it."
-        )
-    return data
+    data = samples.data_of(next(dataset))
+    samples.check_kind(data, kind, layout)
+    checked: Batch = data
+    return checked
 
 
 def at(nest: Any, index: Any) -> Any:

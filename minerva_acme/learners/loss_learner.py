@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from minerva_acme import counting, loggers
-from minerva_acme.learners import batches, finite, module_learner, updates
+from minerva_acme.learners import batches, finite, module_learner, samples, updates
 from minerva_acme.learners.priorities import Priorities
 
 
@@ -66,7 +66,8 @@ class LossLearner(module_learner.ModuleLearner):
             periods: learner steps from one step of a loss to the next, 1 where a name is missing: with 2 it
                 is minimised on every second batch.
             update_targets: called after each step with the networks and the number of steps made.
-            dataset: yields samples with `data`, and with `info` where there are priorities.
+            dataset: Yields samples with `data`, and with `info` where there are priorities; see
+                `checked_samples`.
             priorities: weighs batches and takes the priorities that losses return; None: the table has none.
             max_skipped_batches: batches in a row that may be skipped for non-finite values.
             counter: counts `steps` and `walltime`.
@@ -75,6 +76,7 @@ class LossLearner(module_learner.ModuleLearner):
 
         Raises:
             ValueError: a loss has no module of its name, or no group.
+            TypeError: `dataset` is no iterator.
         """
         modules = networks._asdict()
         for name in losses:
@@ -102,7 +104,12 @@ class LossLearner(module_learner.ModuleLearner):
             self._others[name] = [parameter for parameter in trainable if parameter not in own]
         self._periods = periods
         self._update_targets = update_targets
-        self._dataset = dataset
+        self._dataset = samples.checked_samples(
+            dataset,
+            modules=modules.values(),
+            device=generator.device,
+            needs_info=priorities is not None,
+        )
         self._priorities = priorities
 
     def step(self) -> None:

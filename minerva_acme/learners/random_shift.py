@@ -11,6 +11,7 @@ import torch
 import tree
 
 from minerva_acme import networks, types
+from minerva_acme.learners import samples
 
 _FIELDS = ("observation", "next_observation")
 
@@ -48,7 +49,7 @@ class RandomShift(Iterator[Any]):
         """
         if num_pixels < 1:
             raise ValueError(f"`num_pixels` must be >= 1, got {num_pixels}. Without it images stay.")
-        self._dataset = dataset
+        self._dataset = samples.checked_samples(dataset, modules=(), device=generator.device)
         self._specs = tree.flatten(observation_spec)
         self._num_pixels = num_pixels
         self._generator = generator

@@ -161,7 +161,7 @@ def _make_scene(seed: int) -> _Scene:
         logger=logger,
         generator=generator,
         device=torch.device("cpu"),
-        num_env_steps=None,
+        num_learner_steps=None,
     )
 
     def feed(batch: Any) -> int:

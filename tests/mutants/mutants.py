@@ -1315,8 +1315,8 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "the run is taken for one of more updates",
-            "steps_each = self._config.rollout_steps *",
-            "steps_each = self._config.rollout_length *",
+            "num_env_steps // (self._config.rollout_steps *",
+            "num_env_steps // (self._config.rollout_length *",
         ),
     ),
     *of(

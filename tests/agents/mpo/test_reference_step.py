@@ -166,7 +166,7 @@ class Case:
             logger=self.logger,
             generator=generator,
             device=torch.device("cpu"),
-            num_env_steps=int(config.min_replay_size + (NUM_UPDATES - 1) * config.inserts_per_learner_step),
+            num_learner_steps=NUM_UPDATES,
         )
         state = self.learner.save()
         self.before = randomised(state["modules"])

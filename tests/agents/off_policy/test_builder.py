@@ -1,11 +1,13 @@
 """What the kit makes of a config and of the few methods that a user writes."""
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import nn
 
-from minerva_acme import adders, experiments, replay, specs, testing, types
+from minerva_acme import adders, counting, experiments, replay, specs, testing, types
 from minerva_acme.agents import mpo, off_policy
 
 from . import scene
@@ -147,3 +149,110 @@ def test_a_run_gives_its_policy_the_count_of_its_environment_steps(tmp_path):
         )
     )
     assert seen == [0, 1, 2, 3, 4, 5]
+
+
+class Parts(NamedTuple):
+    q_network: nn.Module
+    model: nn.Module
+    target: nn.Module
+
+
+class PartsBuilder(scene.QBuilder):
+    """Networks with a model; a test says what is trained."""
+
+    objectives: Any = {"q_network": off_policy.Objective(scene.q_loss, 0.1)}
+    freezes_model = False
+
+    def make_networks(self, spec, generator):
+        q_network, target = super().make_networks(spec, generator)
+        return Parts(q_network, nn.Linear(2, 2).requires_grad_(not self.freezes_model), target)
+
+    def make_objectives(self, spec):
+        return self.objectives
+
+
+def make_parts_learner(builder):
+    return builder.make_learner(
+        networks=builder.make_networks(SPEC, torch.Generator().manual_seed(0)),
+        dataset=iter(()),
+        client=None,
+        spec=SPEC,
+        counter=counting.Counter(),
+        logger=testing.FakeLogger(),
+        generator=torch.Generator(),
+        device=torch.device("cpu"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("objectives", "message"),
+    [
+        (
+            {"q_netwrk": off_policy.Objective(scene.q_loss, 0.1)},
+            r"The objective 'q_netwrk' of PartsBuilder must name modules of the networks \(q_network, model, "
+            r"target\), got 'q_netwrk'\. Did you mean 'q_network'\?",
+        ),
+        (
+            {"q_network": off_policy.Objective(scene.q_loss, 0.1, modules=["q_network", "encoder"])},
+            r"The objective 'q_network' of .*, got 'encoder'\. Use one of those names",
+        ),
+        (
+            {"q_network": off_policy.Objective(scene.q_loss, 0.1)},
+            r"must have an objective, but 'model' of PartsBuilder's networks has none: there are objectives "
+            r"for q_network\. .*freeze it \(requires_grad_\(False\)\) .* name it target_model",
+        ),
+        (
+            {"model": off_policy.Objective(scene.q_loss, 0.1)},
+            "but 'q_network' of PartsBuilder's networks has none: there are objectives for model",
+        ),
+        ({}, "but 'q_network' of PartsBuilder's networks has none: there are objectives for nothing"),
+        (
+            {
+                "q_network": off_policy.Objective(scene.q_loss, 0.1, modules=["q_network", "model"]),
+                "model": off_policy.Objective(scene.q_loss, 0.1),
+            },
+            "The objective 'model' of PartsBuilder must train something, but each parameter of model",
+        ),
+    ],
+)
+def test_an_objective_and_a_module_that_do_not_belong_together_are_refused_by_name(objectives, message):
+    builder = PartsBuilder(scene.QConfig(prioritized=False))
+    builder.objectives = objectives
+    with pytest.raises(ValueError, match=message):
+        make_parts_learner(builder)
+
+
+def test_a_policy_that_is_no_module_is_refused_by_name():
+    class Own(scene.QBuilder):
+        policy_variables = ("policy",)
+
+    message = (
+        r"`policy_variables` of Own must name modules of the networks \(q_network, target\), got 'policy'"
+    )
+    with pytest.raises(ValueError, match=message):
+        make_parts_learner(Own(scene.QConfig(prioritized=False)))
+
+
+@pytest.mark.parametrize("freezes_model", [True, False])
+def test_a_module_may_be_frozen_or_be_trained_by_the_loss_of_another(freezes_model):
+    builder = PartsBuilder(scene.QConfig(prioritized=False))
+    builder.freezes_model = freezes_model
+    builder.objectives = {
+        "q_network": off_policy.Objective(
+            scene.q_loss, 0.1, modules=["q_network"] if freezes_model else ["q_network", "model"]
+        )
+    }
+    learner = make_parts_learner(builder)
+    num_trained = len(learner._updates._groups["q_network"].parameters())
+    assert num_trained == (1 if freezes_model else 3)
+
+
+def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_objective():
+    class Shared(PartsBuilder):
+        def make_networks(self, spec, generator):
+            q_network, _, target = super().make_networks(spec, generator)
+            return Parts(q_network, nn.Sequential(q_network), target)
+
+        policy_variables = ("model",)
+
+    assert make_parts_learner(Shared(scene.QConfig(prioritized=False))).get_variables(["model"])

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from minerva_acme import specs, testing, types, wrappers
 from minerva_acme.agents import acting, mpo
@@ -115,6 +116,13 @@ def test_a_shared_encoder_is_trained_by_the_critics_loss_alone(name):
     class CriticAlone(agent.builder):
         def make_objectives(self, spec):
             return {"critic": super().make_objectives(spec)["critic"]}
+
+        def make_networks(self, spec, generator):
+            networks = super().make_networks(spec, generator)
+            others = {key: part for key, part in networks._asdict().items() if "critic" not in key}
+            for key, parameter in nn.ModuleDict(others).named_parameters():
+                parameter.requires_grad_("encoder" in key and "target" not in key)
+            return networks
 
     def after_a_step(builder):
         learner, networks, _ = scene.make_learner(builder, spec, make_batches(name))

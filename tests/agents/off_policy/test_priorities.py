@@ -121,21 +121,21 @@ def test_a_uniform_table_takes_no_priorities():
     assert builder._priorities(None, 100) is None
 
 
-def importance_exponents(num_env_steps, steps):
-    # A learner step an item, from the fourth on.
+def importance_exponents(num_learner_steps, steps):
     builder = scene.QBuilder(scene.QConfig(importance_exponent=0.4))
-    exponent = builder._priorities(None, num_env_steps)._importance_exponent
+    exponent = builder._priorities(None, num_learner_steps)._importance_exponent
     return [exponent(step) for step in steps]
 
 
 def test_the_importance_exponent_rises_to_1_at_the_end_of_the_run():
-    assert scene.QBuilder(scene.QConfig()).learner_steps_due(103) == 100
-    assert importance_exponents(103, [0, 50, 100, 150]) == pytest.approx([0.4, 0.7, 1.0, 1.0])
+    # A learner step an item, from the fourth on.
+    assert scene.QBuilder(scene.QConfig()).num_learner_steps(103) == 100
+    assert importance_exponents(100, [0, 50, 100, 150]) == pytest.approx([0.4, 0.7, 1.0, 1.0])
 
 
-@pytest.mark.parametrize("num_env_steps", [None, 0, 3])
-def test_where_no_end_is_known_it_stays(num_env_steps):
-    assert importance_exponents(num_env_steps, [0, 1000]) == [0.4, 0.4]
+@pytest.mark.parametrize("num_learner_steps", [None, 0])
+def test_where_no_end_is_known_it_stays(num_learner_steps):
+    assert importance_exponents(num_learner_steps, [0, 1000]) == [0.4, 0.4]
 
 
 @pytest.mark.parametrize("store", STORES)

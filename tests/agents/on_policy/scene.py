@@ -195,7 +195,7 @@ def check_steps(
         logger=logger,
         generator=torch.Generator().manual_seed(seed + 1),
         device=torch.device("cpu"),
-        num_env_steps=NUM_UPDATES * T * E,
+        num_learner_steps=NUM_UPDATES,
     )
     reference = make_reference(
         state=_variables(learner),

@@ -1,0 +1,247 @@
+"""Samples of a user's own data set, made into those that learners take.
+
+Shapes: B batch; T steps; E environments.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import tree
+from torch import nn
+
+from minerva_acme import specs, types
+from minerva_acme.replay import base as replay
+from minerva_acme.replay import dataset as datasets
+
+_AXES: dict[type[Any], str] = {types.Transition: "[B]", types.Trajectory: "[B, T]", types.Rollout: "[T, E]"}
+
+
+def checked_samples(
+    dataset: Iterator[Any],
+    *,
+    modules: Iterable[nn.Module],
+    device: torch.device,
+    kind: type[Any] | None = None,
+    layout: str = "",
+    extras: Sequence[str] = (),
+    needs_info: bool = False,
+) -> Iterator[Any]:
+    """Returns a dataset whose samples are as learners take them, wherever they come from.
+
+    The first sample is checked. If it is complete, later ones pass as they are; if not, each is completed:
+    arrays become tensors on `device`, float64 becomes the dtype of the networks, and bare data gets the
+    sample around it. A `replay.dataset.Dataset`, whose samples are complete, is returned itself.
+
+    Args:
+        dataset: An iterator of samples with `data`, or of bare `types.Transition`, `Trajectory` or `Rollout`.
+        modules: The networks that will see the data; the first floating-point parameter says their dtype.
+        device: The device of the learner.
+        kind: The class that the data must have; None for any.
+        layout: The name of the layout that packs and unpacks the kind, for the message.
+        extras: The names that the data's `extras` must have.
+        needs_info: Whether a sample must have the `replay.SampleInfo` of its items.
+
+    Raises:
+        TypeError: `dataset` is no iterator; or, with the first sample, it is something that cannot be learned
+            from. The message says what it should be and how to write that.
+        ValueError: With the first sample: its leading axes do not fit each other.
+    """
+    if not hasattr(dataset, "__next__"):
+        raise TypeError(
+            f"`dataset` must be an iterator of batches without an end, got {type(dataset).__name__}. Return "
+            "`itertools.cycle(...)` of it from `make_dataset`, or a generator that yields its batches."
+        )
+    if isinstance(dataset, datasets.Dataset):
+        return dataset
+    return _CheckedSamples(dataset, list(modules), device, kind, layout, extras, needs_info)
+
+
+def check_kind(data: Any, kind: type[Any], layout: str) -> None:
+    """Checks that a batch is of the class that a learner takes.
+
+    Raises:
+        TypeError: It is of another, for example from a table that was written for another learner.
+    """
+    if not isinstance(data, kind):
+        raise TypeError(
+            f"`dataset` must give batches of {kind.__name__}, got {type(data).__name__}. "
+            f"Unpack them with a {layout}, and write with it."
+        )
+
+
+def data_of(sample: Any) -> Any:
+    """The data of a sample; the sample itself where it is bare data.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    if isinstance(sample, tuple(_AXES)):
+        return sample
+    # Arrays and tensors have a `data` too, which is another thing.
+    if hasattr(sample, "data") and not isinstance(sample, np.ndarray | np.generic | torch.Tensor):
+        return sample.data
+    way_out = "Yield types.Transition(observation=..., ...), or replay.dataset.ReplaySample(info, data)."
+    if isinstance(sample, dict) and "observation" in sample:
+        way_out = "Yield types.Transition(**batch), types.Trajectory(**batch) or types.Rollout(**batch)."
+    raise TypeError(
+        "`dataset` must give samples with `data`, or bare Transitions, Trajectories or Rollouts, got "
+        f"{_describe(sample)}. {way_out}"
+    )
+
+
+class _CheckedSamples(Iterator[Any]):
+    """See `checked_samples`."""
+
+    def __init__(
+        self,
+        dataset: Iterator[Any],
+        modules: Sequence[nn.Module],
+        device: torch.device,
+        kind: type[Any] | None,
+        layout: str,
+        extras: Sequence[str],
+        needs_info: bool,
+    ) -> None:
+        self._dataset = dataset
+        self._modules = modules
+        self._device = device
+        self._kind = kind
+        self._layout = layout
+        self._extras = extras
+        self._needs_info = needs_info
+        self._dtype: torch.dtype | None = None  # that float64 becomes; None: it stays
+        self._is_checked = False
+        self._passes = False  # whether samples are complete as they come
+
+    def __next__(self) -> Any:
+        sample = next(self._dataset)
+        if self._passes:
+            return sample
+        if self._is_checked:
+            return self._completed(sample)
+        if self._kind is not None:
+            check_kind(data_of(sample), self._kind, self._layout)
+        self._dtype = _dtype(self._modules)
+        completed = self._completed(sample)
+        self._check(completed)
+        self._passes = _is_complete(sample, completed)
+        self._is_checked = True
+        return completed
+
+    def _completed(self, sample: Any) -> Any:
+        data = data_of(sample)
+        return datasets.ReplaySample(
+            getattr(sample, "info", None), tree.map_structure_with_path(self._tensor, data)
+        )
+
+    def _tensor(self, path: tuple[Any, ...], leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            if not hasattr(leaf, "__array__"):
+                if path and path[0] == "extras":
+                    return leaf  # Whatever a loss of the user's own makes of it.
+                raise TypeError(
+                    f"`{_name(path)}` of a batch must be a tensor or an array, got {_describe(leaf)}. Stack "
+                    "the values of its items: np.asarray(values, np.float32)."
+                )
+            leaf = _from_array(path, np.asarray(leaf))
+        dtype = self._dtype if leaf.dtype == torch.float64 else None
+        return leaf.to(self._device, dtype)  # the same tensor where nothing is to do
+
+    def _check(self, sample: Any) -> None:
+        data = sample.data
+        if not all(tree.flatten(getattr(data.extras, name, ())) for name in self._extras):
+            names = ", ".join(f"`{name}`" for name in self._extras)
+            given = ", ".join(f"{name}=..." for name in self._extras)
+            raise TypeError(
+                f"`extras` of a batch must have {names}, which the policy that acted records, got "
+                f"{_describe(data.extras)}. Yield extras=acting.BehaviourExtras({given}), from "
+                "`minerva_acme.agents`."
+            )
+        if self._needs_info and not isinstance(sample.info, replay.SampleInfo):
+            raise TypeError(
+                "`dataset` must give samples with the `info` of their items, a `replay.SampleInfo`, where "
+                f"they are drawn by priority, got {_describe(sample.info)}. Set `prioritized` to False."
+            )
+        for kind in _AXES:
+            if isinstance(data, kind):
+                _check_axes(data, kind)
+
+
+def _check_axes(data: Any, kind: type[Any]) -> None:
+    """Checks that all leaves of a batch agree in their leading axes with its discounts.
+
+    Raises:
+        ValueError: One does not; the message names it.
+    """
+    num_axes = 1 if kind is types.Transition else 2
+    discount = tree.flatten(data.discount)[0]
+    for path, leaf in tree.flatten_with_path(data):
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        fitting = list(discount.shape[:num_axes])
+        if kind is types.Trajectory and path[0] == "observation" and len(fitting) == 2:
+            fitting[1] += 1  # [B, T + 1]
+        # An axis of size 1 more would be broadcast against the others, and change every number silently.
+        is_number = path[0] in ("reward", "discount", "mask", "first", "last", "return_so_far")
+        if is_number and list(leaf.shape) == [*fitting, 1]:
+            raise ValueError(
+                f"`{_name(path)}` of a batch must be {_AXES[kind]}, got the shape {list(leaf.shape)}. Leave "
+                "out its last axis: values.squeeze(-1)."
+            )
+        if len(fitting) < num_axes or list(leaf.shape[:num_axes]) != fitting:
+            raise ValueError(
+                f"`{_name(path)}` of a batch must begin with the axes {fitting}, got the shape "
+                f"{list(leaf.shape)}. The discounts of a {kind.__name__} are {_AXES[kind]}, here "
+                f"{list(discount.shape)}: stack the items of a batch along these axes."
+            )
+
+
+def _from_array(path: tuple[Any, ...], array: np.ndarray) -> torch.Tensor:
+    """Makes a tensor that shares the memory of an array where it can.
+
+    Raises:
+        TypeError: torch has no such dtype.
+    """
+    # torch knows its machine's byte order and steps forward alone, and warns of memory that is only read.
+    if not (array.dtype.isnative and array.flags.writeable and array.flags.c_contiguous):
+        array = np.array(array, array.dtype.newbyteorder("="))
+    try:
+        return torch.from_numpy(array)
+    except TypeError as error:
+        raise TypeError(
+            f"`{_name(path)}` of a batch must be an array of numbers, got the dtype {array.dtype}. Convert "
+            "it: np.asarray(values, np.float32)."
+        ) from error
+
+
+def _dtype(modules: Sequence[nn.Module]) -> torch.dtype | None:
+    """The dtype of the first floating-point parameter; None without one."""
+    parameters = (parameter for module in modules for parameter in module.parameters())
+    return next((x.dtype for x in parameters if x.is_floating_point()), None)
+
+
+def _is_complete(sample: Any, completed: Any) -> bool:
+    """Whether nothing had to be done to a sample."""
+    before = getattr(sample, "data", None)
+    if before is None or not hasattr(sample, "_replace"):
+        return False
+    pairs = zip(tree.flatten(before), tree.flatten(completed.data), strict=False)
+    return all(old is new for old, new in pairs)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """The name of a leaf of a batch, such as `observation['arm']`; `data` where the batch is that leaf."""
+    return specs.leaf_name(str(path[0]), path[1:]) if path else "data"
+
+
+def _describe(value: Any) -> str:
+    """What something is, for a message: its type, and what it is a batch or list of."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return f"{type(value).__name__} of shape {list(value.shape)}"
+    if isinstance(value, dict):
+        return f"dict of {sorted(map(str, value))}"
+    if isinstance(value, list | tuple) and value and not hasattr(value, "_fields"):
+        return f"{type(value).__name__} of {type(value[0]).__name__}"
+    return repr(value) if value is None or value == () else type(value).__name__

@@ -1,0 +1,85 @@
+"""A method of a builder that would have no effect is refused where it is defined."""
+
+import abc
+import functools
+
+import pytest
+
+from minerva_acme import builders
+from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("make_netwoks", "make_networks"),
+        ("make_polcy", "make_policy"),
+        ("make_objective", "make_objectives"),
+        ("make_dataset_", "make_dataset"),
+        ("make_choise", "make_choice"),
+    ],
+)
+def test_a_misspelt_part_is_refused_by_name_with_the_one_that_was_meant(name, meant):
+    said = f"`{name}` of Own must be a part of Own .*Did you mean `{meant}`.*The parts are make_actor, "
+    with pytest.raises(ValueError, match=said):
+        type("Own", (td3.TD3Builder,), {name: lambda self, *arguments: None})
+
+
+@pytest.mark.parametrize("builder", [sac.SACBuilder, td3.TD3Builder, d4pg.D4PGBuilder, dqn.DQNBuilder])
+def test_an_encoder_where_no_part_asks_for_one_is_refused(builder):
+    with pytest.raises(ValueError, match="`make_encoder` of Own must be a part of Own or used by it"):
+
+        class Own(builder):
+            def make_encoder(self, spec, generator):
+                raise AssertionError
+
+
+@pytest.mark.parametrize("builder", [mpo.MPOBuilder, ppo.PPOBuilder, vmpo.VMPOBuilder])
+def test_an_encoder_where_a_part_asks_for_one_is_taken(builder):
+    class Own(builder):
+        def make_encoder(self, spec, generator):
+            raise AssertionError
+
+    assert issubclass(Own, builder)
+
+
+def test_a_make_method_in_a_mixin_and_on_a_builder_from_scratch_is_checked_too():
+    class Mixin:
+        def make_encoder(self, spec, generator):
+            raise AssertionError
+
+    with pytest.raises(ValueError, match="`make_encoder` of Mixin must be a part of Own"):
+        type("Own", (Mixin, sac.SACBuilder), {})
+    with pytest.raises(ValueError, match="`make_adders` of Own .*Did you mean `make_adder`"):
+        type("Own", (builders.AgentBuilder,), {"make_adders": lambda self: None})
+
+
+def test_make_methods_of_ones_own_that_something_uses_are_taken():
+    class Base(off_policy.TransitionBuilder):
+        @abc.abstractmethod
+        def make_reward_model(self):
+            """For subclasses alone."""
+
+        def make_networks(self, spec, generator):
+            return [make() for make in (lambda: self.make_torso(spec), self.make_head)]
+
+        def make_torso(self, spec):
+            return self.make_size
+
+        @staticmethod
+        def make_head():
+            return None
+
+        @property
+        def make_size(self):  # no method
+            return 3
+
+    class Own(Base):
+        def make_reward_model(self):
+            return functools.partial(self.make_label)
+
+        @classmethod
+        def make_label(cls):
+            return "label"
+
+    assert issubclass(Own, off_policy.TransitionBuilder)
