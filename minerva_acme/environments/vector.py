@@ -7,7 +7,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import origin
+from minerva_acme.environments import origin, task_actions
 
 
 class VectorEnvironment(specs.SpecMethods, core.Closeable):
@@ -97,6 +97,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
                 environment.set_index(index)
         self._environments = tuple(environments)
         origin.mark(self, origin.common(map(origin.of, environments)))
+        task_actions.mark(self, task_actions.find(environments[0]))
         # The info of LAST, for the environments that were reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}
         self._reset_next_step = True
