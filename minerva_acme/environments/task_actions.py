@@ -11,9 +11,9 @@ from minerva_acme import specs, types, wrappers
 from minerva_acme.wrappers import flat_action
 
 UNKNOWN = (
-    "The environment must tell which actions its task takes, but a wrapper that is not this library's changes "
-    "them, so that is not known. Load the policy without `actions='task'`, and map its actions as that wrapper "
-    "does."
+    "The environment must tell which actions its task takes, but a wrapper that is not this library's "
+    "changes them, so that is not known. Load the policy without `actions='task'`, and map its actions as "
+    "that wrapper does."
 )
 
 _ATTRIBUTE = "_task_actions"

@@ -93,7 +93,7 @@ def load_policy(
             is. That runs its code.
         actions: "agent": as the agent chose them in training. "task": as the environment takes them without
             the wrappers of training. Their spec is read from `environment` if one is given, otherwise from
-            what is stored with the weights; only for runs of older versions the environment is made to ask it.
+            what is stored with the weights; only for runs of older versions the environment is made for it.
 
     Raises:
         ValueError: there is no checkpoint, builder or spec, the agent cannot act in this environment, the
@@ -149,8 +149,8 @@ def _stored_task(described: run_folder.RunDescription, import_code: bool) -> typ
     except (ImportError, ValueError) as error:
         raise ValueError(
             "The task's actions must be known for `actions='task'`, but what is stored with these weights "
-            f"does not say them, and the environment cannot be made to ask it: {error} Give it, wrapped as in "
-            "training: load_policy(..., environment=environment, actions='task')."
+            f"does not say them, and the environment cannot be made to ask it: {error} Give it, wrapped as "
+            "in training: load_policy(..., environment=environment, actions='task')."
         ) from error
 
 
