@@ -17,7 +17,9 @@ class BehaviourExtras(NamedTuple):
     """What the learner needs to know of how an action was chosen."""
 
     log_prob: types.NestedArray
-    """[] log-probability of the action, or log-density of the executed one, under the behaviour policy."""
+    """[] log-probability or log-density of `raw_action` under the behaviour policy, nats: an importance ratio
+    is exp(log_prob of `raw_action` under another policy - this). Of a squashed action, the density of what
+    was executed is another; its Jacobian leaves every ratio."""
     raw_action: types.NestedArray
     """[D] what the policy drew before it was brought into the bounds; [] of one discrete action."""
     parameters: types.NestedArray = ()
@@ -32,7 +34,7 @@ def extras_spec(
     """The specs of `BehaviourExtras` in an environment. Args: state: of what the policy remembers."""
     kind = actions.raw_actions(spec.actions, squash=False)
     return BehaviourExtras(
-        log_prob=specs.Array((), np.float32, name="log_prob"),
+        log_prob=specs.Array((), np.float32, name="log_prob_of_raw_action"),
         raw_action=kind.raw_spec,
         parameters=kind.policy_spec if record_parameters else (),
         state=state,
@@ -102,9 +104,9 @@ class BehaviourPolicy(_Acting):
         if self._noise_repeat > 1:
             self._repeat_noise()
         raw, log_prob, parameters = self._policy.sample(observations)
-        action, log_det = self._raw_actions.to_environment(raw)
+        action = self._raw_actions.to_environment(raw)
         recorded = tree.map_structure(np.asarray, parameters) if self._record_parameters else ()
-        return actors.PolicyOutput(action, BehaviourExtras(log_prob - log_det, raw, recorded))
+        return actors.PolicyOutput(action, BehaviourExtras(log_prob, raw, recorded))
 
     def _repeat_noise(self) -> None:
         """Draws what was drawn before, but every so many steps."""
@@ -130,8 +132,7 @@ class GreedyPolicy(_Acting):
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E]."""
-        action, _ = self._raw_actions.to_environment(self._policy.mode(observations))
-        return actors.PolicyOutput(action)
+        return actors.PolicyOutput(self._raw_actions.to_environment(self._policy.mode(observations)))
 
     def as_module(self) -> nn.Module:
         return _Greedy(self._network, self._raw_actions)

@@ -5,7 +5,7 @@ Shapes: D action dimensions; `...` any leading axes.
 
 import abc
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +15,6 @@ from minerva_acme import distributions, specs, types
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
 _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
 _LOG_TWO = np.float32(math.log(2.0))
-
-
-class Executed(NamedTuple):
-    """What becomes of raw actions."""
-
-    action: np.ndarray  # [..., D], or [...] where discrete, conforming to the action spec
-    log_det: np.ndarray | np.float32  # [...] log |d action / d raw|
 
 
 class RawActions(abc.ABC):
@@ -36,8 +29,8 @@ class RawActions(abc.ABC):
     """Of the policy at one observation: its distribution, holding specs."""
 
     @abc.abstractmethod
-    def to_environment(self, raw: np.ndarray) -> Executed:
-        """The actions to execute, [..., D], or [...] where discrete."""
+    def to_environment(self, raw: np.ndarray) -> np.ndarray:
+        """The actions to execute, [..., D], or [...] where discrete, conforming to the action spec."""
 
     @abc.abstractmethod
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
@@ -47,6 +40,18 @@ class RawActions(abc.ABC):
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:
         """log |d action / d raw|, [...]: what the density of the action lacks beside that of the raw one."""
 
+    def reround(self, log_prob: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
+        """Rounds log-densities of raw actions as if they came from those of the executed actions.
+
+        Earlier versions recorded the latter, from which PPO took the former. Its numbers stay what they were,
+        bit for bit.
+
+        Args:
+            log_prob: [...].
+            raw: [..., D], or [...] where discrete.
+        """
+        return log_prob
+
 
 class ClippedActions(RawActions):
     """Raw actions are clipped to the bounds; the environment does that, so to say: densities stay raw."""
@@ -55,9 +60,9 @@ class ClippedActions(RawActions):
         self._low, self._high = specs.bounds(action_spec)
         self.raw_spec, self.policy_spec = _gaussian_specs(action_spec)
 
-    def to_environment(self, raw: np.ndarray) -> Executed:
+    def to_environment(self, raw: np.ndarray) -> np.ndarray:
         # np.clip takes several times as long for a few numbers.
-        return Executed(np.minimum(np.maximum(raw, self._low), self._high), _ZERO)
+        return np.minimum(np.maximum(raw, self._low), self._high)
 
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
         return raw.clamp(torch.from_numpy(self._low), torch.from_numpy(self._high))
@@ -77,14 +82,10 @@ class SquashedActions(RawActions):
         self._squash = distributions.TanhSquash(torch.from_numpy(low), torch.from_numpy(high))
         self.raw_spec, self.policy_spec = _gaussian_specs(action_spec)
 
-    def to_environment(self, raw: np.ndarray) -> Executed:
+    def to_environment(self, raw: np.ndarray) -> np.ndarray:
         # As `TanhSquash` does it, in a fraction of the time for a few numbers.
         action = self._low + (np.tanh(raw) + _ONE) * self._half
-        log_slope = _TWO * (_LOG_TWO - raw - np.logaddexp(_ZERO, -_TWO * raw))
-        return Executed(
-            np.minimum(np.maximum(action, self._low), self._high),  # what rounding added
-            np.add.reduce(log_slope + self._log_half, -1),
-        )
+        return np.minimum(np.maximum(action, self._low), self._high)  # what rounding added
 
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
         action: torch.Tensor = self._squash(raw)
@@ -94,6 +95,14 @@ class SquashedActions(RawActions):
         self._squash.to(raw.device)
         log_det: torch.Tensor = self._squash.log_det(raw)
         return log_det
+
+    def reround(self, log_prob: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
+        array = raw.numpy(force=True)
+        with np.errstate(invalid="ignore"):  # a bad batch is refused elsewhere
+            log_slope = _TWO * (_LOG_TWO - array - np.logaddexp(_ZERO, -_TWO * array))
+        # On arrays, as actors computed it, which torch rounds differently.
+        log_det = torch.from_numpy(np.add.reduce(log_slope + self._log_half, -1)).to(log_prob.device)
+        return log_prob - log_det + self.log_det(raw)
 
 
 class DiscreteActions(RawActions):
@@ -105,8 +114,8 @@ class DiscreteActions(RawActions):
         logits: Any = specs.Array((action_spec.num_values,), np.float32, name="logits")
         self.policy_spec = distributions.Categorical(logits)
 
-    def to_environment(self, raw: np.ndarray) -> Executed:
-        return Executed(raw.astype(self._dtype), _ZERO)
+    def to_environment(self, raw: np.ndarray) -> np.ndarray:
+        return raw.astype(self._dtype)
 
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
         return raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
@@ -125,8 +134,8 @@ class MultiDiscreteActions(RawActions):
         logits: Any = specs.Array((len(sizes), max(sizes)), np.float32, name="logits")
         self.policy_spec = distributions.MultiCategorical(logits)
 
-    def to_environment(self, raw: np.ndarray) -> Executed:
-        return Executed(raw.astype(self._low.dtype) + self._low, _ZERO)
+    def to_environment(self, raw: np.ndarray) -> np.ndarray:
+        return raw.astype(self._low.dtype) + self._low
 
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
         low = torch.from_numpy(self._low)

@@ -25,7 +25,7 @@ class RolloutBatch(NamedTuple):
     past: networks.Past | tuple[()]  # what a memory needs beside the observations; () without one
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
     log_det: torch.Tensor  # [n] log |d action / d raw|
-    log_prob: torch.Tensor  # [n] of the action under the behaviour policy
+    log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
     parameters: types.NestedTensor  # the behaviour policy, leaves [n, ...]; () if not recorded
     value: torch.Tensor  # [n] before the update
     advantage: torch.Tensor  # [n]
@@ -145,7 +145,7 @@ class RolloutPreparer:
             log_det=torch.as_tensor(self._raw_actions.log_det(raw_action), device=log_prob.device).expand_as(
                 log_prob
             ),
-            log_prob=log_prob,
+            log_prob=self._raw_actions.reround(log_prob, raw_action),
             parameters=_flat(extras.parameters),
             value=v_t.flatten(),
             advantage=targets.advantage.flatten(),

@@ -118,8 +118,8 @@ class PPOLearner(learners.ModuleLearner):
         samples = Samples(
             observation=batch.observation,
             raw_action=batch.raw_action,
-            # The Jacobian of the executed action is the same before and after: it leaves the ratio.
-            raw_log_prob=batch.log_prob + batch.log_det,
+            # The Jacobian of a squashed action is the same before and after: it leaves the ratio.
+            raw_log_prob=batch.log_prob,
             value=batch.value,
             advantage=batch.advantage,
             target=batch.target,

@@ -276,6 +276,9 @@ class Export:
     torch.export from observations to actions without exploration. By default the file's suffix says it."""
     checkpoint: str = "latest"
     """Which checkpoint: latest, best or its number of environment steps."""
+    actions: Literal["agent", "task"] = "agent"
+    """`agent`: a program's continuous actions are within [-1, 1], as in training; `task`: within the
+    environment's own bounds (pt2)."""
     half: bool = False
     """Round the weights to float16, in half the size (safetensors)."""
     episodes: int = 0

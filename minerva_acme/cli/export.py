@@ -26,6 +26,7 @@ def run(command: commands.Export) -> int:
         output,
         format=format_,  # type: ignore[arg-type]
         checkpoint=command.checkpoint,
+        actions=command.actions,
         half=command.half,
         import_code=command.import_code,
     )

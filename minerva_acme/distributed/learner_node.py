@@ -82,6 +82,8 @@ class LearnerNode(graph.Part):
         own_seeds = seeds.Seeds(config.seed)
         with contextlib.ExitStack() as resources:
             resources.enter_context(_alone_in(pathlib.Path(config.directory), self._context.stop))
+            self._generators = seeds.GlobalGenerators(device)
+            resources.enter_context(self._generators.seeded(own_seeds))
             self._checkpointer = checkpointing.Checkpointer(
                 pathlib.Path(config.directory, "checkpoints"),
                 config.checkpoint_keep,
@@ -233,6 +235,7 @@ class LearnerNode(graph.Part):
             checkpointing.ACTORS: self._num_actors,
             "counter": self._reporter.counter.get_counts(),
             "learner": self._learner.save(),
+            "generators": self._generators.save(),
             "facts": self._reporter.facts,
             **(self._reporter.facts.get("evaluations") or {}),  # as in the state of a run in one process
             **checkpointing.policy_state(variables),
@@ -254,6 +257,7 @@ class LearnerNode(graph.Part):
             self._reporter.counter.restore(
                 {name: value for name, value in state["counter"].items() if name.startswith("learner_")}
             )
+            core.restore_if_saved(self._generators, state.get("generators"))  # older checkpoints have none
         self._saved_at = int(state["counter"].get("actor_steps", 0))
         _logger.info("the learner resumes from %s", checkpoint)
 

@@ -13,7 +13,7 @@ import cloudpickle
 import dm_env
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import origin, vector
+from minerva_acme.environments import origin, task_actions, vector
 
 # Never "fork": a child of a process with threads, such as a replay server's, may hang.
 _START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -52,8 +52,9 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
                 for index, make in enumerate(environment_factories):
                     self._workers.append(_Worker(index, make))
             made = [worker.receive()[0] for worker in self._workers]
-            super().__init__(len(self._workers), vector.common_spec([spec for spec, _ in made]))
-            origin.mark(self, origin.common(found for _, found in made))
+            super().__init__(len(self._workers), vector.common_spec([spec for spec, *_ in made]))
+            origin.mark(self, origin.common(found for _, found, _ in made))
+            task_actions.mark(self, made[0][-1])
         except BaseException:
             self.close()
             raise
@@ -165,7 +166,8 @@ def _play(pipe: Any, make: bytes, index: int) -> None:
     with contextlib.suppress(ConnectionError):  # nobody is there to be answered
         try:
             with vector.InProcessVectorEnvironment([pickle.loads(make)()], first_index=index) as environment:
-                pipe.send(("", (specs.make_environment_spec(environment), origin.of(environment)), ()))
+                spec, task = specs.make_environment_spec(environment), task_actions.find(environment)
+                pipe.send(("", (spec, origin.of(environment), task), ()))
                 while True:
                     method, arguments = pipe.recv()
                     result = getattr(environment, method)(*arguments)

@@ -7,7 +7,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import origin
+from minerva_acme.environments import origin, task_actions
 from minerva_acme.wrappers import calls
 
 
@@ -99,6 +99,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         self._environments = tuple(environments)
         self._first_index = first_index
         origin.mark(self, origin.common(map(origin.of, environments)))
+        task_actions.mark(self, task_actions.find(environments[0]))
         # The info of LAST, for the environments that were reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}
         self._reset_next_step = True

@@ -62,8 +62,8 @@ class EvaluatedRun(Protocol):
 class Evaluator(core.Saveable):
     """Evaluates policies in fresh environments, seeded by the step they are for.
 
-    So is the randomness of the policy. Nothing of it and of these environments needs to be saved, and
-    nothing that happens in them changes training.
+    So is the randomness of the policy, and what is drawn from global generators meanwhile. Nothing of it and
+    of these environments needs to be saved, and nothing that happens in them changes training.
     """
 
     random: evaluation.Evaluation | None = None
@@ -157,15 +157,21 @@ class Evaluator(core.Saveable):
     ) -> evaluation.Evaluation | None:
         if stop:
             return None
-        made = self._make_environment(0)
-        if num_environments > 1 and not isinstance(made, environments.VectorEnvironment):
-            others = (self._make_environment(index) for index in range(1, num_environments))
-            made = environments.InProcessVectorEnvironment([made, *others])  # type: ignore[list-item]
-        with contextlib.closing(made) as environment:
-            actor = make_actor(isinstance(environment, environments.VectorEnvironment))
-            actor.update(wait=True)
-            num_episodes = self._run.config.evaluation_episodes
-            return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
+        with self._own_generators():
+            made = self._make_environment(0)
+            if num_environments > 1 and not isinstance(made, environments.VectorEnvironment):
+                others = (self._make_environment(index) for index in range(1, num_environments))
+                made = environments.InProcessVectorEnvironment([made, *others])  # type: ignore[list-item]
+            with contextlib.closing(made) as environment:
+                actor = make_actor(isinstance(environment, environments.VectorEnvironment))
+                actor.update(wait=True)
+                num_episodes = self._run.config.evaluation_episodes
+                return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
+
+    def _own_generators(self) -> contextlib.AbstractContextManager[None]:
+        """Seeds the global generators for an evaluation; training finds them as they were."""
+        run = self._run
+        return run_seeds.GlobalGenerators(run.config.torch_device).seeded(run.seeds, "evaluation", run.steps)
 
     def _make_environment(self, index: int) -> dm_env.Environment | environments.VectorEnvironment:
         config, trained_in = self._run.config, self._run.spec
@@ -197,14 +203,15 @@ class Evaluator(core.Saveable):
         if not run.config.evaluation_video or stop:
             return
         assert run.config.film_episode is not None
-        actor = run.make_evaluation_actor()
-        assert isinstance(actor, core.Actor)
-        actor.update(wait=True)
-        try:
-            gif = run.config.film_episode(actor, self._seed(), lambda: bool(stop))
-        except (OSError, ValueError) as error:  # drawing worked before training: no reason to stop
-            _logger.warning("no film of the evaluation at %d steps: %s", run.steps, error)
-            return
+        with self._own_generators():
+            actor = run.make_evaluation_actor()
+            assert isinstance(actor, core.Actor)
+            actor.update(wait=True)
+            try:
+                gif = run.config.film_episode(actor, self._seed(), lambda: bool(stop))
+            except (OSError, ValueError) as error:  # drawing worked before training: no reason to stop
+                _logger.warning("no film of the evaluation at %d steps: %s", run.steps, error)
+                return
         if gif is not None:
             run.logs.write_film(gif, step=run.steps)
 

@@ -37,6 +37,9 @@ class Parts:
         self.config = config
         self.seeds = seeds.Seeds(config.seed)
         self.counter = counting.Counter()
+        # Before any part is made, for what is made may draw from them; given back when all parts are closed.
+        self.generators = seeds.GlobalGenerators(device)
+        resources.enter_context(self.generators.seeded(self.seeds))
 
         # First, so that an agent that cannot act in the environment says so before anything is written.
         self.environment = make_environment(config, lambda index: self.seeds.number("environment", index))

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import builders, results, specs
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme import builders, results, specs, types
+from minerva_acme.environments import task_actions
+from minerva_acme.experiments import checkpointing, loaded_policy, run_folder
 
 _METADATA = "minerva_acme"
 _SCORE = "score"
@@ -69,11 +70,16 @@ def load_policy(
     seed: int = 0,
     explore: bool = False,
     import_code: bool = False,
+    actions: Literal["agent", "task"] = "agent",
 ) -> builders.AgentPolicy:
     """Loads the policy that a run has learned: `policy(timestep.observation).action`.
 
-    Observations and actions are those of training. `environments.make_training_environment` gives the agent
-    actions within [-1, 1], whatever the bounds of the task: a bare environment needs them scaled.
+    Its actions are the agent's: continuous ones are within [-1, 1] behind the wrappers of
+    `environments.make_training_environment`, whatever the bounds of the task. With `actions="task"` they are
+    those of the bare environment, in its own bounds, dtype and structure.
+
+    Observations are those of training. Their structure, shape, dtype and finiteness are checked, which
+    training's own policy does not do; `loaded_policy.LoadedPolicy` says what is converted.
 
     Args:
         path: the folder of a run or of a checkpoint, a file in safetensors that `export_policy` wrote, or the
@@ -85,11 +91,16 @@ def load_policy(
         explore: whether to explore as in training.
         import_code: whether a builder that is not this library's may be imported from where the run says it
             is. That runs its code.
+        actions: "agent": as the agent chose them in training. "task": as the environment takes them without
+            the wrappers of training. Their spec is read from `environment` if one is given, otherwise from
+            what is stored with the weights; only for runs of older versions the environment is made for it.
 
     Raises:
-        ValueError: there is no checkpoint, builder or spec, the agent cannot act in this environment, or the
-            checkpoint is of another agent, config or environment.
+        ValueError: there is no checkpoint, builder or spec, the agent cannot act in this environment, the
+            checkpoint is of another agent, config or environment, or the task's actions are not known.
     """
+    if actions not in ("agent", "task"):
+        raise ValueError(f"`actions` must be 'agent' or 'task', got {actions!r}.")
     path = _locate(path)
     if path.is_file():
         described, tensors, _ = _read_safetensors(path)
@@ -100,15 +111,27 @@ def load_policy(
     if builder is None or environment is None:
         described = described or _description(path, found)
         builder = builder or described.make_builder(import_code=import_code)
-        environment = environment or described.make_specs(import_code=import_code)
-    spec = environment
-    if not isinstance(spec, specs.EnvironmentSpec):
-        spec = specs.make_environment_spec(spec)
+    task = None
+    if environment is None:
+        assert described is not None
+        spec = described.make_specs(import_code=import_code)
+    elif isinstance(environment, specs.EnvironmentSpec):
+        spec = environment
+    else:
+        spec, task = specs.make_environment_spec(environment), task_actions.find(environment)
+        if task is None and actions == "task":
+            raise ValueError(task_actions.UNKNOWN)
     builder.check_spec(spec)
+    to_task = None
+    if actions == "task":
+        if task is None:
+            task = _stored_task(described or _description(path, found), import_code)
+        to_task = task_actions.TaskActions(spec.actions, task)
     generator = torch.Generator().manual_seed(seed)
-    policy = builder.make_policy(
-        builder.make_networks(spec, generator), spec, generator, evaluation=not explore
-    )
+    with torch.random.fork_rng(devices=[]):  # which layers of torch's own draw from
+        policy = builder.make_policy(
+            builder.make_networks(spec, generator), spec, generator, evaluation=not explore
+        )
     with checkpointing.explain_misfit(found):
         if path.is_file():
             values = [_below(tensors, name) for name in builder.policy_variables]
@@ -116,7 +139,19 @@ def load_policy(
             state = checkpointing.load_state(found)["policy_variables"]
             values = [tree.map_structure(lambda tensor: tensor.numpy(), value) for value in state]
         policy.set_variables(values)
-    return policy
+    return loaded_policy.LoadedPolicy(policy, spec.observations, to_task)
+
+
+def _stored_task(described: run_folder.RunDescription, import_code: bool) -> types.NestedSpec:
+    """Returns the spec of the task's actions by what is stored with the weights."""
+    try:
+        return described.make_task_actions(import_code=import_code)
+    except (ImportError, ValueError) as error:
+        raise ValueError(
+            "The task's actions must be known for `actions='task'`, but what is stored with these weights "
+            f"does not say them, and the environment cannot be made to ask it: {error} Give it, wrapped as "
+            "in training: load_policy(..., environment=environment, actions='task')."
+        ) from error
 
 
 def export_policy(
@@ -127,6 +162,7 @@ def export_policy(
     checkpoint: str | int | os.PathLike[str] = "latest",
     half: bool = False,
     import_code: bool = False,
+    actions: Literal["agent", "task"] = "agent",
 ) -> None:
     """Writes the policy that a run has learned to one file.
 
@@ -140,6 +176,8 @@ def export_policy(
         half: whether to round float32 weights to float16, in half the size. A tensor with numbers beyond
             what float16 holds stays float32. `load_policy` computes in float32 all the same.
         import_code: as for `load_policy`.
+        actions: The actions of a program (pt2), as for `load_policy`: by default within [-1, 1] where they
+            are continuous, with "task" in the task's own bounds. For weights it is chosen on loading.
 
     Raises:
         ValueError: as `load_policy`; or the policy's weights are not named tensors (safetensors), or it
@@ -148,12 +186,17 @@ def export_policy(
     """
     if half and format != "safetensors":
         raise ValueError(f"`half` must be False where `format` is {format}: it computes with its weights.")
+    if actions != "agent" and format != "pt2":
+        raise ValueError(
+            f"`actions` must be 'agent' where `format` is {format}, got {actions!r}: `load_policy` takes it, "
+            "which reads such files."
+        )
     path, file = pathlib.Path(path), pathlib.Path(file)
     found = checkpointing.find(path, checkpoint)
     described = _description(path, found)
     if format == "pt2":
         program = _export_program(
-            load_policy(path, checkpoint=found, import_code=import_code),
+            load_policy(path, checkpoint=found, import_code=import_code, actions=actions),
             described.make_specs(import_code=import_code),
         )
         _write_whole(file, lambda new: torch.export.save(program, new))

@@ -17,9 +17,9 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import _version, builders, environments, specs
+from minerva_acme import _version, builders, environments, specs, types
 from minerva_acme.agents import registry
-from minerva_acme.environments import origin
+from minerva_acme.environments import origin, task_actions
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import options, plain_specs
 
@@ -52,7 +52,8 @@ class RunDescription:
     environment_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     """What `environments.make_training_environment` was given besides the id."""
     environment_specs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """The environment's, see `plain_specs`; empty in the folder of an older version."""
+    """The environment's, see `plain_specs`; empty in the folder of an older version. `task_actions` are those
+    inside its wrappers, where they are known."""
     unknown: dict[str, str] = dataclasses.field(default_factory=dict)
     """What of `builder`, `environment` and `MADE_IN_PYTHON` can be made only from Python, and why."""
 
@@ -176,6 +177,25 @@ class RunDescription:
         finally:
             environment.close()
 
+    def make_task_actions(self, *, import_code: bool = False) -> types.NestedSpec:
+        """Makes the spec of the task's own actions, inside the wrappers of training.
+
+        The environment itself is made where the file does not have it, as that of an older version.
+
+        Raises:
+            ValueError: As `make_environment_factory`, or the environment does not tell.
+        """
+        if packed := self.environment_specs.get("task_actions"):
+            return plain_specs.unpack(packed)
+        environment = self.make_environment_factory(import_code=import_code)(0)
+        try:
+            found = task_actions.find(environment)
+        finally:
+            environment.close()
+        if found is None:
+            raise ValueError(task_actions.UNKNOWN)
+        return found
+
     def check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
         """Checks that a run found in a folder is this one, which may be resumed there.
 
@@ -239,6 +259,8 @@ def describe(
             name: plain_specs.pack(nest)
             for name, nest in specs.make_environment_spec(environment)._asdict().items()
         }
+        if (task := task_actions.find(environment)) is not None:
+            described_specs["task_actions"] = plain_specs.pack(task)
     except ValueError:  # specs of another kind: `load_policy` is given them
         described_specs = {}
     return RunDescription(

@@ -125,6 +125,7 @@ class Saver:
         return {
             **states,
             "adders": [core.save_if_saveable(adder) for adder in run.adders],
+            "generators": run.generators.save(),
             **self._evaluations.save(),
             **self._pacer.save(),
             **checkpointing.policy_state(variables),
@@ -160,6 +161,9 @@ class Saver:
             if checkpointing.replay_folder(checkpoint) is not None:
                 self._pacer.restore(state)
         run.actor.update(wait=True)
+        with checkpointing.explain_misfit(checkpoint):
+            # Last: making and restoring the parts may have drawn from them. Older checkpoints have none.
+            core.restore_if_saved(run.generators, state.get("generators"))
         self._saved()
         if checkpointing.is_light(checkpoint):
             _logger.warning("%s holds no replay: a new one is filled before learning goes on", checkpoint)

@@ -1,7 +1,14 @@
 """Random seeds for the parts of a run."""
 
+import contextlib
+import random
+from collections.abc import Iterator
+
 import numpy as np
 import torch
+
+from minerva_acme import core
+from minerva_acme.wrappers import random_state
 
 
 class Seeds:
@@ -18,3 +25,63 @@ class Seeds:
     def generator(self, purpose: str, device: torch.device | str = "cpu", index: int = 0) -> torch.Generator:
         """Returns a torch generator with the seed of a part; `index` as in `number`."""
         return torch.Generator(device).manual_seed(self.number(purpose, index))
+
+
+class GlobalGenerators(core.Saveable):
+    """The generators that code draws from when it is given none: those of torch, numpy and Python's `random`.
+
+    The agents of this library draw from generators that they are given. Others may use dropout, draw noise in
+    a loss by `torch.randn_like`, make layers by `nn.Linear` or explore by `np.random`.
+
+    They belong to the process: all of its threads draw from the same ones.
+    """
+
+    def __init__(self, device: torch.device | str) -> None:
+        """Draws nothing.
+
+        Args:
+            device: The device of the run. If it is a GPU, its generator belongs to the state too.
+        """
+        self._device = torch.device(device)
+
+    @contextlib.contextmanager
+    def seeded(self, seeds: Seeds, purpose: str = "global", index: int = 0) -> Iterator[None]:
+        """Seeds all of them. At the end of the context they are as they were before.
+
+        Args:
+            seeds: The run's seeds.
+            purpose: What is drawn for; another purpose has other numbers.
+            index: Tells apart several of the same purpose.
+        """
+        before = self.save()
+        try:
+            # Torch and numpy have the same kind of generator: with one seed they would draw the same bits.
+            torch.default_generator.manual_seed(seeds.number(f"{purpose} torch", index))
+            if self._has_cuda:
+                with torch.cuda.device(self._device):
+                    torch.cuda.manual_seed(seeds.number(f"{purpose} cuda", index))
+            np.random.seed(seeds.number(f"{purpose} numpy", index))
+            random.seed(seeds.number(f"{purpose} python", index))
+            yield
+        finally:
+            self.restore(before)
+
+    def save(self) -> core.State:
+        return {
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state(self._device) if self._has_cuda else None,
+            "numpy": random_state.to_plain(np.random.get_state(legacy=False)),
+            "python": random.getstate(),
+        }
+
+    def restore(self, state: core.State) -> None:
+        # A checkpoint is loaded to the run's device, the states with it.
+        torch.set_rng_state(state["torch"].cpu())
+        if self._has_cuda and state["cuda"] is not None:
+            torch.cuda.set_rng_state(state["cuda"].cpu(), self._device)
+        np.random.set_state(random_state.to_numpy(state["numpy"]))
+        random.setstate(state["python"])
+
+    @property
+    def _has_cuda(self) -> bool:
+        return self._device.type == "cuda"

@@ -34,6 +34,7 @@ from minerva_acme.networks.encoders import (
     is_image,
     make_encoder,
 )
+from minerva_acme.networks.linear import he_normal_linear, orthogonal_linear, uniform_linear
 from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
@@ -93,11 +94,14 @@ __all__ = [
     "TanhMLP",
     "Torso",
     "TorsoFactory",
+    "he_normal_linear",
     "image_axes",
     "is_image",
     "make_actor_critic",
     "make_encoder",
     "make_memory",
     "make_normalizer",
+    "orthogonal_linear",
     "project_to_unit_norm",
+    "uniform_linear",
 ]

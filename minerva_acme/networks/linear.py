@@ -1,4 +1,4 @@
-"""Linear layers whose first weights come from a given generator."""
+"""Linear layers whose initial weights are drawn from a given generator, so that a seed reproduces them."""
 
 import math
 
@@ -7,10 +7,15 @@ from torch import nn
 
 
 def uniform_linear(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Linear:
-    """A linear layer with weights and bias uniform in +-1 / sqrt(size_in), as torch initialises them.
+    """Makes a linear layer with weights and bias uniform in +-1 / sqrt(size_in), as torch initialises them.
 
     The bias does not start at zero: in front of a LayerNorm the layer would be blind to the scale of its
     input.
+
+    Args:
+        size_in: The number of input features, >= 1.
+        size_out: The number of output features.
+        generator: Draws the initial weights, on the CPU; None is torch's global generator.
     """
     # Torch draws weights of its own here, which must not move the global generator.
     with torch.random.fork_rng(devices=[]):
@@ -29,7 +34,14 @@ def initialize_uniform(layer: nn.Linear, generator: torch.Generator | None) -> N
 def orthogonal_linear(
     size_in: int, size_out: int, gain: float, generator: torch.Generator | None
 ) -> nn.Linear:
-    """A linear layer whose weight is orthogonal times `gain`, and whose bias is zero."""
+    """Makes a linear layer whose weight is orthogonal times `gain`, and whose bias is zero.
+
+    Args:
+        size_in: The number of input features, >= 1.
+        size_out: The number of output features.
+        gain: The factor by which the orthogonal matrix is scaled: sqrt(2) in front of a ReLU, for example.
+        generator: Draws the initial weights, on the CPU; None is torch's global generator.
+    """
     layer = uniform_linear(size_in, size_out, generator)
     nn.init.orthogonal_(layer.weight, gain=gain, generator=generator)
     nn.init.zeros_(layer.bias)
@@ -37,9 +49,14 @@ def orthogonal_linear(
 
 
 def he_normal_linear(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Linear:
-    """A linear layer with weights normal of variance 2 / size_in, as before a ReLU, and a bias of zero.
+    """Makes a linear layer with weights normal of variance 2 / size_in, as before a ReLU, and a bias of zero.
 
     Source: He et al. 2015, "Delving deep into rectifiers".
+
+    Args:
+        size_in: The number of input features, >= 1.
+        size_out: The number of output features.
+        generator: Draws the initial weights, on the CPU; None is torch's global generator.
     """
     layer = uniform_linear(size_in, size_out, generator)
     nn.init.kaiming_normal_(layer.weight, generator=generator)

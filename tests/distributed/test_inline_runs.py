@@ -5,10 +5,11 @@ import pathlib
 from typing import Any
 
 import pytest
+import torch
 
 import minerva_acme
 from minerva_acme import builders, distributed, experiments
-from minerva_acme.experiments import checkpointing
+from minerva_acme.experiments import checkpointing, seeds
 from minerva_acme.replay import base as replay
 from tests.distributed import small
 
@@ -24,7 +25,9 @@ def rows(directory: pathlib.Path, label: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(tmp_path: pathlib.Path) -> None:
+def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[experiments.Progress] = []
     result = run(small.experiment(tmp_path, small.sac_builder()), seen.append)
     assert result.env_steps >= 600 and result.before is not None and result.after is not None
@@ -49,11 +52,17 @@ def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(tmp_path:
 
     with pytest.raises(ValueError, match="2 actors in processes of their own, which one process cannot"):
         experiments.run_experiment(small.experiment(tmp_path, small.sac_builder(), num_env_steps=900))
+    restored = []
+    restore = seeds.GlobalGenerators.restore
+    monkeypatch.setattr(
+        seeds.GlobalGenerators, "restore", lambda own, state: restore(own, state) or restored.append(state)
+    )
     # Fast actors make hundreds of steps between two reports, and so beyond the 600.
     wanted = result.env_steps + 300
     longer = run(small.experiment(tmp_path, small.sac_builder(), num_env_steps=wanted))
     assert longer.env_steps >= wanted >= 900 and longer.learner_steps > result.learner_steps
     assert longer.before == result.before  # remembered, not played again
+    assert torch.equal(restored[0]["torch"], state["generators"]["torch"])  # of the learner's process
     more = [int(row["actor_steps"]) for row in rows(tmp_path, "actor")]
     assert len(more) > len(counted) and max(more) <= longer.env_steps
     assert min(more[len(counted) :]) > result.env_steps

@@ -28,6 +28,7 @@ class FakeRun:
             evaluation_period=10,
             evaluation_video=False,
             steps_key="actor_steps",
+            torch_device="cpu",
         )
 
     def make_evaluation_actor(self, in_vector):

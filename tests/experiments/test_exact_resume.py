@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import multiprocessing.forkserver
+import random
 import shutil
 import signal
 
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 import tree
+from torch import nn
 
-from minerva_acme import environments, experiments, observers, specs, wrappers
-from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3, vmpo
+from minerva_acme import environments, experiments, learners, observers, specs, types, wrappers
+from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
 from minerva_acme.experiments import checkpointing
-from minerva_acme.replay import memory
+from minerva_acme.replay import dataset, memory
 from minerva_acme.wrappers import random_state
 
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
@@ -147,6 +149,61 @@ class Explores(ppo.PPOBuilder):
         return super().make_policy(*parts, **others)
 
 
+class AlwaysDrops(nn.Module):
+    """Dropout that is left on where the policy acts and is evaluated."""
+
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.2, training=True)
+
+
+class DrawsGlobally(dqn.DQNBuilder):
+    """An agent as anybody may write it: whatever it draws comes from torch, numpy and Python themselves."""
+
+    def make_networks(self, spec, generator):
+        network = nn.Sequential(
+            nn.Linear(2, 8), nn.ReLU(), AlwaysDrops(), nn.Linear(8, spec.actions.num_values)
+        )
+        return dqn.DQNNetworks(network, network)
+
+    def make_objectives(self, spec):
+        return {"q_network": off_policy.Objective(self.loss, learning_rate=0.01)}
+
+    def update_targets(self, networks, num_steps):
+        pass
+
+    def make_choice(self, spec, evaluation):
+        def choose(values, generator, env_steps):
+            best = values.argmax(dim=-1)
+            if evaluation:
+                return best
+            explores = torch.from_numpy(np.random.uniform(size=len(best)) < 0.3)
+            return best.where(~explores, random.randrange(3))
+
+        return choose
+
+    @staticmethod
+    def loss(nets, batch, generator):
+        q = nets.q_network(batch.data.observation).gather(1, batch.data.action[:, None].long())[:, 0]
+        return learners.Loss((q - batch.data.reward - 0.1 * torch.randn(len(q))).square().mean(), {})
+
+
+class WandersGlobally(Wanderer):
+    """Draws from numpy's global generator too, which is the run's to save."""
+
+    def __init__(self, seed):
+        super().__init__(seed, discrete=True)
+        self._random = np.random
+
+    def save(self):
+        return {}
+
+    def restore(self, state):
+        pass
+
+
+DRAWS_GLOBALLY = DrawsGlobally(DQN.config)
+
+
 class Kills:
     """Copies the folder of a run at several moments, as `kill -9` would leave it behind."""
 
@@ -258,6 +315,11 @@ CASES = {
     "td3, prioritised": (TD3, Wanderer),
     "d4pg, amid episodes": (D4PG, make_long),
     "dqn, prioritised": (DQN, make_discrete),
+    "an agent that draws from global generators": (DRAWS_GLOBALLY, WandersGlobally),
+    "an agent that draws from global generators in 3 environments": (
+        DrawsGlobally(dataclasses.replace(DQN.config, num_environments=3)),
+        WandersGlobally,
+    ),
     "ppo, 4 environments with memory": (with_memory(make_ppo(4), "lstm"), Wanderer),
     "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
     "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
@@ -277,6 +339,81 @@ def test_a_run_that_is_killed_anywhere_becomes_the_run_that_was_not(tmp_path, ca
         resumed = experiments.run_experiment(make_config(folder, builder, environment_factory=factory))
         assert resumed.best == result.best
         assert_equal(folder, straight, builder, factory)
+
+
+def draw_globally():
+    """The next numbers of the global generators, and what they were before."""
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    drawn = torch.rand(2).tolist(), np.random.uniform(size=2).tolist(), random.random()
+    torch.set_rng_state(before[0])
+    np.random.set_state(before[1])
+    random.setstate(before[2])
+    return drawn
+
+
+def test_a_seed_reproduces_an_agent_that_draws_from_global_generators_which_are_given_back(tmp_path):
+    results = {}
+    for name, seed in (("first", 1), ("second", 1), ("other", 2)):
+        torch.rand(3), np.random.uniform(), random.random()
+        before = draw_globally()
+        config = make_config(
+            tmp_path / name, DRAWS_GLOBALLY, environment_factory=WandersGlobally, seed=seed, num_env_steps=60
+        )
+        results[name] = experiments.run_experiment(config)
+        assert draw_globally() == before
+    assert results["first"].before == results["second"].before != results["other"].before
+    assert results["first"].after == results["second"].after != results["other"].after
+    assert_equal(tmp_path / "first", tmp_path / "second", DRAWS_GLOBALLY, WandersGlobally)
+
+
+def test_evaluations_and_films_that_draw_from_global_generators_change_nothing_in_training(tmp_path):
+    def film_episode(actor, seed, should_stop):
+        random.random()
+        actor.select_action(np.zeros(2, np.float32))
+
+    base = {"environment_factory": WandersGlobally, "checkpoint_best": False, "evaluation_period": 0}
+    film = {"evaluation_video": True, "film_episode": film_episode, "tensorboard": True}
+    often = {**base, **film, "evaluation_period": 7}
+    for name, config in (("never", base), ("often", often)):
+        experiments.run_experiment(make_config(tmp_path / name, DRAWS_GLOBALLY, **config))
+    never, often = (
+        checkpointing.load_state(checkpointing.find(tmp_path / name)) for name in ("never", "often")
+    )
+    assert rows(tmp_path / "never", "actor") == rows(tmp_path / "often", "actor")
+    for part in ("learner", "generators", "policy", "policy_variables"):
+        one, other = (tree.flatten(state[part]) for state in (never, often))
+        assert [*map(as_bits, one)] == [*map(as_bits, other)]
+
+
+class LearnsFromNoise(DrawsGlobally):
+    """Learns from a dataset that draws from numpy itself, without playing."""
+
+    def make_replay_tables(self, spec):
+        return []
+
+    def make_dataset(self, client, spec, device):
+        while True:
+            noise = np.random.normal(size=(2, 4, 2)).astype(np.float32)
+            observation, following = torch.from_numpy(noise)
+            zeros = torch.zeros(4)
+            batch = types.Transition(observation, zeros.long(), zeros + 1.0, zeros, following)
+            yield dataset.ReplaySample(info=None, data=batch)
+
+
+def test_an_offline_run_that_draws_from_global_generators_is_continued_bit_for_bit(tmp_path):
+    config = {"environment_factory": WandersGlobally, "num_env_steps": 0, "checkpoint_best": False}
+    builder = LearnsFromNoise(dataclasses.replace(DQN.config, prioritized=False))
+    for name, parts in (("straight", [20]), ("continued", [10, 20])):
+        for steps in parts:
+            experiments.run_experiment(
+                make_config(tmp_path / name, builder, num_learner_steps=steps, **config)
+            )
+    straight, continued = (
+        checkpointing.load_state(checkpointing.find(tmp_path / name)) for name in ("straight", "continued")
+    )
+    for part in ("learner", "generators"):
+        one, other = (tree.flatten(state[part]) for state in (straight, continued))
+        assert [*map(as_bits, one)] == [*map(as_bits, other)]
 
 
 @pytest.mark.parametrize("case", ["mpo, amid episodes", "v-mpo, 4 environments"])

@@ -1,16 +1,20 @@
+import collections
 import contextlib
 import json
 import pathlib
+import shutil
 import struct
 
 import dm_env
 import numpy as np
 import pytest
 import torch
+import tree
 
 import minerva_acme
-from minerva_acme import environments, experiments, testing
+from minerva_acme import actors, builders, environments, experiments, specs, testing
 from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.experiments import loaded_policy
 
 SMALL = {"num_environments": 2, "rollout_steps": 16, "policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 PPO = {**SMALL, "minibatch_size": 4, "num_epochs": 1}
@@ -272,3 +276,230 @@ def test_a_checkpoint_with_memory_is_evaluated_by_an_actor_that_remembers(make_r
         assert result.returns == pytest.approx([play(environment, forgets=False) for _ in range(2)], rel=1e-9)
     with contextlib.closing(make_environment()) as environment:
         assert play(environment, forgets=True) != pytest.approx(result.returns[0], rel=1e-6)
+
+
+VECTOR = specs.Array((3,), np.float32, name="observation")
+PICTURE = specs.BoundedArray((2, 2, 1), np.uint8, 0, 255, name="pixels")
+
+
+class Recorder(builders.AgentPolicy):
+    """Acts by zeros, and keeps what it was shown."""
+
+    def batch(self, observations):
+        self.shown = observations
+        return actors.PolicyOutput(np.zeros((len(tree.flatten(observations)[0]), 2), np.float32))
+
+    def set_variables(self, values):
+        self.variables = values
+
+    def save(self):
+        return "state"
+
+    def restore(self, state):
+        self.restored = state
+
+
+def checked(spec=VECTOR):
+    policy = Recorder()
+    return loaded_policy.LoadedPolicy(policy, spec), policy
+
+
+def test_a_policy_of_the_library_refuses_one_number_for_a_cart_of_four_and_what_is_not_a_number():
+    policy = minerva_acme.load_policy("ppo_default:CartPole-v1")
+    with pytest.raises(
+        specs.SpecError, match=r"`observation` must be Array\(4,\) float32, got an array \(1,\)"
+    ):
+        policy(np.zeros(1))
+    with pytest.raises(specs.SpecError, match=r"must be Array\(4,\) float32 and finite, got nan in it"):
+        policy(np.array([0.0, np.nan, 0.0, 0.0], np.float32))
+    with pytest.raises(specs.SpecError, match=r"For several observations at once call `policy.batch"):
+        policy(np.zeros((5, 4), np.float32))
+    with pytest.raises(specs.SpecError, match=r"That is one observation: call `policy\(observation\)`"):
+        policy.batch(np.zeros(4, np.float32))
+    assert policy([0.0, 0.0, 0.0, 0.0]).action in (0, 1)
+    assert policy.batch(np.zeros((5, 4))).action.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [0.0, 1.5, -2.0],
+        (0, 1.5, np.float64(-2.0)),
+        np.array([0.0, 1.5, -2.0]),
+        np.array([0.0, 1.5, -2.0], np.float16),
+        np.array([0.0, 1.5, -2.0], ">f4"),
+        np.array([-2.0, 1.5, 0.0], np.float32)[::-1],
+        torch.tensor([0.0, 1.5, -2.0]),
+    ],
+)
+def test_what_loses_nothing_but_digits_is_converted(given):
+    policy, inner = checked()
+    policy(given)
+    np.testing.assert_array_equal(inner.shown, np.array([[0.0, 1.5, -2.0]], np.float32))
+    assert inner.shown.dtype == np.float32 and inner.shown.flags.c_contiguous
+    policy.batch([given, given])
+    assert inner.shown.shape == (2, 3)
+
+
+def test_training_observations_arrive_as_they_are():
+    policy, inner = checked()
+    policy.batch(observations := np.ones((4, 3), np.float32))
+    assert inner.shown is observations
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "message"),
+    [
+        (
+            VECTOR,
+            np.zeros((3, 1)),
+            r"got an array \(3, 1\) float64. Take observations from an environment that is",
+        ),
+        (VECTOR, np.float32(1.0), r"got an array \(\) float32"),
+        (VECTOR, np.zeros((7, 3)), "`policy.batch"),
+        (VECTOR, [1e300, 0.0, 0.0], "and finite, got inf in it"),
+        (VECTOR, [1e16, 0.0, 0.0], r"within \+-1e\+15"),
+        (VECTOR, [2**24 + 1, 0, 0], "int64, which that dtype does not hold"),
+        (VECTOR, ["1", "2", "3"], "which that dtype does not hold"),
+        (VECTOR, [1j, 0, 0], "complex128, which that dtype does not hold"),
+        (VECTOR, [[1.0], 2.0, 3.0], "got a list"),
+        (VECTOR, None, r"got an array \(\) object"),
+        (VECTOR, {"a": [1.0], "b": [0.0, 0.0]}, "were concatenated .wrappers.ConcatObservationWrapper"),
+        (PICTURE, np.zeros((2, 2, 1)), "a picture stays uint8"),
+        (PICTURE, np.full((2, 2, 1), 256), "int64, which that dtype does not hold"),
+        (specs.DiscreteArray(3), 3, "0 to 2, got 3"),
+        ({"a": VECTOR, "b": PICTURE}, np.zeros(3), r"must be a dict of \['a', 'b'\], got an array"),
+        ({"a": VECTOR, "b": PICTURE}, {"a": np.zeros(3)}, r"got a dict of \['a'\]"),
+        ({"a": VECTOR}, {"a": [np.nan, 0.0, 0.0]}, r"`observation\['a'\]` must be .* finite, got nan"),
+        ((VECTOR, VECTOR), [np.zeros(3)], "must be a tuple of 2 parts, got a list"),
+    ],
+)
+def test_an_observation_unlike_those_of_training_is_refused_by_name(spec, given, message):
+    policy, inner = checked(spec)
+    with pytest.raises(specs.SpecError, match=message):
+        policy(given)
+    assert not hasattr(inner, "shown")
+
+
+def test_a_dict_with_the_right_parts_is_taken_and_its_axes_are_compared():
+    policy, inner = checked({"a": VECTOR, "b": (PICTURE,)})
+    policy(collections.OrderedDict(b=[[[[1], [2]], [[3], [4]]]], a=[1, 2, 3]))
+    assert inner.shown["a"].tolist() == [[1.0, 2.0, 3.0]]
+    assert inner.shown["b"][0].dtype == np.uint8
+    two, one = np.zeros((2, 3)), np.zeros((1, 2, 2, 1), np.uint8)
+    with pytest.raises(specs.SpecError, match=r"must have one leading axis, got sizes \[1, 2\]"):
+        policy.batch({"a": two, "b": (one,)})
+    with pytest.raises(specs.SpecError, match="There must be at least one"):
+        checked()[0].batch(np.zeros((0, 3)))
+
+
+def test_all_else_of_a_loaded_policy_is_that_of_the_policy_within():
+    policy, inner = checked()
+    policy.set_variables([1])
+    policy.restore("saved")
+    assert (inner.variables, inner.restored, policy.save()) == ([1], "saved", "state")
+    assert policy.initial_state(2) == ()
+    output, state = policy.step([[1, 2, 3]], ())
+    assert (output.action.shape, state) == ((1, 2), ())
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_loaded_policy_with_memory_checks_what_it_is_shown_too(make_run, name):
+    policy = minerva_acme.load_policy(make_run(name).directory)
+    with pytest.raises(specs.SpecError, match="got nan"):
+        policy([np.nan, 0.0, 0.0])
+    state = policy.initial_state(1)
+    output, state = policy.step(np.zeros((1, 3)), state)
+    assert output.action.shape == (1, 1)
+    with pytest.raises(specs.SpecError, match="`state` must be that of 2 environments.* got 1"):
+        policy.step(np.zeros((2, 3)), state)
+
+
+def test_loading_leaves_the_global_generator_where_it_was(make_run):
+    before = torch.get_rng_state()
+    minerva_acme.load_policy(make_run("PPO").directory)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def scaled(actions):
+    """Pendulum's torque, from -2 to 2, as `CanonicalActionWrapper` rounds it."""
+    return ((actions + 1) * 2.0 - 2.0).clip(-2.0, 2.0)
+
+
+@pytest.mark.parametrize("name", ["MPO", "PPO, squashed", "PPO, LSTM"])
+def test_actions_are_the_agents_within_one_or_the_tasks_own(make_run, name, tmp_path):
+    run = make_run(name)
+    experiments.export_policy(run.directory, file := tmp_path / "policy.safetensors")
+    observations = run.observations(20)
+    agent = minerva_acme.load_policy(run.directory)
+    bounds = environments.make("Pendulum-v1").action_spec()
+    assert bounds.maximum == 2.0
+    for task in (
+        minerva_acme.load_policy(run.directory, actions="task"),
+        minerva_acme.load_policy(file, actions="task"),
+        minerva_acme.load_policy(run.directory, run.builder, run.environment, actions="task"),
+    ):
+        agent.reset()
+        for observation in observations:
+            action = task(observation).action
+            bounds.validate(action)
+            np.testing.assert_array_equal(action, scaled(agent(observation).action))
+    if name not in MEMORIES:
+        np.testing.assert_array_equal(
+            task.batch(observations).action, scaled(agent.batch(observations).action)
+        )
+
+
+def test_the_task_takes_what_its_wrappers_make_of_the_agents_action(make_run):
+    run = make_run("MPO")
+    bare, wrapped = (
+        environments.make("Pendulum-v1", seed=3),
+        environments.make_training_environment("Pendulum-v1", seed=3),
+    )
+    agent, task = (minerva_acme.load_policy(run.directory, actions=which) for which in ("agent", "task"))
+    with contextlib.closing(bare), contextlib.closing(wrapped):
+        ours, theirs = bare.reset(), wrapped.reset()
+        for _ in range(30):
+            ours = bare.step(task(ours.observation).action)
+            theirs = wrapped.step(agent(theirs.observation).action)
+            np.testing.assert_array_equal(np.float32(ours.reward), theirs.reward)
+
+
+def test_a_program_acts_in_the_bounds_that_are_asked_for(make_run, tmp_path):
+    run = make_run("MPO")
+    files = {which: tmp_path / f"{which}.pt2" for which in ("agent", "task")}
+    for which, file in files.items():
+        experiments.export_policy(run.directory, file, format="pt2", actions=which)
+    agent, task = (torch.export.load(file).module() for file in files.values())
+    observations = torch.from_numpy(run.observations(64))
+    assert torch.equal(task(observations), scaled(agent(observations)))
+    with pytest.raises(ValueError, match="`actions` must be 'agent' where `format` is safetensors"):
+        experiments.export_policy(run.directory, tmp_path / "file", actions="task")
+
+
+def test_discrete_actions_are_the_tasks_already(make_run):
+    run = make_run("PPO, discrete")
+    observations = run.observations(7)
+    agent, task = (minerva_acme.load_policy(run.directory, actions=which) for which in ("agent", "task"))
+    np.testing.assert_array_equal(task.batch(observations).action, agent.batch(observations).action)
+
+
+def forget_task_actions(directory):
+    content = json.loads((directory / "run.json").read_text())
+    del content["environment_specs"]["task_actions"]
+    (directory / "run.json").write_text(json.dumps(content))
+    return content
+
+
+def test_for_a_run_of_before_the_environment_is_asked_or_must_be_given(make_run, tmp_path):
+    run = make_run("MPO")
+    directory = shutil.copytree(run.directory, tmp_path / "run")
+    content = forget_task_actions(directory)
+    assert minerva_acme.load_policy(directory, actions="task").batch(run.observations(9)).action.max() <= 2.0
+    content["environment"] = "NoSuchEnvironment-v0"
+    (directory / "run.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="does not say them.*Give it, wrapped as in training"):
+        minerva_acme.load_policy(directory, actions="task")
+    assert minerva_acme.load_policy(directory, environment=run.environment, actions="task")
+    with pytest.raises(ValueError, match="`actions` must be 'agent' or 'task', got 'own'"):
+        minerva_acme.load_policy(directory, actions="own")

@@ -35,6 +35,7 @@ class FakeRun:
         self.learner = testing.FakeLearner()
         self.policy = counting.Counter()
         self.environment = testing.FakeEnvironment()  # which cannot be saved
+        self.generators = counting.Counter()
         self.adders = [FakeAdder(self.calls), SavingAdder(self.calls)]
         self.actor = types.SimpleNamespace(update=lambda wait: self.calls.append(f"update, wait={wait}"))
         self.checkpointer = checkpointing.Checkpointer(folder)
@@ -175,6 +176,7 @@ def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path)
     run.steps = 20
     run.counter.increment(actor_steps=20)
     run.policy.increment(draws=3)
+    run.generators.increment(draws=7)
     run.learner.step()
     run.adders[1].state = 5
     make_saver(run).save()
@@ -185,10 +187,26 @@ def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path)
     checkpoints.restore(resumed.checkpointer.latest())
     assert resumed.counter.get_counts() == {"actor_steps": 20}
     assert resumed.policy.get_counts() == {"draws": 3}
+    assert resumed.generators.get_counts() == {"draws": 7}
     np.testing.assert_equal(resumed.learner.get_variables(["policy"]), run.learner.get_variables(["policy"]))
     assert resumed.adders[1].state == 5
     assert resumed.calls == ["reset", "reset", "update, wait=True"]
     assert checkpoints.saved_at == 20
+
+
+def test_a_checkpoint_of_before_there_were_global_generators_in_it_is_restored(run, monkeypatch):
+    make_saver(run).save()
+    load = checkpointing.load_state
+
+    def load_old(*arguments):
+        state = load(*arguments)
+        del state["generators"]
+        return state
+
+    monkeypatch.setattr(checkpointing, "load_state", load_old)
+    run.generators.increment(draws=7)
+    make_saver(run).restore(run.checkpointer.latest())
+    assert run.generators.get_counts() == {"draws": 7}
 
 
 @pytest.mark.parametrize("state", [None, [{"random": 1}, None]])

@@ -1161,7 +1161,11 @@ ON_POLICY_AGENTS = [
             "tests/agents/on_policy/test_acting.py",
             "tests/agents/on_policy/test_reference_acting.py",
         ),
-        breakage("a squashed action's density is the raw one", "log_prob - log_det", "log_prob"),
+        breakage(
+            "the recorded density is that of the executed action",
+            "BehaviourExtras(log_prob, raw",
+            "BehaviourExtras(log_prob - np.asarray(self._raw_actions.log_det(torch.as_tensor(raw))), raw",
+        ),
         breakage(
             "an agent is evaluated by samples",
             "self._policy.mode(observations)",
@@ -1174,8 +1178,8 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "an agent records the executed action as the raw one",
-            "log_prob - log_det, raw, recorded",
-            "log_prob - log_det, action, recorded",
+            "log_prob, raw, recorded",
+            "log_prob, action, recorded",
         ),
         breakage(
             "an agent records no parameters",
@@ -1189,6 +1193,7 @@ ON_POLICY_AGENTS = [
             "tests/agents/on_policy/test_reference_acting.py",
             "tests/agents/on_policy/test_acting.py",
             "tests/agents/mpo/test_acting.py",
+            "tests/agents/ppo/test_reference_step.py",
         ),
         breakage(
             "on arrays the log-determinant lacks the scale",
@@ -1197,8 +1202,8 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "clipped actions leave the bounds",
-            "Executed(np.minimum(np.maximum(raw, self._low), self._high), _ZERO)",
-            "Executed(raw, _ZERO)",
+            "return np.minimum(np.maximum(raw, self._low), self._high)",
+            "return raw",
         ),
     ),
     *of(
@@ -1336,7 +1341,11 @@ ON_POLICY_AGENTS = [
     *of(
         "agents/ppo/learner.py",
         PPO_LEARNER,
-        breakage("PPO lacks the log-determinant", "batch.log_prob + batch.log_det", "batch.log_prob"),
+        breakage(
+            "PPO takes the density of the executed action for that of the raw one",
+            "raw_log_prob=batch.log_prob,",
+            "raw_log_prob=batch.log_prob - batch.log_det,",
+        ),
         breakage(
             "PPO stops early where the KL is small",
             "learners.read(rows[-1][_APPROX_KL]) > config.target_kl",
@@ -2500,6 +2509,11 @@ EXPERIMENTS = [
     *of(
         "minerva_acme/experiments/policies.py",
         ("tests/experiments/test_evaluation.py", "tests/experiments/test_policies.py"),
+        breakage(
+            "a loaded policy checks nothing",
+            "return loaded_policy.LoadedPolicy(policy, spec.observations, to_task)",
+            "return policy",
+        ),
         breakage("a loaded policy explores", "evaluation=not explore", "evaluation=False"),
         breakage("a loaded policy has not learned", "policy.set_variables(values)", "list(values)"),
         breakage(
@@ -2599,7 +2613,14 @@ EXPERIMENTS = [
             "contextlib.nullcontext(self._run.environment) as environment",
         ),
         breakage(
-            "evaluation has old weights", "actor.update(wait=True)\n            num_episodes", "num_episodes"
+            "evaluation has old weights",
+            "actor.update(wait=True)\n                num_episodes",
+            "num_episodes",
+        ),
+        breakage(
+            "an evaluation moves the global generators",
+            "return run_seeds.GlobalGenerators(run.config.torch_device).seeded(",
+            "return (lambda *_: contextlib.nullcontext())(",
         ),
         breakage(
             "every evaluation has the same seed",
@@ -2738,6 +2759,11 @@ EXPERIMENTS = [
         breakage("the policy's noise is not saved", '            "policy": run.policy,\n', ""),
         breakage("the environment is not saved", '            "environment": run.environment,\n', ""),
         breakage("the state of adders is not restored", "core.restore_if_saved(adder, adder_state)", "pass"),
+        breakage(
+            "global generators are not restored",
+            'core.restore_if_saved(run.generators, state.get("generators"))',
+            "pass",
+        ),
         breakage("evaluations are not restored", "self._evaluations.restore(state)", "pass"),
         breakage("the pace is not restored", "self._pacer.restore(state)", "pass"),
         breakage(
@@ -2755,8 +2781,8 @@ EXPERIMENTS = [
         ),
         breakage(
             "a resumed run acts by the first weights",
-            "run.actor.update(wait=True)\n        self._saved()\n        if",
-            "self._saved()\n        if",
+            "run.actor.update(wait=True)\n        with checkpointing",
+            "with checkpointing",
         ),
     ),
 ]

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from minerva_acme import networks
 from minerva_acme.networks import linear
 
 
@@ -41,3 +42,10 @@ def test_without_a_generator_the_global_one_draws() -> None:
     torch.manual_seed(0)
     assert torch.equal(linear.uniform_linear(4, 4, None).weight, first.weight)
     assert not torch.equal(first.weight, second.weight)
+
+
+def test_the_seeded_layers_are_public() -> None:
+    for make in (networks.uniform_linear, networks.he_normal_linear):
+        assert torch.equal(make(4, 3, seeded()).weight, make(4, 3, seeded()).weight)
+    first, again = (networks.orthogonal_linear(4, 3, 2.0, seeded()) for _ in range(2))
+    assert torch.equal(first.weight, again.weight)

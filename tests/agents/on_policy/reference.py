@@ -166,7 +166,7 @@ class Batch(NamedTuple):
 
     observation: torch.Tensor  # [n, O] normalised
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
-    log_prob: torch.Tensor  # [n] of the executed action, as it was recorded
+    log_prob: torch.Tensor  # [n] of the raw action, as it was recorded
     value: torch.Tensor  # [n]
     advantage: torch.Tensor  # [n]
     target: torch.Tensor  # [n]

@@ -48,7 +48,7 @@ def test_clipped_actions_have_the_density_of_the_raw_one(ppo_agent, bounded_spec
     assert clipped > 0
 
 
-def test_squashed_actions_have_their_own_density(vmpo_agent, bounded_spec):
+def test_squashed_actions_are_recorded_with_the_density_of_the_raw_one(vmpo_agent, bounded_spec):
     policy, network = make_policy(vmpo_agent.builder(), bounded_spec)
     mean, log_std = network.policy(torch.from_numpy(OBSERVATIONS))
     squash = torch.distributions.ComposeTransform(
@@ -57,18 +57,34 @@ def test_squashed_actions_have_their_own_density(vmpo_agent, bounded_spec):
             torch.distributions.AffineTransform(torch.tensor([0.0, 0.5]), torch.tensor([1.0, 2.5])),
         ]
     )
-    squashed = torch.distributions.TransformedDistribution(
-        torch.distributions.Normal(mean.detach(), log_std.detach().exp()), squash
-    )
+    normal = torch.distributions.Normal(mean.detach(), log_std.detach().exp())
     for _ in range(5):
         action, extras = policy.batch(OBSERVATIONS)
         expected = squash(torch.from_numpy(extras.raw_action))
         np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(
-            extras.log_prob, squashed.log_prob(expected).sum(dim=1), rtol=1e-3, atol=1e-3
+            extras.log_prob,
+            normal.log_prob(torch.from_numpy(extras.raw_action)).sum(dim=1),
+            rtol=1e-5,
+            atol=1e-5,
         )
         np.testing.assert_allclose(extras.parameters.mean, mean.detach(), rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(extras.parameters.log_std, log_std.detach(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("squashes", [False, True])
+@pytest.mark.parametrize("acceleration", ["auto", "off"])
+def test_the_natural_ratio_on_policy_is_1(agent, bounded_spec, squashes, acceleration):
+    policy, network = make_policy(
+        agent.builder(squash_actions=squashes, acceleration=acceleration), bounded_spec
+    )
+    for _ in range(5):
+        _, extras = policy.batch(OBSERVATIONS)
+        with torch.no_grad():
+            log_prob = network.policy(torch.from_numpy(OBSERVATIONS)).log_prob(
+                torch.from_numpy(extras.raw_action)
+            )
+        np.testing.assert_allclose(np.exp(log_prob - extras.log_prob), 1.0, rtol=1e-5)
 
 
 def test_squashed_actions_never_leave_their_bounds(vmpo_agent):

@@ -52,7 +52,7 @@ class Remembered:
         network, extras = self.learner._network, rollout.extras
         past = networks.Past(tuple(part[0] for part in extras.state), rollout.first)
         policy = network.policy(rollout.observation, past)
-        found = policy.log_prob(extras.raw_action) - self.raw.log_det(extras.raw_action)
+        found = policy.log_prob(extras.raw_action)
         self.differences.append(float((found - extras.log_prob).abs().max()))
         state = past.state
         for t, start in enumerate(rollout.first):
@@ -61,10 +61,6 @@ class Remembered:
                 torch.testing.assert_close(recorded[t], torch.where(begins[:, None], 0.0, before))
             _, state = network.remember(rollout.observation[t], state, start)
         self.states.append(past.state[0])
-
-    def make_networks(self, spec, generator):
-        self.raw = self._raw_actions(spec)
-        return super().make_networks(spec, generator)
 
 
 @KINDS

@@ -38,7 +38,7 @@ def test_actions_and_their_densities_are_the_plain_ones(agent, actions, options)
     policy = plain.network.policy(observation)
     executed = plain.actions.executed(raw)
     torch.testing.assert_close(rollout.action.flatten(0, 1), executed, rtol=0.0, atol=1e-5, check_dtype=False)
-    log_prob = plain.actions.log_prob(policy, raw)
+    log_prob = policy.log_prob(raw)
     torch.testing.assert_close(extras.log_prob.flatten().double(), log_prob, rtol=1e-4, atol=1e-4)
     if agent.name == "ppo":
         assert extras.parameters == ()

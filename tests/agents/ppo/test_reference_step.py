@@ -77,7 +77,7 @@ class PPOReference(reference.OnPolicyReference):
         if config.normalize_advantages:
             advantage = reference.normalized(advantage, n - 1)
         policy, value = self.network.policy(batch.observation), self.network.value(batch.observation)
-        log_ratio = self.actions.log_prob(policy, batch.raw_action) - batch.log_prob
+        log_ratio = policy.log_prob(batch.raw_action) - batch.log_prob
         surrogate, squares, approx_kl, num_beyond = 0.0, 0.0, 0.0, 0
         for i in range(n):
             ratio = torch.exp(log_ratio[i])

@@ -1,0 +1,114 @@
+"""From an agent's actions to those of the task, behind the wrappers of training."""
+
+import itertools
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import specs, types, wrappers
+from minerva_acme.wrappers import flat_action
+
+UNKNOWN = (
+    "The environment must tell which actions its task takes, but a wrapper that is not this library's "
+    "changes them, so that is not known. Load the policy without `actions='task'`, and map its actions as "
+    "that wrapper does."
+)
+
+_ATTRIBUTE = "_task_actions"
+_KNOWN = (wrappers.CanonicalActionWrapper, wrappers.FlatActionWrapper, wrappers.SinglePrecisionWrapper)
+
+
+def mark(environment: Any, spec: types.NestedSpec | None) -> None:
+    """Notes on a vector what its environments take."""
+    setattr(environment, _ATTRIBUTE, spec)
+
+
+def find(environment: Any) -> types.NestedSpec | None:
+    """Returns the action spec of the task inside an environment's wrappers.
+
+    Args:
+        environment: An environment, or a vector of them.
+
+    Returns:
+        The spec, or None if a wrapper that is not this library's changes the actions.
+    """
+    if _ATTRIBUTE in getattr(environment, "__dict__", {}):
+        return getattr(environment, _ATTRIBUTE)
+    while isinstance(environment, wrappers.EnvironmentWrapper):
+        inner = environment.environment
+        if type(environment) not in _KNOWN and (
+            isinstance(environment, wrappers.ActionTransformWrapper)
+            or environment.action_spec() != inner.action_spec()
+        ):
+            return None
+        environment = inner
+    return environment.action_spec()
+
+
+class TaskActions:
+    """Maps an agent's actions to the task's, by the wrappers that training had around it."""
+
+    spec: types.NestedSpec
+    """The spec of the task's actions."""
+    scales: bool
+    """Whether the agent's continuous actions are scaled, from [-1, 1] to the bounds of the task."""
+
+    def __init__(self, agent: types.NestedSpec, task: types.NestedSpec) -> None:
+        """Finds the wrappers that lead from one spec to the other.
+
+        Args:
+            agent: The spec of the agent's actions.
+            task: The spec of the task's.
+
+        Raises:
+            ValueError: The wrappers of this library do not lead there.
+        """
+        self.spec = task
+        self._taken = _Taken(task)
+        for scales, is_flat, is_narrow in itertools.product((False, True), repeat=3):
+            self.scales = scales
+            environment: dm_env.Environment = self._taken
+            try:
+                if scales:
+                    environment = wrappers.CanonicalActionWrapper(environment)
+                if is_flat and flat_action.is_nested(environment.action_spec()):
+                    environment = wrappers.FlatActionWrapper(environment)
+                if is_narrow:
+                    environment = wrappers.SinglePrecisionWrapper(environment)
+            except ValueError:  # such actions cannot be scaled
+                continue
+            if environment.action_spec() == agent:
+                self._wrapped = environment
+                return
+        raise ValueError(
+            f"The agent's actions {_describe(agent)} must come from those of the task, {_describe(task)}, by "
+            "`make_training_environment` or its wrappers. Map them yourself."
+        )
+
+    def __call__(self, action: types.NestedArray) -> types.NestedArray:
+        """Returns the task's action for one of the agent's."""
+        self._wrapped.step(action)
+        return self._taken.action
+
+
+class _Taken(specs.SpecMethods, dm_env.Environment):
+    """Keeps the action that it is given."""
+
+    action: types.NestedArray = None
+
+    def __init__(self, actions: types.NestedSpec) -> None:
+        nothing = specs.Array((), np.float32)
+        self._specs = specs.EnvironmentSpec(nothing, actions, nothing, nothing)
+
+    def reset(self) -> dm_env.TimeStep:
+        return dm_env.restart(np.zeros((), np.float32))
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        self.action = action
+        return self.reset()
+
+
+def _describe(spec: types.NestedSpec) -> Any:
+    return tree.map_structure(specs.describe, spec)

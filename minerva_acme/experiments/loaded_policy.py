@@ -1,0 +1,238 @@
+"""The policy that `load_policy` returns: it checks what it is given, and says in which bounds it acts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import tree
+from torch import nn
+
+from minerva_acme import actors, builders, constraints, core, specs, types
+from minerva_acme.environments import task_actions
+
+_AS_IN_TRAINING = (
+    "Take observations from an environment that is wrapped as in training: "
+    "environments.make_training_environment(...)."
+)
+
+
+class LoadedPolicy(builders.AgentPolicy):
+    """Another policy, behind a check of its observations.
+
+    An observation must have the structure, shape and dtype that training had, and be finite. Anything that
+    `np.asarray` takes is converted where nothing is lost but digits: lists of numbers, float64 to float32,
+    and integers or booleans to floats that hold them exactly. Everything else raises a `SpecError`.
+    """
+
+    def __init__(
+        self,
+        policy: builders.AgentPolicy,
+        observations: types.NestedSpec,
+        to_task: task_actions.TaskActions | None = None,
+    ) -> None:
+        """Makes the policy.
+
+        Args:
+            policy: The policy that acts.
+            observations: The spec of one observation.
+            to_task: Maps its actions to the task's; None leaves them as they are.
+        """
+        self._policy = policy
+        self._spec = observations
+        self._to_task = to_task
+
+    def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
+        """Chooses the action for one observation, the next one of the episode that `reset` began.
+
+        Raises:
+            SpecError: The observation is not one as in training. A batch of them is for `batch`.
+        """
+        action, extras = self._policy(_conform("observation", observation, self._spec, is_batch=False))
+        return actors.PolicyOutput(action if self._to_task is None else self._to_task(action), extras)
+
+    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
+        """Chooses the actions for E observations: everything has a leading axis E.
+
+        Raises:
+            SpecError: They are not E observations as in training.
+            ValueError: The policy remembers the episode.
+        """
+        return self._acted(self._policy.batch(self._conform_batch(observations)))
+
+    def initial_state(self, num_environments: int) -> types.NestedArray:
+        return self._policy.initial_state(num_environments)
+
+    def step(
+        self, observations: types.NestedArray, state: types.NestedArray
+    ) -> tuple[actors.PolicyOutput, types.NestedArray]:
+        """Does as `batch`, by what the policy remembers too.
+
+        Raises:
+            SpecError: They are not E observations as in training, or `state` is that of another number.
+        """
+        observations = self._conform_batch(observations)
+        found, given = ({np.shape(leaf)[0] for leaf in tree.flatten(nest)} for nest in (observations, state))
+        if given - found:
+            raise specs.SpecError(
+                f"`state` must be that of {min(found)} environments, as `observations` are, got "
+                f"{min(given - found)}. Begin with `policy.initial_state({min(found)})`."
+            )
+        output, state = self._policy.step(observations, state)
+        return self._acted(output), state
+
+    def reset(self) -> None:
+        self._policy.reset()
+
+    def as_module(self) -> nn.Module:
+        """Makes a module from observations [B, ...] to actions, in the bounds of this policy.
+
+        It checks nothing.
+
+        Raises:
+            ValueError: The policy cannot be written as a module, or the task's actions are a nest.
+        """
+        module = self._policy.as_module()
+        return module if self._to_task is None else nn.Sequential(module, _ToTask(self._to_task))
+
+    def set_variables(self, values: list[types.NestedArray]) -> None:
+        self._policy.set_variables(values)
+
+    def save(self) -> core.State:
+        return self._policy.save()
+
+    def restore(self, state: core.State) -> None:
+        self._policy.restore(state)
+
+    def _conform_batch(self, observations: types.NestedArray) -> types.NestedArray:
+        observations = _conform("observations", observations, self._spec, is_batch=True)
+        if len(sizes := {len(leaf) for leaf in tree.flatten(observations)}) > 1:
+            raise specs.SpecError(
+                f"All parts of `observations` must have one leading axis, got sizes {sorted(sizes)}."
+            )
+        return observations
+
+    def _acted(self, output: actors.PolicyOutput) -> actors.PolicyOutput:
+        if self._to_task is None:
+            return output
+        num_rows = len(tree.flatten(output.action)[0])
+        rows = [
+            self._to_task(tree.map_structure(lambda leaf, row=row: leaf[row], output.action))
+            for row in range(num_rows)
+        ]
+        return actors.PolicyOutput(tree.map_structure(lambda *leaves: np.stack(leaves), *rows), output.extras)
+
+
+class _ToTask(nn.Module):
+    """`TaskActions` on tensors."""
+
+    minimum: torch.Tensor
+    half_range: torch.Tensor
+    maximum: torch.Tensor
+
+    def __init__(self, to_task: task_actions.TaskActions) -> None:
+        super().__init__()
+        spec = to_task.spec
+        if not isinstance(spec, specs.Array):
+            raise ValueError(
+                "A program's actions must be one array to be those of the task, got a nest of them, "
+                f"{tree.map_structure(specs.describe, spec)}. Export the weights (safetensors), or leave the "
+                "actions as they are."
+            )
+        self._scales = to_task.scales
+        self._dtype = torch.from_numpy(np.empty(0, spec.dtype)).dtype
+        if self._scales:
+            low, high = specs.bounds(spec)
+            for name, value in (("minimum", low), ("half_range", 0.5 * (high - low)), ("maximum", high)):
+                self.register_buffer(name, torch.from_numpy(np.asarray(value)))
+
+    def forward(self, actions: torch.Tensor) -> torch.Tensor:
+        actions = actions.to(self._dtype)
+        if not self._scales:
+            return actions
+        # As `CanonicalActionWrapper` scales them.
+        return ((actions + 1) * self.half_range + self.minimum).clamp(self.minimum, self.maximum)
+
+
+def _conform(name: str, value: Any, spec: types.NestedSpec, *, is_batch: bool) -> Any:
+    """Returns a nest with the structure, the dtypes and the shapes of its spec."""
+    if isinstance(spec, specs.Array):
+        return _conform_leaf(name, value, spec, is_batch)
+    if isinstance(spec, Mapping):
+        if not isinstance(value, Mapping) or value.keys() != spec.keys():
+            found = f"a dict of {sorted(map(str, value))}" if isinstance(value, Mapping) else _describe(value)
+            raise specs.SpecError(
+                f"`{name}` must be a dict of {sorted(map(str, spec))}, got {found}. {_AS_IN_TRAINING}"
+            )
+        return {
+            key: _conform(f"{name}[{key!r}]", value[key], part, is_batch=is_batch)
+            for key, part in spec.items()
+        }
+    if not isinstance(value, tuple | list) or len(value) != len(spec):
+        raise specs.SpecError(
+            f"`{name}` must be a tuple of {len(spec)} parts, got {_describe(value)}. {_AS_IN_TRAINING}"
+        )
+    parts = [
+        _conform(f"{name}[{index}]", *pair, is_batch=is_batch)
+        for index, pair in enumerate(zip(value, spec, strict=True))
+    ]
+    return spec._make(parts) if hasattr(spec, "_make") else type(spec)(parts)
+
+
+def _conform_leaf(name: str, value: Any, spec: specs.Array, is_batch: bool) -> np.ndarray[Any, Any]:
+    expected = f"`{name}` must be {specs.describe(spec)}" + (" behind a leading axis" if is_batch else "")
+    if isinstance(value, Mapping):
+        raise specs.SpecError(
+            f"{expected}, got {_describe(value)}. In training its parts were concatenated "
+            f"(wrappers.ConcatObservationWrapper). {_AS_IN_TRAINING}"
+        )
+    try:
+        # A flipped picture has negative strides, which torch does not take.
+        array = np.asarray(value, order="C")
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise specs.SpecError(f"{expected}, got {_describe(value)}: {error}") from error
+    shape = array.shape[1:] if is_batch else array.shape
+    if shape != spec.shape or (is_batch and not (array.ndim and len(array))):
+        raise specs.SpecError(f"{expected}, got {_describe(array)}. {_shape_hint(array, spec, is_batch)}")
+    if array.dtype != spec.dtype:
+        array = _cast(expected, array, spec)
+    if array.dtype.kind == "f" and not (is_moderate := specs.is_moderate(array)).all():
+        finite = np.isfinite(array).all()
+        raise specs.SpecError(
+            f"{expected} and {f'within +-{constraints.LARGEST:g}' if finite else 'finite'}, got "
+            f"{array[~is_moderate].flat[0]} in it. Look for a sensor or a simulation that has failed; no "
+            "action is chosen by such numbers."
+        )
+    if isinstance(spec, specs.DiscreteArray) and not ((array >= 0) & (array < spec.num_values)).all():
+        raise specs.SpecError(f"{expected}, 0 to {spec.num_values - 1}, got {value!r}.")
+    return array
+
+
+def _cast(expected: str, array: np.ndarray[Any, Any], spec: specs.Array) -> np.ndarray[Any, Any]:
+    """Converts an array to the dtype of its spec, where only digits of floats are lost."""
+    to_float, is_float = (np.dtype(dtype).kind == "f" for dtype in (spec.dtype, array.dtype))
+    if array.dtype.kind in "biuf" and np.dtype(spec.dtype).kind in "biuf" and to_float >= is_float:
+        with np.errstate(over="ignore"):  # infinite then, and refused
+            cast = array.astype(spec.dtype)
+        if is_float or (cast == array).all():
+            return cast
+    raise specs.SpecError(
+        f"{expected}, got {_describe(array)}, which that dtype does not hold. Convert it as it was for "
+        "training: a picture stays uint8 in [0, 255], for example."
+    )
+
+
+def _shape_hint(array: np.ndarray[Any, Any], spec: specs.Array, is_batch: bool) -> str:
+    if is_batch and array.shape == spec.shape:
+        return "That is one observation: call `policy(observation)`, or give it a leading axis."
+    if is_batch and array.shape[1:] == spec.shape:
+        return "There must be at least one."
+    if not is_batch and array.shape[1:] == spec.shape:
+        return "For several observations call `policy.batch(observations)`, or `policy.step` with memory."
+    return _AS_IN_TRAINING
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array {value.shape} {value.dtype}"
+    return f"a {type(value).__name__}, {str(value)[:80]}"
