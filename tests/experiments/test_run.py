@@ -323,6 +323,47 @@ def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, m
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000350"}
 
 
+def test_a_run_that_is_killed_after_an_older_checkpoint_was_chosen_stays_with_that_choice(
+    tmp_path, monkeypatch
+):
+    class Killed(BaseException):
+        pass
+
+    def start(num_env_steps, **overrides):
+        """Returns the step at which the run begins; kills it there."""
+        began = []
+
+        def kill(progress):
+            began.append(progress.env_steps)
+            raise Killed
+
+        with pytest.raises(Killed):
+            experiments.run_experiment(
+                make_config(tmp_path, num_env_steps, NEVER_LEARNS, **options, **overrides), kill
+            )
+        return began[0]
+
+    options = {"replay": "memory", "checkpoint_keep": 3, "checkpoint_best": False}
+    for num_env_steps in (20, 40, 60):
+        experiments.run_experiment(make_config(tmp_path, num_env_steps, NEVER_LEARNS, **options))
+    assert start(80) == 60
+    assert start(80, resume_from=20) == 20
+    assert start(80) == 20
+    with monkeypatch.context() as patch:
+
+        def kill(self, light):
+            raise Killed
+
+        patch.setattr(checkpointing.Checkpointer, "_remove_old", kill)
+        with pytest.raises(Killed):
+            experiments.run_experiment(make_config(tmp_path, 50, NEVER_LEARNS, **options))
+    assert start(80) == 50
+    experiments.run_experiment(make_config(tmp_path, 80, NEVER_LEARNS, **options))
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {
+        *("000000020", "000000050", "000000080")
+    }
+
+
 def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before_it(tmp_path, caplog):
     options = {"checkpoint_period": 200, "replay": "memory"}
     experiments.run_experiment(make_config(tmp_path / "damaged", 600, NEVER_LEARNS, **options))
