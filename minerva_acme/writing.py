@@ -1,4 +1,4 @@
-"""Writing files of a run: each is whole or as it was, is no link to another, and says why it was not written."""
+"""Writes the files of a run: whole or not at all, never through a link, and with the reason of a failure."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
 def cannot_write(path: str | os.PathLike[str], error: BaseException) -> str:
-    """Says why something cannot be written and, on a full disk, how much is free; a sentence without its stop."""
+    """Says why something cannot be written and, on a full disk, how much is free; without a full stop."""
     reason = str(getattr(error, "strerror", None) or error).rstrip(".")
     if getattr(error, "errno", None) in _FULL:
         place = pathlib.Path(path).absolute()

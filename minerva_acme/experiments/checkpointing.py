@@ -119,7 +119,7 @@ class Checkpointer:
         unfinished = self.directory / f".unfinished-{final.name}"
         try:
             unfinished.mkdir()
-            with open(unfinished / _STATE_FILE, "wb") as file:
+            with writing.Output(unfinished / _STATE_FILE) as file:
                 torch.save(state, file)
             if replay_files is not None:
                 shutil.move(replay_files, unfinished / _REPLAY_FOLDER)
@@ -129,11 +129,10 @@ class Checkpointer:
         except (OSError, RuntimeError) as error:  # torch wraps the first in the second
             shutil.rmtree(unfinished, ignore_errors=True)
             cause = error.__context__ if isinstance(error.__context__, OSError) else error
-            reason = getattr(cause, "strerror", None) or cause
             entries = _scan(self.directory)
             raise OSError(
-                f"The checkpoint {final} could not be written: {reason}. Free some "
-                "space or check the permissions there, then start the run again: it resumes from "
+                f"The checkpoint {writing.cannot_write(final, cause)}. Free some space or check the "
+                "permissions there, then start the run again: it resumes from "
                 f"{f'step {entries[-1].env_steps}' if entries else 'its beginning'}."
             ) from error
         later = {entry.folder.name for entry in _scan(self.directory) if entry.env_steps > env_steps}
@@ -259,8 +258,8 @@ def find(
         path: the folder of a run, or of a checkpoint, which is returned.
         which: "latest": the newest that can be resumed with its replay or, if there is none, the best; if it
             is damaged the one before it, with a warning. Once a run was resumed from another one (see
-            `continue_from`), that one or what the run has saved since. "best": the one with the best evaluation. A
-            number: that of an environment step. Otherwise the folder of a checkpoint.
+            `continue_from`), that one or what the run has saved since. "best": the one with the best
+            evaluation. A number: that of an environment step. Otherwise the folder of a checkpoint.
         with_replay: whether the files of the replay are checked, too.
 
     Raises:
@@ -474,10 +473,8 @@ def _seal(folder: pathlib.Path, said: dict[str, Any]) -> None:
             os.fsync(file.fileno())
             files[path.relative_to(folder).as_posix()] = {"bytes": file.tell(), "sha256": digest}
     content = {"format": _FORMAT, **said, "files": files}
-    with open(folder / _MANIFEST, "w", encoding="utf-8") as file:
-        json.dump({**content, "sha256": _digest(content)}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    with writing.Output(folder / _MANIFEST) as file:
+        file.write(json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())
     _sync(folder)
 
 
@@ -544,8 +541,8 @@ def _read_branch(directory: pathlib.Path) -> _Branch:
         return _NO_BRANCH
     except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
         raise DamagedCheckpoint(
-            f"{path} must say which checkpoints the run left behind, but is damaged: choose the one to use by "
-            "its step, or remove this file to have that of the most steps."
+            f"{path} must say which checkpoints the run left behind, but is damaged: choose the one to use "
+            "by its step, or remove this file to have that of the most steps."
         ) from error
     raise ValueError(
         f"{path} must have format {_BRANCH_FORMAT}, got {found}. Use the version of minerva-acme that wrote "

@@ -2562,7 +2562,11 @@ EXPERIMENTS = [
         breakage("every format is read", "found == _FORMAT", "True"),
         breakage("the best is the worst", "(e.evaluation, -", "(-e.evaluation, -"),
         breakage("the best is removed", "_best(entries) if self._keep_best else None", "None"),
-        breakage("light checkpoints remove whole ones", "light and (entry.is_full or entry.rank == _WHOLE)", "False"),
+        breakage(
+            "light checkpoints remove whole ones",
+            "light and (entry.is_full or entry.rank == _WHOLE)",
+            "False",
+        ),
     ),
     *of(
         "minerva_acme/experiments/evaluator.py",
