@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from minerva_acme import machine_memory
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
+"""For `os.open`: a symbolic link is not followed."""
 
 
 def cannot_write(path: str | os.PathLike[str], error: BaseException) -> str:
@@ -140,7 +141,7 @@ class Appended:
         refuse_link(path)
         self.path = pathlib.Path(path)
         """The file."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK | getattr(os, "O_BINARY", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK | getattr(os, "O_BINARY", 0)
         with explain(path):
             self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
 

@@ -54,6 +54,7 @@ _FORMAT = 1
 _MANIFEST = "manifest.json"
 _STATE_FILE = "state.pt"
 _REPLAY_FOLDER = "replay"
+_SCRATCH = ".replay"  # where the replay's server writes, see `parts.Parts`
 _NAME = re.compile("([0-9]+)(?:-([0-9]+))?")  # environment step, how often it was saved again
 _BRANCH = "branch.json"
 _BRANCH_FORMAT = 1
@@ -68,7 +69,12 @@ class Checkpointer:
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 2, *, keep_best: bool = True) -> None:
         """Args: directory: of the checkpoints; made if needed. keep: how many of the newest to keep, >= 1.
-        keep_best: whether the one with the best evaluation is kept too."""
+        keep_best: whether the one with the best evaluation is kept too. The folder itself may be a link.
+
+        Raises:
+            OSError: It cannot be written to.
+            ValueError: What the run writes in it is a symbolic link, or `keep` is less than 1.
+        """
         if keep < 1:
             raise ValueError(f"`keep` must be >= 1 checkpoint, got {keep}.")
         self.directory = pathlib.Path(directory)
@@ -78,6 +84,7 @@ class Checkpointer:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             _sync(self.directory.parent)
+            writing.refuse_link(self.directory / _SCRATCH)
             for pattern in (".unfinished-*", ".removed-*", f".{_BRANCH}.new"):
                 for left_over in self.directory.glob(pattern):
                     _remove(left_over)

@@ -80,10 +80,12 @@ class RunDescription:
         """Writes it, if what lies there is the same run or nothing.
 
         Raises:
-            ValueError: the folder holds another run; the message names what differs.
+            ValueError: the folder holds another run, and the message names what differs; or the file is a
+                link.
             OSError: it cannot be written.
         """
         directory.mkdir(parents=True, exist_ok=True)
+        writing.refuse_link(directory / FILE)
         if (directory / FILE).exists():
             self.check_same_as(read(directory), directory)
         # Replaced as a whole: whoever reads it meanwhile finds one or the other.

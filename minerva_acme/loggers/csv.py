@@ -25,7 +25,16 @@ class CSVLogger(base.Logger):
     """
 
     def __init__(self, directory: str | os.PathLike[str], label: str) -> None:
-        """Args: directory: created if missing. label: names the file, which nobody else may write."""
+        """Opens the file.
+
+        Args:
+            directory: The folder; created if missing.
+            label: The name of the file, which nothing else may write to.
+
+        Raises:
+            OSError: It cannot be written to.
+            ValueError: It is a symbolic link, or does not begin with the names of columns.
+        """
         self.path = pathlib.Path(directory) / f"{label}.csv"
         with writing.explain(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -209,6 +209,35 @@ def test_an_old_checkpoint_that_cannot_be_removed_is_said_and_ends_nothing(run, 
     assert checkpointing.find(run).name == "000000010"
 
 
+def test_of_a_link_the_link_is_removed_and_not_what_it_leads_to(tmp_path, caplog):
+    theirs = tmp_path / "theirs"
+    checkpointing.Checkpointer(theirs).save(5, {})
+    directory = tmp_path / "checkpoints"
+    directory.mkdir()
+    for name in (".unfinished-000000010", ".removed-000000010", "000000005"):
+        (directory / name).symlink_to(theirs / "000000005")
+    checkpointer = checkpointing.Checkpointer(directory, keep=1)
+    checkpointer.save(20, {})
+    assert names(checkpointer) == ["000000020"]
+    assert checkpointing.find(theirs / "000000005")
+    assert not caplog.records
+
+
+def test_a_disk_that_is_full_leaves_no_half_checkpoint_and_names_the_good_one(
+    checkpointer, run, capfd, disk_that_ends_at
+):
+    checkpointer.save(5, {"value": 5})
+    with (
+        disk_that_ends_at(5000),
+        pytest.raises(OSError, match=r"000000010 cannot be written: .* free there.* resumes from step 5\."),
+    ):
+        checkpointer.save(10, {"value": torch.zeros(5000)}, replay_of(run, 10))
+    assert names(checkpointer) == ["000000005"]
+    assert capfd.readouterr() == ("", "")
+    checkpointer.save(10, {"value": 10})
+    assert checkpointing.find(run).name == "000000010"
+
+
 # Damage.
 
 DAMAGES = {

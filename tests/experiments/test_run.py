@@ -383,6 +383,40 @@ def test_a_missing_replay_is_not_passed_over(tmp_path, replay):
         experiments.run_experiment(make_config(tmp_path, 200, replay=replay))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".lock",
+        "run.json",
+        "provenance.json",
+        "actor.csv",
+        "learner.csv",
+        "tensorboard",
+        "checkpoints/.replay",
+    ],
+)
+def test_what_a_run_writes_is_no_link_to_what_is_not_its_own(tmp_path, name):
+    theirs = tmp_path / "theirs"
+    victim = theirs / name.replace("/", "-")
+    theirs.mkdir()
+    if name in ("tensorboard", "checkpoints/.replay"):
+        victim.mkdir()
+        (victim / "notes").write_text("theirs")
+    elif name == "provenance.json":  # which is read before
+        victim.write_text("[]")
+    else:
+        victim.write_text("theirs")
+    content = {path: path.is_file() and path.read_text() for path in theirs.rglob("*")}
+    link = tmp_path / "run" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim)
+    config = make_config(tmp_path / "run", 20, NEVER_LEARNS, replay="memory", tensorboard=True)
+    with pytest.raises(ValueError, match=f"{re.escape(str(link))} must .* got a symbolic link to "):
+        experiments.run_experiment(config)
+    assert {path: path.is_file() and path.read_text() for path in theirs.rglob("*")} == content
+    assert link.is_symlink()
+
+
 def test_checkpoints_may_lie_on_another_disk(tmp_path):
     other = pathlib.Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
