@@ -188,7 +188,12 @@ class ReverbClient(base.ReplayClient):
         reason = base.ReplayTimeout(f"Waiting for a checkpoint of the replay server at {self.address}.")
         try:
             with log.quiet():
-                return str(waiting.call(self._connection.client.Checkpoint, reason))
+                folder = str(waiting.call(self._connection.client.Checkpoint, reason))
+            # Reverb does not notice that the disk is full where the last kilobytes of a file do not fit.
+            for path in sorted(pathlib.Path(folder).glob("*.tfrecord")):
+                if not wire_format.is_whole(path):
+                    raise OSError(f"{path}; {os.strerror(errno.ENOSPC)}, so that its end is missing")
+            return folder
         except base.ReplayError:
             raise
         except Exception as error:  # of a kind for each of Reverb's codes: a full disk is an IndexError
@@ -206,9 +211,9 @@ def _explain_failure(found: str) -> str:
     if not (has_path and folder.parent.is_dir()):  # on another machine, or an error of another kind
         return found.strip().rstrip(".")
     # A server says the name: nothing but what Reverb leaves behind is removed.
-    if re.fullmatch("server-[0-9]+", folder.parent.name) and not (folder / "DONE").exists():
+    if re.fullmatch("server-[0-9]+", folder.parent.name):
         with contextlib.suppress(OSError):
-            for file in folder.glob("*.tfrecord"):
+            for file in (*folder.glob("*.tfrecord"), *folder.glob("DONE")):
                 file.unlink()
             folder.rmdir()
     full = OSError(errno.ENOSPC, reason)
