@@ -1,9 +1,11 @@
 """What every test gets: one torch thread, the list of source files, a guard against what is left behind."""
 
+import contextlib
 import importlib.util
 import logging
 import os
 import pathlib
+import resource
 import sys
 import threading
 import time
@@ -311,3 +313,19 @@ def check_dm_env() -> Callable[..., None]:
         assert Check.saw_last, f"no episode ended within {max_steps} steps"
 
     return check
+
+
+@pytest.fixture
+def disk_that_ends_at() -> Callable[[int], contextlib.AbstractContextManager[None]]:
+    """Makes a context in which a file takes so many bytes and then no more, as on a full disk."""
+
+    @contextlib.contextmanager
+    def limited(num_bytes: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited

@@ -12,7 +12,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_lazy", "_version", "constraints", "machine_memory", "results", "thread_settings"],
+            ["_lazy", "_version", "constraints", "machine_memory", "results", "thread_settings", "writing"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
             ["losses", "networks", "actors", "environments", "observers"],

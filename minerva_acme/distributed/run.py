@@ -355,6 +355,7 @@ def _beginning(config: experiment_config.ExperimentConfig) -> program.Beginning:
     known = facts.get("evaluations") or {}
     logged = known["latest"][0] if known.get("latest") else (0 if known.get("before") else -1)
     files = checkpointing.replay_folder(checkpoint)
+    checkpointing.continue_from(pathlib.Path(config.directory, "checkpoints"), checkpoint)
     _logger.info("resuming from %s", checkpoint)
     return program.Beginning(
         env_steps=int(state["counter"].get("actor_steps", 0)),

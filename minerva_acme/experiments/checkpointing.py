@@ -5,6 +5,7 @@
 <directory>/000020000/replay/           the files of the replay store, if replay was saved
 <directory>/000020000-1/                the same step, saved again: it counts, and the first is removed
 <directory>/.unfinished-*, .removed-*   being written and being removed: removed when the run starts again
+<directory>/branch.json                 only where the run was resumed from another one than the newest
 
 manifest.json is an object with these members:
 
@@ -15,6 +16,13 @@ manifest.json is an object with these members:
     files       {"state.pt": {"bytes": ..., "sha256": ...}, "replay/...": ...}
     sha256      Of the other members, as JSON with sorted keys. Every format has it.
 
+branch.json says which checkpoints a run has left behind, see `continue_from`:
+
+    format      1. Another one is refused.
+    start       The name of the checkpoint that the run was resumed from, or null where it lies elsewhere.
+    abandoned   The names of the later ones, whose steps are made again. None of them is the "latest", and
+                they are removed once the run has saved; the best of all evaluations stays.
+
 Checking a checkpoint reads it once more. Hashing takes about 1 second for each GiB on one core, when it is
 saved and when it is resumed; who wants the policy alone checks state.pt alone.
 """
@@ -23,6 +31,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 import pathlib
 import re
@@ -33,7 +42,7 @@ from typing import Any, NamedTuple
 import torch
 import tree
 
-from minerva_acme import types
+from minerva_acme import types, writing
 from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)
@@ -45,7 +54,10 @@ _FORMAT = 1
 _MANIFEST = "manifest.json"
 _STATE_FILE = "state.pt"
 _REPLAY_FOLDER = "replay"
+_SCRATCH = ".replay"  # where the replay's server writes, see `parts.Parts`
 _NAME = re.compile("([0-9]+)(?:-([0-9]+))?")  # environment step, how often it was saved again
+_BRANCH = "branch.json"
+_BRANCH_FORMAT = 1
 
 
 class DamagedCheckpoint(OSError):
@@ -57,7 +69,12 @@ class Checkpointer:
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 2, *, keep_best: bool = True) -> None:
         """Args: directory: of the checkpoints; made if needed. keep: how many of the newest to keep, >= 1.
-        keep_best: whether the one with the best evaluation is kept too."""
+        keep_best: whether the one with the best evaluation is kept too. The folder itself may be a link.
+
+        Raises:
+            OSError: It cannot be written to.
+            ValueError: What the run writes in it is a symbolic link, or `keep` is less than 1.
+        """
         if keep < 1:
             raise ValueError(f"`keep` must be >= 1 checkpoint, got {keep}.")
         self.directory = pathlib.Path(directory)
@@ -67,9 +84,10 @@ class Checkpointer:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             _sync(self.directory.parent)
-            for pattern in (".unfinished-*", ".removed-*"):
+            writing.refuse_link(self.directory / _SCRATCH)
+            for pattern in (".unfinished-*", ".removed-*", f".{_BRANCH}.new"):
                 for left_over in self.directory.glob(pattern):
-                    shutil.rmtree(left_over)
+                    _remove(left_over)
         except OSError as error:
             raise OSError(
                 f"Checkpoints need a folder that can be written to, but {self.directory} is none: "
@@ -100,13 +118,15 @@ class Checkpointer:
         Raises:
             OSError: it could not be written. The older checkpoints stay.
         """
-        names = map(_NAME.fullmatch, os.listdir(self.directory))
+        # A name that was left behind stays taken after its folder is gone: it would count as abandoned.
+        branch = _branch(self.directory)
+        names = map(_NAME.fullmatch, {*os.listdir(self.directory), *branch.abandoned})
         taken = [int(name[2] or 0) for name in names if name and int(name[1]) == env_steps]
         final = self.directory / (f"{env_steps:09d}" + (f"-{max(taken) + 1}" if taken else ""))
         unfinished = self.directory / f".unfinished-{final.name}"
         try:
             unfinished.mkdir()
-            with open(unfinished / _STATE_FILE, "wb") as file:
+            with writing.Output(unfinished / _STATE_FILE) as file:
                 torch.save(state, file)
             if replay_files is not None:
                 shutil.move(replay_files, unfinished / _REPLAY_FOLDER)
@@ -116,14 +136,16 @@ class Checkpointer:
         except (OSError, RuntimeError) as error:  # torch wraps the first in the second
             shutil.rmtree(unfinished, ignore_errors=True)
             cause = error.__context__ if isinstance(error.__context__, OSError) else error
-            reason = getattr(cause, "strerror", None) or cause
-            newest = self.latest()
+            entries = _scan(self.directory)
             raise OSError(
-                f"The checkpoint {final} could not be written: {reason}. Free some "
-                "space or check the permissions there, then start the run again: it resumes from "
-                f"{'its beginning' if newest is None else f'step {_Entry.of(newest).env_steps}'}."
+                f"The checkpoint {writing.cannot_write(final, cause)}. Free some space or check the "
+                "permissions there, then start the run again: it resumes from "
+                f"{f'step {entries[-1].env_steps}' if entries else 'its beginning'}."
             ) from error
-        self._remove_old(env_steps, light)
+        later = {entry.folder.name for entry in _scan(self.directory) if entry.env_steps > env_steps}
+        if not light and later - branch.abandoned:  # of which nothing was said when the run began
+            _write_branch(self.directory, _Branch(final.name, branch.abandoned | later))
+        self._remove_old(light)
 
     def latest(self) -> pathlib.Path | None:
         """The newest checkpoint, or None."""
@@ -138,23 +160,26 @@ class Checkpointer:
         """The environment steps of those that hold all of a run."""
         return sorted({entry.env_steps for entry in _scan(self.directory) if entry.is_full})
 
-    def _remove_old(self, env_steps: int, light: bool) -> None:
+    def _remove_old(self, light: bool) -> None:
         entries = _scan(self.directory)
-        newest = {
-            entry.env_steps: entry for entry in entries if entry.is_full and entry.env_steps <= env_steps
-        }
+        newest = {entry.env_steps: entry for entry in entries if entry.is_full and entry.rank > _ABANDONED}
         kept = [*list(newest.values())[-self._keep :], _best(entries) if self._keep_best else None]
         for entry in entries:
-            if entry in kept or (light and entry.is_full):
+            # What was left behind stays for as long as a run would begin again where it was left.
+            if entry in kept or (light and (entry.is_full or entry.rank == _WHOLE)):
                 continue
             hidden = entry.folder.with_name(f".removed-{entry.folder.name}")
             try:
-                if hidden.exists():
-                    shutil.rmtree(hidden)
+                _remove(hidden)
                 entry.folder.rename(hidden)  # half of it must not count
-                shutil.rmtree(hidden)
+                _remove(hidden)
             except OSError as error:
                 _logger.warning("the old checkpoint %s cannot be removed: %s", entry.folder, error.strerror)
+        branch = _branch(self.directory)
+        if not light and branch != _NO_BRANCH:
+            _sync(self.directory)
+            left = branch.abandoned.intersection(os.listdir(self.directory))
+            _write_branch(self.directory, branch._replace(abandoned=left) if left else _NO_BRANCH)
 
 
 class _Manifest(NamedTuple):
@@ -164,24 +189,46 @@ class _Manifest(NamedTuple):
     files: dict[str, tuple[int, str]]  # bytes and SHA-256 of each
 
 
+class _Branch(NamedTuple):
+    start: str | None
+    abandoned: frozenset[str]
+
+
+_NO_BRANCH = _Branch(None, frozenset())
+_ABANDONED, _LIGHT, _WHOLE = range(3)  # ranks of checkpoints
+
+
 class _Entry(NamedTuple):
     """A folder that is a checkpoint by its name; in order, those that are resumed from first come last."""
 
-    is_full: bool
+    rank: int
+    """Light ones are resumed from only where there is no other, but for the one that the run began with."""
     env_steps: int
     revision: int
     folder: pathlib.Path
     evaluation: float | None
+    is_full: bool
 
     @classmethod
-    def of(cls, folder: pathlib.Path) -> "_Entry":
+    def of(cls, folder: pathlib.Path, branch: _Branch) -> "_Entry":
         name = _NAME.fullmatch(folder.name)
         assert name
         try:
             manifest = _read_manifest(folder)
         except (DamagedCheckpoint, ValueError):  # said where it is opened
             manifest = _Manifest(int(name[1]), None, False, {})
-        return cls(not manifest.light, manifest.env_steps, int(name[2] or 0), folder, manifest.evaluation)
+        is_whole = not manifest.light or folder.name == branch.start
+        rank = _ABANDONED if folder.name in branch.abandoned else _WHOLE if is_whole else _LIGHT
+        revision = int(name[2] or 0)
+        return cls(rank, manifest.env_steps, revision, folder, manifest.evaluation, not manifest.light)
+
+
+def _remove(path: pathlib.Path) -> None:
+    """Removes what is there, if anything; a link, not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_checkpoint(folder: pathlib.Path) -> bool:
@@ -190,8 +237,9 @@ def _is_checkpoint(folder: pathlib.Path) -> bool:
 
 
 def _scan(directory: pathlib.Path) -> list[_Entry]:
+    branch = _branch(directory)  # first: what it names may be removed meanwhile, but not the other way round
     folders = (folder for folder in directory.glob("*") if _NAME.fullmatch(folder.name))
-    return sorted(_Entry.of(folder) for folder in folders if _is_checkpoint(folder))
+    return sorted(_Entry.of(folder, branch) for folder in folders if _is_checkpoint(folder))
 
 
 def _best(entries: list[_Entry]) -> _Entry | None:
@@ -216,8 +264,9 @@ def find(
     Args:
         path: the folder of a run, or of a checkpoint, which is returned.
         which: "latest": the newest that can be resumed with its replay or, if there is none, the best; if it
-            is damaged the one before it, with a warning. "best": the one with the best evaluation. A
-            number: that of an environment step. Otherwise the folder of a checkpoint.
+            is damaged the one before it, with a warning. Once a run was resumed from another one (see
+            `continue_from`), that one or what the run has saved since. "best": the one with the best
+            evaluation. A number: that of an environment step. Otherwise the folder of a checkpoint.
         with_replay: whether the files of the replay are checked, too.
 
     Raises:
@@ -233,6 +282,7 @@ def find(
     if which == "latest":
         if not entries:
             raise ValueError(f"{path} holds no checkpoint yet. Train it first: minerva train ...")
+        _read_branch(directory)  # whether it can be told which is the latest
         return _newest_good(path, entries, with_replay)
     best = _best(entries)
     which = str(int(which)) if which.isdecimal() else which
@@ -257,9 +307,58 @@ def find_to_resume(
     return find(path, which, with_replay=True)
 
 
+def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
+    """Notes that a run continues from a checkpoint: no later one is the "latest" from now on.
+
+    Call it while the run's folder is held (`run_lock.hold`), before anything else in it is changed. The note
+    is on the disk when this returns: whatever ends the run, the next one begins with this checkpoint, or with
+    what this run has saved since. Nothing is removed before that, and what is left behind can still be
+    chosen by its step.
+
+    Args:
+        directory: The folder of the run's checkpoints.
+        checkpoint: The one that it is resumed from. Where that lies in another folder, the "latest" is the
+            newest of the run's own that is not later, until the run has saved.
+
+    Raises:
+        OSError: The note cannot be written.
+    """
+    entries = _scan(directory)
+    own = next((entry for entry in entries if entry.folder.resolve() == checkpoint.resolve()), None)
+    if own is not None and own is entries[-1] and own.rank > _ABANDONED:
+        try:
+            _read_branch(directory)
+        except DamagedCheckpoint as error:
+            _logger.warning("%s It is removed, since the newest checkpoint was chosen.", error)
+            _write_branch(directory, _NO_BRANCH)
+        return
+    made = (env_steps(checkpoint), own.revision if own else math.inf)
+    # What was made since the last branching, if what was left behind there is returned to.
+    start = next((entry for entry in entries if entry.folder.name == _branch(directory).start), None)
+    other = own is not None and own.rank == _ABANDONED
+    left = [
+        entry
+        for entry in entries
+        if (entry.env_steps, entry.revision) > made
+        or (
+            (start is not None and entry.rank > _ABANDONED and entry[1:3] > start[1:3])
+            if other
+            else entry.rank == _ABANDONED
+        )
+    ]
+    _write_branch(directory, _Branch(own and own.folder.name, frozenset(entry.folder.name for entry in left)))
+    if steps := sorted({entry.env_steps for entry in left if entry.is_full}):
+        _logger.warning(
+            "%s is not the newest checkpoint: the next one removes those of steps %s, except the best. Until "
+            "then they can be chosen by their step",
+            checkpoint,
+            ", ".join(f"{step:,}" for step in steps),
+        )
+
+
 def _newest_good(path: pathlib.Path, entries: list[_Entry], with_replay: bool) -> pathlib.Path:
     found = []
-    for entry in reversed(entries):
+    for entry in reversed([entry for entry in entries if entry.rank > _ABANDONED]):
         try:
             _check(entry.folder, with_replay)
         except DamagedCheckpoint as error:
@@ -275,9 +374,11 @@ def _newest_good(path: pathlib.Path, entries: list[_Entry], with_replay: bool) -
                 max(0, entries[-1].env_steps - entry.env_steps),
             )
         return entry.folder
+    left_behind = sorted({entry.env_steps for entry in entries if entry.rank == _ABANDONED})
+    others = f" other than those left behind at the steps {left_behind}, to be chosen by their step"
     raise DamagedCheckpoint(
-        f"{' '.join(found)} No other checkpoint is left in {path}: copy one there if you have it, or train "
-        "again in another folder."
+        f"{' '.join(found)} No other checkpoint is left in {path}{others if left_behind else ''}: copy one "
+        "there if you have it, or train again in another folder."
     )
 
 
@@ -379,10 +480,8 @@ def _seal(folder: pathlib.Path, said: dict[str, Any]) -> None:
             os.fsync(file.fileno())
             files[path.relative_to(folder).as_posix()] = {"bytes": file.tell(), "sha256": digest}
     content = {"format": _FORMAT, **said, "files": files}
-    with open(folder / _MANIFEST, "w", encoding="utf-8") as file:
-        json.dump({**content, "sha256": _digest(content)}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    with writing.Output(folder / _MANIFEST) as file:
+        file.write(json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())
     _sync(folder)
 
 
@@ -425,6 +524,47 @@ def _read_manifest(folder: pathlib.Path) -> _Manifest:
         f"The checkpoint {folder} must have format {_FORMAT}, got {found}. Use the version of minerva-acme "
         "that wrote it, or a newer one."
     )
+
+
+def _branch(directory: pathlib.Path) -> _Branch:
+    """Returns which checkpoints were left behind; none where that cannot be told."""
+    try:
+        return _read_branch(directory)
+    except (DamagedCheckpoint, ValueError):  # said where it decides, see `find`
+        return _NO_BRANCH
+
+
+def _read_branch(directory: pathlib.Path) -> _Branch:
+    """Raises DamagedCheckpoint, or ValueError if it is whole but of another format."""
+    path = directory / _BRANCH
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if (found := content["format"]) == _BRANCH_FORMAT:
+            names = [content["start"], *content["abandoned"]]
+            if not all(_NAME.fullmatch(name) for name in names if name is not None):
+                raise ValueError
+            return _Branch(names[0], frozenset(names[1:]))
+    except FileNotFoundError:
+        return _NO_BRANCH
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(
+            f"{path} must say which checkpoints the run left behind, but is damaged: choose the one to use "
+            "by its step, or remove this file to have that of the most steps."
+        ) from error
+    raise ValueError(
+        f"{path} must have format {_BRANCH_FORMAT}, got {found}. Use the version of minerva-acme that wrote "
+        "it, or a newer one."
+    )
+
+
+def _write_branch(directory: pathlib.Path, branch: _Branch) -> None:
+    path = directory / _BRANCH
+    if branch == _NO_BRANCH:
+        path.unlink(missing_ok=True)
+    else:
+        content = {**branch._asdict(), "format": _BRANCH_FORMAT, "abandoned": sorted(branch.abandoned)}
+        writing.replace(path, [json.dumps(content).encode()])
+    _sync(directory)
 
 
 def _check(folder: pathlib.Path, with_replay: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from minerva_acme import _version, thread_settings
+from minerva_acme import _version, thread_settings, writing
 
 FILE = "provenance.json"
 
@@ -23,9 +23,8 @@ def note(directory: pathlib.Path) -> None:
     """Adds what this session is made by and on, unless the session before it was made likewise."""
     sessions = read(directory)
     if not sessions or sessions[-1] != describe():
-        new = directory / f".{FILE}.new"
-        new.write_text(json.dumps([*sessions, describe()], indent=2) + "\n", encoding="utf-8")
-        new.replace(directory / FILE)
+        text = json.dumps([*sessions, describe()], indent=2) + "\n"
+        writing.replace(directory / FILE, [text.encode()])
 
 
 def read(directory: pathlib.Path) -> list[dict[str, Any]]:

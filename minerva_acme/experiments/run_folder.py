@@ -7,7 +7,6 @@ somebody else's is named there as `module:name`, and imported only where that is
 import dataclasses
 import functools
 import json
-import os
 import pathlib
 import re
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import _version, builders, environments, specs, types
+from minerva_acme import _version, builders, environments, specs, types, writing
 from minerva_acme.agents import registry
 from minerva_acme.environments import origin, task_actions
 from minerva_acme.experiments import config as experiment_config
@@ -82,15 +81,16 @@ class RunDescription:
         """Writes it, if what lies there is the same run or nothing.
 
         Raises:
-            ValueError: the folder holds another run; the message names what differs.
+            ValueError: the folder holds another run, and the message names what differs; or the file is a
+                link.
+            OSError: it cannot be written.
         """
         directory.mkdir(parents=True, exist_ok=True)
+        writing.refuse_link(directory / FILE)
         if (directory / FILE).exists():
             self.check_same_as(read(directory), directory)
         # Replaced as a whole: whoever reads it meanwhile finds one or the other.
-        written = directory / f".{FILE}.new"
-        written.write_text(json.dumps(self.content(), indent=2) + "\n", encoding="utf-8")
-        os.replace(written, directory / FILE)
+        writing.replace(directory / FILE, [f"{json.dumps(self.content(), indent=2)}\n".encode()])
 
     def make_config(self, *, import_code: bool = False) -> Any:
         """Makes the agent's config.

@@ -7,9 +7,12 @@ import os
 import pathlib
 import shlex
 import socket
+import stat
 import sys
 import textwrap
 from collections.abc import Iterator
+
+from minerva_acme import writing
 
 _FILE = ".lock"
 _MAX_COMMAND = 200  # characters of a command line that are shown
@@ -31,7 +34,7 @@ def hold(directory: str | os.PathLike[str]) -> Iterator[None]:
     on. A folder that is moved or deleted while a run writes to it is not protected.
 
     Raises:
-        ValueError: another run holds it; the message names its process.
+        ValueError: another run holds it, and the message names its process; or `.lock` is a link.
         OSError: the folder cannot be made or written to.
     """
     path = pathlib.Path(directory) / _FILE
@@ -45,7 +48,8 @@ def hold(directory: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
     _held.add(descriptor)
     try:
-        _sign(descriptor, path)
+        with writing.explain(path):
+            _sign(descriptor, path)
         yield
     finally:
         if descriptor in _held:  # not in a forked process
@@ -57,8 +61,10 @@ def hold(directory: str | os.PathLike[str]) -> Iterator[None]:
 
 def _open_and_lock(path: pathlib.Path) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        writing.refuse_link(path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | writing.NO_LINK, 0o666)
         try:
+            _check_own(descriptor, path)
             _lock(descriptor, path)
             # Whoever held it may have deleted the file since it was opened here.
             if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
@@ -67,6 +73,16 @@ def _open_and_lock(path: pathlib.Path) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def _check_own(descriptor: int, path: pathlib.Path) -> None:
+    # It is cut off and written to: what has another name, too, is somebody else's.
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise ValueError(
+            f"{path} must be a file of the run's own, got one that has other names or is no plain file. "
+            "Remove it, or choose another directory for the run."
+        )
 
 
 def _lock(descriptor: int, path: pathlib.Path) -> None:

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from minerva_acme import loggers
+from minerva_acme import loggers, writing
 from minerva_acme.experiments import config as experiment_config
 
 _logger = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ class RunLogs:
             resources: closes them.
 
         Raises:
-            ValueError: Weights & Biases does not start; the message says what to do.
+            ValueError: Weights & Biases does not start, or a file or folder of logs is a symbolic link; the
+                message says what to do.
         """
         self._config = config
         self._steps_keys = {
@@ -51,6 +52,7 @@ class RunLogs:
         self._tensorboard: loggers.TensorBoardRun | None = None
         if config.tensorboard:
             folder = pathlib.Path(config.directory) / "tensorboard"
+            writing.refuse_link(folder)
             self._tensorboard = resources.enter_context(loggers.TensorBoardRun(folder))
             self._tensorboard.write_description(description)
         self.newest_row = loggers.NewestRow()

@@ -136,6 +136,7 @@ class Saver:
 
         Raises:
             ValueError: the checkpoint is of another agent, config or environment.
+            OSError: it cannot be noted that the run continues from it.
         """
         run = self._run
         state = checkpointing.load_state(checkpoint, str(run.config.torch_device))
@@ -167,13 +168,7 @@ class Saver:
         self._saved()
         if checkpointing.is_light(checkpoint):
             _logger.warning("%s holds no replay: a new one is filled before learning goes on", checkpoint)
-        later = [f"{steps:,}" for steps in run.checkpointer.steps() if steps > self.saved_at]
-        if later:
-            _logger.warning(
-                "%s is not the newest checkpoint: the next one removes those of steps %s, except the best",
-                checkpoint,
-                ", ".join(later),
-            )
+        checkpointing.continue_from(run.checkpointer.directory, checkpoint)
         _logger.info("resumed %s at %d steps", checkpoint, self.saved_at)
 
     def _saved(self) -> None:

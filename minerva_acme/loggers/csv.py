@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+from minerva_acme import writing
 from minerva_acme.loggers import base
 
 _logger = logging.getLogger(__name__)
@@ -24,11 +25,21 @@ class CSVLogger(base.Logger):
     """
 
     def __init__(self, directory: str | os.PathLike[str], label: str) -> None:
-        """Args: directory: created if missing. label: names the file, which nobody else may write."""
+        """Opens the file.
+
+        Args:
+            directory: The folder; created if missing.
+            label: The name of the file, which nothing else may write to.
+
+        Raises:
+            OSError: It cannot be written to.
+            ValueError: It is a symbolic link, or does not begin with the names of columns.
+        """
         self.path = pathlib.Path(directory) / f"{label}.csv"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with writing.explain(self.path.parent):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
         self._columns: list[str] = []
-        self._file: BinaryIO | None = open(self.path, "ab")  # noqa: SIM115 -- held until `close`
+        self._file: writing.Appended | None = writing.Appended(self.path)
         self._continue()
 
     def write(self, values: Mapping[str, Any]) -> None:
@@ -39,7 +50,6 @@ class CSVLogger(base.Logger):
         if new:
             self._widen(new)
         self._file.write(_encode([row.get(name, "") for name in self._columns]))
-        self._file.flush()
 
     def cut(self, column: str, last: int) -> int:
         """Removes the rows whose number in a column is above `last`, all of them or none.
@@ -95,16 +105,9 @@ class CSVLogger(base.Logger):
 
     def _replace(self, records: Iterable[bytes]) -> None:
         assert self._file is not None
-        written = self.path.with_name(f".{self.path.name}.new")
-        with open(written, "wb") as file:
-            file.writelines(records)
-            file.flush()
-            os.fsync(file.fileno())
+        writing.replace(self.path, records)
         self._file.close()
-        try:
-            os.replace(written, self.path)
-        finally:
-            self._file = open(self.path, "ab")  # noqa: SIM115
+        self._file = writing.Appended(self.path)
 
 
 def _encode(cells: Iterable[int | float | str]) -> bytes:

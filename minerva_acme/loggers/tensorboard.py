@@ -1,5 +1,6 @@
 """Rows as TensorBoard events."""
 
+import io
 import itertools
 import os
 import pathlib
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+from minerva_acme import writing
 from minerva_acme.loggers import base
 
 _file_numbers = itertools.count()
@@ -189,9 +191,7 @@ def _cut(path: pathlib.Path, last: Mapping[str, int]) -> None:
     records = list(_records(path.read_bytes()))
     kept = [record for record in records if is_kept(record)]
     if len(kept) < len(records):
-        new = path.with_name(f".{path.name}.new")
-        new.write_bytes(b"".join(kept))
-        new.replace(path)
+        writing.replace(path, kept)
 
 
 def _records(content: bytes) -> Iterator[bytes]:
@@ -242,12 +242,14 @@ class _EventFile:
         from tensorboard.summary.writer import record_writer
 
         self._events: Any = event_pb2
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing.explain(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads the files of a run in the order of their names: the time has to come first.
         place = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
         self.path = folder / f"{_FILES}.{time.time():.6f}.{place}"
-        self._file = open(self.path, "xb")  # noqa: SIM115 -- held until `close`
-        self._records = record_writer.RecordWriter(self._file)
+        self._file = writing.Appended(self.path)
+        self._record = io.BytesIO()
+        self._records = record_writer.RecordWriter(self._record)
         self._lock = threading.Lock()  # a record is written in parts, by whichever thread logs
         self.newest_step = 0
         self.write(file_version="brain.Event:2")
@@ -265,8 +267,10 @@ class _EventFile:
         with self._lock:
             if self._file.closed:
                 raise ValueError(f"The logger of {self.path} is closed.")
+            self._record.seek(0)
+            self._record.truncate()
             self._records.write(event.SerializeToString())
-            self._file.flush()
+            self._file.write(self._record.getvalue())
             self.newest_step = max(self.newest_step, event.step)
 
     def close(self) -> None:

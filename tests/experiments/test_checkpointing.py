@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pathlib
+import shutil
 
 import pytest
 import torch
@@ -205,6 +206,35 @@ def test_an_old_checkpoint_that_cannot_be_removed_is_said_and_ends_nothing(run, 
     monkeypatch.setattr(os, "rmdir", refuse)
     checkpointer.save(10, {})
     assert "000000005 cannot be removed: Permission denied" in caplog.text
+    assert checkpointing.find(run).name == "000000010"
+
+
+def test_of_a_link_the_link_is_removed_and_not_what_it_leads_to(tmp_path, caplog):
+    theirs = tmp_path / "theirs"
+    checkpointing.Checkpointer(theirs).save(5, {})
+    directory = tmp_path / "checkpoints"
+    directory.mkdir()
+    for name in (".unfinished-000000010", ".removed-000000010", "000000005"):
+        (directory / name).symlink_to(theirs / "000000005")
+    checkpointer = checkpointing.Checkpointer(directory, keep=1)
+    checkpointer.save(20, {})
+    assert names(checkpointer) == ["000000020"]
+    assert checkpointing.find(theirs / "000000005")
+    assert not caplog.records
+
+
+def test_a_disk_that_is_full_leaves_no_half_checkpoint_and_names_the_good_one(
+    checkpointer, run, capfd, disk_that_ends_at
+):
+    checkpointer.save(5, {"value": 5})
+    with (
+        disk_that_ends_at(5000),
+        pytest.raises(OSError, match=r"000000010 cannot be written: .* free there.* resumes from step 5\."),
+    ):
+        checkpointer.save(10, {"value": torch.zeros(5000)}, replay_of(run, 10))
+    assert names(checkpointer) == ["000000005"]
+    assert capfd.readouterr() == ("", "")
+    checkpointer.save(10, {"value": 10})
     assert checkpointing.find(run).name == "000000010"
 
 
@@ -463,6 +493,168 @@ def test_a_kill_at_any_operation_leaves_the_last_good_checkpoint(tmp_path, monke
     num_before = found.count(before)
     assert 10 < num_before < len(found)
     assert found == [before] * num_before + [after] * (len(found) - num_before)
+
+
+BRANCHES = {
+    # The step that is resumed from, that of the first save, and what is done otherwise.
+    "a save between the steps that are left behind": (10, 25, {}),
+    "a save of the step that is resumed from": (20, 20, {"keep": 1}),
+    "a save after all of them, of which the best stays": (10, 45, {"keep": 1, "evaluation": 9.0}),
+}
+
+
+@pytest.mark.parametrize(("start", "steps", "options"), BRANCHES.values(), ids=list(BRANCHES))
+def test_a_kill_at_any_operation_after_an_older_checkpoint_was_chosen_stays_on_that_branch(
+    tmp_path, monkeypatch, start, steps, options
+):
+    options = dict(options)
+    evaluation = options.pop("evaluation", None)
+    prepared = tmp_path / "prepared"
+    for made in (10, 20, 30, 40):
+        checkpointer = checkpointing.Checkpointer(prepared / "checkpoints", keep=4)
+        value, mean = f"old {made}", evaluation if made == 30 else None
+        checkpointer.save(made, {"value": value}, replay_of(prepared, value), evaluation=mean)
+    replay_of(prepared, "new")
+    found, notes = [], []
+    for fatal in itertools.count(1):
+        run = tmp_path / str(fatal)
+        shutil.copytree(prepared, run)
+        replay = run / ".replay" / "stamp"
+        killer, is_noted = Killer(monkeypatch, fatal), False
+        killer.is_armed = True
+        with contextlib.suppress(Killed):
+            checkpointer = checkpointing.Checkpointer(run / "checkpoints", **options)
+            checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, start))
+            is_noted = True  # now the run changes its logs
+            checkpointer.save(steps, {"value": "new"}, replay)
+        killer.is_armed = False
+        notes.append(is_noted)
+        for folder in (run / "checkpoints").glob("0*"):
+            assert checkpointing.find(folder, with_replay=True)
+        found.append(load(run))
+        if found[-1][1] != "new":  # nothing is gone yet: the other branch can be returned to
+            assert {load(run, made)[1] for made in (20, 30, 40)} == {"old 20", "old 30", "old 40"}
+        # The next run resumes without a choice, saves, and leaves nothing of the other branch but its best.
+        checkpointer = checkpointing.Checkpointer(run / "checkpoints", **options)
+        checkpoint = checkpointing.find_to_resume(run)
+        checkpointing.continue_from(run / "checkpoints", checkpoint)
+        assert load(run) == found[-1]
+        assert not [name for name in names(checkpointer) if name.startswith(".")]
+        if is_noted:
+            next_steps = found[-1][0] + 2
+            checkpointer.save(next_steps, {"value": "next"})
+            assert checkpointing.load_state(checkpointing.find(run)) == {"value": "next"}
+            values = {
+                checkpointing.load_state(run / "checkpoints" / name)["value"]
+                for name in names(checkpointer)
+                if name.startswith("0")
+            }
+            best = {"old 30"} if evaluation else set()
+            line = {f"old {made}" for made in (10, 20) if made <= start}
+            assert best < values <= best | line | {"new", "next"}
+            assert ("branch.json" in names(checkpointer)) == bool(evaluation)
+        monkeypatch.undo()
+        if killer.count < fatal:
+            break
+    assert fatal > 40
+    before, chosen, after = (40, "old 40"), (start, f"old {start}"), (steps, "new")
+    counts = [found.count(which) for which in (before, chosen, after)]
+    assert found == [before] * counts[0] + [chosen] * counts[1] + [after] * counts[2]
+    assert min(counts) > 3
+    # The choice counts from the moment on at which the run begins to change anything, if not before.
+    assert (before, True) not in zip(found, notes, strict=True)
+
+
+def test_what_was_left_behind_can_be_returned_to_until_the_run_has_saved(run, caplog):
+    for steps in (10, 20, 30):
+        save(run, steps, keep=3)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 10))
+    assert "000000010 is not the newest checkpoint: the next one removes those of steps 20, 30" in caplog.text
+    assert load(run) == (10, 10)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 20))
+    assert load(run) == (20, 20)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 30))
+    assert load(run) == (30, 30)
+    save(run, 40, keep=3)
+    assert names(checkpointing.Checkpointer(run / "checkpoints")) == ["000000020", "000000030", "000000040"]
+
+
+def test_what_was_saved_meanwhile_is_left_behind_where_the_other_branch_is_returned_to(run, monkeypatch):
+    for steps in (10, 20, 30):
+        save(run, steps, keep=3)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 10))
+    with monkeypatch.context() as patch:  # killed before it removed the others
+        patch.setattr(checkpointing.Checkpointer, "_remove_old", lambda self, light: None)
+        save(run, 25, keep=3)
+    assert load(run) == (25, 25)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 30))
+    assert load(run) == (30, 30)
+    flip(run / "checkpoints" / "000000030" / "state.pt")
+    assert load(run) == (20, 20)  # and not 25, of which it was not made
+
+
+def test_the_best_of_a_branch_that_was_left_is_kept_and_is_not_the_latest(checkpointer, run):
+    checkpointer.save(10, {"value": 10})
+    checkpointer.save(30, {"value": 30}, evaluation=5.0)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 10))
+    for steps in (20, 30, 40):
+        checkpointer.save(steps, {"value": f"new {steps}"}, evaluation=1.0)
+        assert checkpointing.load_state(checkpointing.find(run)) == {"value": f"new {steps}"}
+        assert checkpointing.load_state(checkpointing.find(run, "best")) == {"value": 30}
+    assert checkpointing.load_state(checkpointing.find(run, 30)) == {"value": "new 30"}
+    checkpointer.save(50, {}, evaluation=6.0)
+    assert names(checkpointer) == ["000000040", "000000050"]
+
+
+def test_a_light_checkpoint_that_was_chosen_is_resumed_from_until_the_run_has_saved_a_whole_one(
+    checkpointer, run
+):
+    checkpointer.save(10, {})
+    checkpointer.save(15, {}, evaluation=1.0, light=True)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, "best"))
+    assert checkpointing.find_to_resume(run).name == "000000015"
+    checkpointer.save(17, {}, evaluation=2.0, light=True)
+    assert checkpointing.find_to_resume(run).name == "000000015"
+    checkpointer.save(20, {})
+    assert names(checkpointer) == ["000000010", "000000017", "000000020"]
+
+
+def test_a_chosen_checkpoint_that_lies_elsewhere_leaves_the_later_ones_behind(run, tmp_path):
+    for steps in (10, 20, 30):
+        save(run, steps, keep=3)
+    elsewhere = tmp_path / "elsewhere" / "000000020"
+    shutil.copytree(run / "checkpoints" / "000000020", elsewhere)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find_to_resume(run, elsewhere))
+    assert load(run) == (20, 20)
+    save(run, 25, keep=3)
+    assert names(checkpointing.Checkpointer(run / "checkpoints")) == ["000000010", "000000020", "000000025"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"format": 1}', '{"format": 1, "start": "../x", "abandoned": []}', "[" * 9999]
+)
+def test_a_note_of_branches_that_is_damaged_is_refused_with_two_ways_out(run, text, caplog):
+    for steps in (10, 20):
+        save(run, steps)
+    note = run / "checkpoints" / "branch.json"
+    note.write_text(text)
+    with pytest.raises(checkpointing.DamagedCheckpoint, match=r"branch.json must say which .* remove this"):
+        checkpointing.find_to_resume(run)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find_to_resume(run, "20"))
+    assert load(run) == (20, 20)
+    note.write_text(text)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find_to_resume(run, "10"))
+    assert load(run) == (10, 10)
+
+
+def test_where_only_what_was_left_behind_is_there_the_run_does_not_begin_again(run):
+    for steps in (10, 20):
+        save(run, steps)
+    checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 10))
+    shutil.rmtree(run / "checkpoints" / "000000010")
+    with pytest.raises(checkpointing.DamagedCheckpoint, match=r"left behind at the steps \[20\]"):
+        checkpointing.find_to_resume(run)
+    assert load(run, 20) == (20, 20)
 
 
 def test_everything_is_on_the_disk_before_a_checkpoint_counts(run, monkeypatch):

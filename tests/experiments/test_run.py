@@ -323,6 +323,47 @@ def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, m
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000350"}
 
 
+def test_a_run_that_is_killed_after_an_older_checkpoint_was_chosen_stays_with_that_choice(
+    tmp_path, monkeypatch
+):
+    class Killed(BaseException):
+        pass
+
+    def start(num_env_steps, **overrides):
+        """Returns the step at which the run begins; kills it there."""
+        began = []
+
+        def kill(progress):
+            began.append(progress.env_steps)
+            raise Killed
+
+        with pytest.raises(Killed):
+            experiments.run_experiment(
+                make_config(tmp_path, num_env_steps, NEVER_LEARNS, **options, **overrides), kill
+            )
+        return began[0]
+
+    options = {"replay": "memory", "checkpoint_keep": 3, "checkpoint_best": False}
+    for num_env_steps in (20, 40, 60):
+        experiments.run_experiment(make_config(tmp_path, num_env_steps, NEVER_LEARNS, **options))
+    assert start(80) == 60
+    assert start(80, resume_from=20) == 20
+    assert start(80) == 20
+    with monkeypatch.context() as patch:
+
+        def kill(self, light):
+            raise Killed
+
+        patch.setattr(checkpointing.Checkpointer, "_remove_old", kill)
+        with pytest.raises(Killed):
+            experiments.run_experiment(make_config(tmp_path, 50, NEVER_LEARNS, **options))
+    assert start(80) == 50
+    experiments.run_experiment(make_config(tmp_path, 80, NEVER_LEARNS, **options))
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {
+        *("000000020", "000000050", "000000080")
+    }
+
+
 def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before_it(tmp_path, caplog):
     options = {"checkpoint_period": 200, "replay": "memory"}
     experiments.run_experiment(make_config(tmp_path / "damaged", 600, NEVER_LEARNS, **options))
@@ -340,6 +381,40 @@ def test_a_missing_replay_is_not_passed_over(tmp_path, replay):
     shutil.rmtree(checkpointing.find(tmp_path) / "replay")
     with pytest.raises(checkpointing.DamagedCheckpoint, match="replay/.* cannot be read: No such file"):
         experiments.run_experiment(make_config(tmp_path, 200, replay=replay))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".lock",
+        "run.json",
+        "provenance.json",
+        "actor.csv",
+        "learner.csv",
+        "tensorboard",
+        "checkpoints/.replay",
+    ],
+)
+def test_what_a_run_writes_is_no_link_to_what_is_not_its_own(tmp_path, name):
+    theirs = tmp_path / "theirs"
+    victim = theirs / name.replace("/", "-")
+    theirs.mkdir()
+    if name in ("tensorboard", "checkpoints/.replay"):
+        victim.mkdir()
+        (victim / "notes").write_text("theirs")
+    elif name == "provenance.json":  # which is read before
+        victim.write_text("[]")
+    else:
+        victim.write_text("theirs")
+    content = {path: path.is_file() and path.read_text() for path in theirs.rglob("*")}
+    link = tmp_path / "run" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim)
+    config = make_config(tmp_path / "run", 20, NEVER_LEARNS, replay="memory", tensorboard=True)
+    with pytest.raises(ValueError, match=f"{re.escape(str(link))} must .* got a symbolic link to "):
+        experiments.run_experiment(config)
+    assert {path: path.is_file() and path.read_text() for path in theirs.rglob("*")} == content
+    assert link.is_symlink()
 
 
 def test_checkpoints_may_lie_on_another_disk(tmp_path):

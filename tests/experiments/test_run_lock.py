@@ -142,3 +142,19 @@ def test_where_there_are_no_locks_a_warning_says_so(tmp_path, monkeypatch, caplo
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.message.startswith(f"{tmp_path} cannot be locked ([Errno {errno.ENOLCK}]")
+
+
+def test_a_lock_that_has_another_name_or_is_no_file_is_refused_and_not_cut_off(tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    (tmp_path / ".lock").hardlink_to(theirs)
+    with (
+        pytest.raises(ValueError, match=r"\.lock must be a file of the run's own, got one that has other"),
+        run_lock.hold(tmp_path),
+    ):
+        pass
+    assert theirs.read_text() == "theirs"
+    (tmp_path / ".lock").unlink()
+    os.mkfifo(tmp_path / ".lock")
+    with pytest.raises(ValueError, match=r"or is no plain file"), run_lock.hold(tmp_path):
+        pass

@@ -196,3 +196,21 @@ def test_a_file_that_is_no_text_is_continued_and_one_that_is_no_table_refused(tm
         ValueError, match="log.csv must begin with the names of its columns, but .* Move it away"
     ):
         loggers.CSVLogger(tmp_path, "log")
+
+
+def test_a_row_that_the_disk_has_no_room_for_is_an_error_that_names_the_file_and_is_not_half_there(
+    tmp_path, disk_that_ends_at
+):
+    logger = loggers.CSVLogger(tmp_path, "actor")
+    logger.write({"steps": 1, "note": "short"})
+    before = logger.path.read_bytes()
+    with disk_that_ends_at(len(before) + 20):
+        with pytest.raises(OSError, match=r"actor\.csv cannot be written: .* are free there"):
+            logger.write({"steps": 2, "note": "x" * 100})
+        with pytest.raises(OSError, match=r"actor\.csv cannot be written"):  # another column: a new file
+            logger.write({"steps": 2, "more" * 10: "x"})
+    assert logger.path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["actor.csv"]
+    logger.write({"steps": 3, "note": "again"})
+    logger.close()
+    assert logger.path.read_bytes() == before + b"3,again\n"

@@ -306,3 +306,20 @@ def test_a_file_with_nothing_to_take_out_stays_as_it_is(tmp_path):
     before = file.stat()
     log(tmp_path, [], {"actor/steps": 2}, step=2)
     assert file.stat().st_ino == before.st_ino and file.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_an_event_that_the_disk_has_no_room_for_is_an_error_that_names_the_file_and_is_not_half_there(
+    tmp_path, disk_that_ends_at
+):
+    logger = loggers.TensorBoardLogger(tmp_path, "actor", "steps")
+    logger.write({"steps": 1, "return": 1.0})
+    num_before = len(logger.path.read_bytes())
+    with (
+        disk_that_ends_at(num_before + 10),
+        pytest.raises(OSError, match=r"tfevents.* cannot be written: .* are free there"),
+    ):
+        logger.write({"steps": 2, "return": 2.0})
+    assert len(logger.path.read_bytes()) == num_before
+    logger.write({"steps": 3, "return": 3.0})
+    logger.close()
+    assert [event.step for event in events(tmp_path / "actor")][-2:] == [1, 3]

@@ -2577,7 +2577,14 @@ EXPERIMENTS = [
         "minerva_acme/experiments/checkpointing.py",
         ("tests/experiments/test_checkpointing.py",),
         breakage("the oldest checkpoint is the latest", "_scan(directory)[::-1]", "_scan(directory)"),
-        breakage("the oldest good checkpoint is used", "in reversed(entries):", "in entries:"),
+        breakage("the oldest good checkpoint is used", "in reversed([entry", "in list([entry"),
+        breakage(
+            "what was left behind is resumed from",
+            "_ABANDONED if folder.name in branch.abandoned else",
+            "",
+        ),
+        breakage("a choice is not noted", "_write_branch(directory, _Branch(own", "iter((directory, own"),
+        breakage("a name that was left behind is used again", ", *branch.abandoned}", "}"),
         breakage(
             "the newest checkpoints are dropped",
             "list(newest.values())[-self._keep :]",
@@ -2602,7 +2609,11 @@ EXPERIMENTS = [
         breakage("every format is read", "found == _FORMAT", "True"),
         breakage("the best is the worst", "(e.evaluation, -", "(-e.evaluation, -"),
         breakage("the best is removed", "_best(entries) if self._keep_best else None", "None"),
-        breakage("light checkpoints remove whole ones", "(light and entry.is_full)", "False"),
+        breakage(
+            "light checkpoints remove whole ones",
+            "light and (entry.is_full or entry.rank == _WHOLE)",
+            "False",
+        ),
     ),
     *of(
         "minerva_acme/experiments/evaluator.py",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from minerva_acme import writing
 from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory.table import Tables
 
@@ -39,14 +40,13 @@ class Checkpoints:
         unfinished = folder / f".unfinished-{final.name}"
         try:
             unfinished.mkdir(parents=True)
-            with open(unfinished / messages.MEMORY_FILE, "wb") as file:
+            with writing.Output(unfinished / messages.MEMORY_FILE) as file:
                 np.savez(file, **_dump(tables))
-                file.flush()
-                os.fsync(file.fileno())
             unfinished.rename(final)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
-            raise base.ReplayError(messages.no_checkpoint(messages.IN_MEMORY, str(error))) from error
+            reason = f"{writing.cannot_write(final, error)}. Free some space or check the permissions there"
+            raise base.ReplayError(messages.no_checkpoint(messages.IN_MEMORY, reason)) from error
         if self._newest is not None:
             shutil.rmtree(self._newest, ignore_errors=True)  # It may have been moved.
         self._newest = final

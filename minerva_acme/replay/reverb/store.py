@@ -1,8 +1,11 @@
 """Replay on Reverb: the server that holds the tables and the client that reaches them."""
 
 import contextlib
+import errno
 import logging
+import os
 import pathlib
+import re
 import time
 from collections.abc import Sequence
 from types import ModuleType
@@ -10,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from minerva_acme import writing
 from minerva_acme.replay import base, messages, sizes, waiting
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
 from minerva_acme.replay.reverb.connection import ReverbConnection
@@ -184,13 +188,37 @@ class ReverbClient(base.ReplayClient):
         reason = base.ReplayTimeout(f"Waiting for a checkpoint of the replay server at {self.address}.")
         try:
             with log.quiet():
-                return str(waiting.call(self._connection.client.Checkpoint, reason))
-        except (RuntimeError, ValueError) as error:
-            cause = messages.NO_DIRECTORY if "no Checkpointer" in str(error) else str(error)
+                folder = str(waiting.call(self._connection.client.Checkpoint, reason))
+            # Reverb does not notice that the disk is full where the last kilobytes of a file do not fit.
+            for path in sorted(pathlib.Path(folder).glob("*.tfrecord")):
+                if not wire_format.is_whole(path):
+                    raise OSError(f"{path}; {os.strerror(errno.ENOSPC)}, so that its end is missing")
+            return folder
+        except base.ReplayError:
+            raise
+        except Exception as error:  # of a kind for each of Reverb's codes: a full disk is an IndexError
+            cause = messages.NO_DIRECTORY if "no Checkpointer" in str(error) else _explain_failure(str(error))
             raise base.ReplayError(messages.no_checkpoint(f"at {self.address}", cause)) from error
 
     def close(self) -> None:
         """Does nothing: writers and samplers are closed on their own."""
+
+
+def _explain_failure(found: str) -> str:
+    """Says why a checkpoint was not written, and removes the half of it that Reverb leaves behind."""
+    path, has_path, reason = found.partition("; ")
+    folder = pathlib.Path(path).parent
+    if not (has_path and folder.parent.is_dir()):  # on another machine, or an error of another kind
+        return found.strip().rstrip(".")
+    # A server says the name: nothing but what Reverb leaves behind is removed.
+    if re.fullmatch("server-[0-9]+", folder.parent.name):
+        with contextlib.suppress(OSError):
+            for file in (*folder.glob("*.tfrecord"), *folder.glob("DONE")):
+                file.unlink()
+            folder.rmdir()
+    full = OSError(errno.ENOSPC, reason)
+    said = writing.cannot_write(path, full if os.strerror(errno.ENOSPC) in reason else OSError(reason))
+    return f"{said}. Free some space or check the permissions there"
 
 
 def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:

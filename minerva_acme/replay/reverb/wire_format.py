@@ -67,6 +67,18 @@ def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
     return tables
 
 
+def is_whole(path: pathlib.Path) -> bool:
+    """Whether a file of a checkpoint ends where its compressed content does. Reads all of it."""
+    unpacker = zlib.decompressobj()
+    try:
+        with open(path, "rb") as file:
+            while piece := unpacker.unconsumed_tail or file.read(1 << 20):
+                unpacker.decompress(piece, _MAX_BYTES)
+    except zlib.error:
+        return False
+    return unpacker.eof
+
+
 def _decode_table_checkpoint(message: bytes) -> TableDescription:
     """Reads a `deepmind.reverb.PriorityTableCheckpoint`."""
     table = _Message(message)

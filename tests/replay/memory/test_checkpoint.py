@@ -235,3 +235,18 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(path):
         else:
             np.testing.assert_array_equal(found, expected)
     assert num_refused > 50
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(path, tmp_path, disk_that_ends_at, capfd):
+    with replay.MemoryServer(
+        [CONFIG], seed=1, restore_from=str(path), checkpoint_directory=str(tmp_path / "full")
+    ) as server:
+        client = server.client()
+        reason = (
+            r"wrote no checkpoint: .* cannot be written: .* are free there\. Free some space or check .*\.$"
+        )
+        with disk_that_ends_at(500), pytest.raises(replay.ReplayError, match=reason):
+            client.checkpoint()
+        assert capfd.readouterr() == ("", "")
+        assert not list(tmp_path.glob("full/*/*"))
+        assert pathlib.Path(client.checkpoint(), "memory.npz").exists()

@@ -1,6 +1,7 @@
 """What is written comes back, on real servers."""
 
 import pathlib
+import re
 import time
 import zlib
 
@@ -480,6 +481,19 @@ def test_a_description_of_tables_that_unpacks_to_gigabytes_is_refused(serve, tab
     )
     with pytest.raises(replay.ReplayError, match="is cut off, or longer than 4194304 bytes"):
         serve(table(), restore_from=str(path))
+
+
+def test_a_full_disk_is_a_sentence_and_nothing_half_written_is_left(
+    serve, table, write, tmp_path, disk_that_ends_at
+):
+    client = serve(table(), checkpoint_directory=str(tmp_path)).client()
+    write(client, num_items=3)
+    with disk_that_ends_at(10), pytest.raises(replay.ReplayError, match="wrote no checkpoint: ") as raised:
+        client.checkpoint()
+    assert re.search(r"tfrecord cannot be written: .*\. Free some space or check", str(raised.value))
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.glob("*/*"))
+    assert pathlib.Path(client.checkpoint(), "DONE").exists()
 
 
 def test_a_checkpoint_can_be_moved_before_it_is_restored(serve, table, write, tmp_path):

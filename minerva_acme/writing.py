@@ -1,0 +1,183 @@
+"""Writes the files of a run: whole or not at all, never through a link, and with the reason of a failure."""
+
+import contextlib
+import errno
+import io
+import os
+import pathlib
+import shutil
+from collections.abc import Iterable, Iterator
+
+from minerva_acme import machine_memory
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
+"""For `os.open`: a symbolic link is not followed."""
+
+
+def cannot_write(path: str | os.PathLike[str], error: BaseException) -> str:
+    """Says why something cannot be written and, on a full disk, how much is free; without a full stop."""
+    reason = str(getattr(error, "strerror", None) or error).rstrip(".")
+    if getattr(error, "errno", None) in _FULL:
+        place = pathlib.Path(path).absolute()
+        folder = next(parent for parent in (place, *place.parents) if parent.exists())
+        reason += f", {machine_memory.describe(shutil.disk_usage(folder).free)} are free there"
+    return f"{path} cannot be written: {reason}"
+
+
+@contextlib.contextmanager
+def explain(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Says which file could not be written, how much is free, and the way out.
+
+    Raises:
+        OSError: In place of another one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"{cannot_write(path, error)}. Free some space or check the permissions there, then try again."
+        ) from error
+
+
+def refuse_link(path: str | os.PathLike[str]) -> None:
+    """Checks that a file or folder that is to be written is no symbolic link.
+
+    Raises:
+        ValueError: It is: what it leads to is somebody else's.
+    """
+    if os.path.islink(path):
+        raise ValueError(
+            f"{path} must be a file or folder of the run's own, got a symbolic link to {os.readlink(path)}, "
+            "through which nothing is written. Put what it leads to in its place, or remove it."
+        )
+
+
+def replace(path: str | os.PathLike[str], content: Iterable[bytes]) -> None:
+    """Replaces a file as a whole, or not at all; it is on the disk when this returns.
+
+    Args:
+        path: The file. Its new content is written to `.<name>.new` in the same folder first.
+        content: The parts of it, in order.
+
+    Raises:
+        OSError: It could not be written; the file is as before.
+        ValueError: It is a symbolic link.
+    """
+    refuse_link(path)
+    path = pathlib.Path(path)
+    new = path.with_name(f".{path.name}.new")
+    try:
+        with explain(path):
+            new.unlink(missing_ok=True)  # of a killed process, or a link
+            with Output(new) as file:
+                for part in content:
+                    file.write(part)
+            os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+class Output(io.RawIOBase):
+    """A new file for writers that leave much behind on an error, such as those of zip archives.
+
+    The first error is kept and raised at the end, when they have finished: they are told that all is well
+    until then. The file is on the disk at the end.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Makes the file, which must not exist.
+
+        Args:
+            path: The file.
+        """
+        self._error: OSError | None = None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self._file = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=0)
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
+        if self._error is None:
+            try:
+                _write(self._file.fileno(), data)
+            except OSError as error:
+                self._error = error
+        return memoryview(data).nbytes
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def __exit__(self, *error: object) -> None:
+        with self._file:
+            if self._error is None and error[0] is None:
+                os.fsync(self._file.fileno())
+        self.close()
+        if self._error is not None:
+            raise self._error
+
+
+class Appended:
+    """A file to which whole pieces are appended: each is with the operating system, or nothing of it is."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Opens the file; makes it if needed.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: It cannot be written to.
+            ValueError: It is a symbolic link.
+        """
+        refuse_link(path)
+        self.path = pathlib.Path(path)
+        """The file."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK | getattr(os, "O_BINARY", 0)
+        with explain(path):
+            self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        """Appends a piece.
+
+        Raises:
+            OSError: It could not be written; the file is as before.
+            ValueError: The file is closed.
+        """
+        descriptor = self._file.fileno()
+        with explain(self.path):
+            before = os.fstat(descriptor).st_size
+            try:
+                _write(descriptor, data)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, before)
+                raise
+
+    def truncate(self, size: int) -> None:
+        """Cuts the file off after so many bytes."""
+        self._file.truncate(size)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return self._file.closed
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def _write(descriptor: int, data: bytes | memoryview) -> None:
+    """Writes all of it, or raises what stopped it: a part may be written then."""
+    rest = memoryview(data).cast("B")
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
