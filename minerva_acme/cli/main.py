@@ -67,11 +67,17 @@ def _status(error: Exception) -> int | None:
     if type(error) is ValueError:
         return 2
     # These import numpy, which wrong flags and help do without.
-    from minerva_acme import specs
+    from minerva_acme import distributed, specs
     from minerva_acme.environments import process_vector
     from minerva_acme.replay import base
 
-    failures = (FloatingPointError, base.ReplayError, specs.SpecError, process_vector.EnvironmentWorkerError)
+    failures = (
+        FloatingPointError,
+        base.ReplayError,
+        specs.SpecError,
+        process_vector.EnvironmentWorkerError,
+        distributed.ProgramFailed,
+    )
     return 1 if is_missing or isinstance(error, failures) else None
 
 

@@ -212,6 +212,8 @@ def _show(console: Console, result: experiments.ExperimentResult, to_resume: str
     files = result.directory
     folders = [f"{name}/" for name in ("tensorboard", "wandb") if (files / name).exists()]
     console.print(f"Files: {files}/ ({', '.join(['run.json', '*.csv', 'checkpoints/', *folders])})")
+    for node in result.given_up:
+        console.print(f"Given up on the way: {node}")
     if result.interrupted_by:
         console.print(f"Stopped by {result.interrupted_by} and saved. To resume: {to_resume}")
     elif result.stopped_by:

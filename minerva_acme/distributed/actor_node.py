@@ -67,7 +67,8 @@ class ActorNode(graph.Part):
     def run(self) -> None:
         context, config, builder = self._context, self._config, self._config.builder
         own_seeds = seeds.Seeds(config.seed)
-        first = context.index * builder.num_environments
+        num_environments = builder.num_environments
+        first = context.index * num_environments
         is_stopped = context.stop.is_set
         with contextlib.ExitStack() as resources:
             environment = parts.make_environment(
@@ -78,7 +79,7 @@ class ActorNode(graph.Part):
             networks = builder.make_networks(self._spec, own_seeds.generator("networks"))
             client = store.ReverbClient(self._address, timeout_seconds=math.inf)
             adders = [
-                _TimedAdder(builder.make_adder(client, self._spec)) for _ in range(builder.num_environments)
+                _TimedAdder(builder.make_adder(client, self._spec)) for _ in range(num_environments)
             ]
             for adder in adders:
                 resources.enter_context(adder)
@@ -94,6 +95,7 @@ class ActorNode(graph.Part):
                 context, period_seconds=max(reports.PERIOD_SECONDS, self._least_period)
             )
             reporter.status = lambda: self._status(reporter, follower, adders)
+            reporter.wants = num_environments
             policy = builder.make_policy(
                 networks,
                 self._spec,
@@ -128,22 +130,26 @@ class ActorNode(graph.Part):
         follower: weights.Follower,
         reporter: reports.Reporter,
     ) -> None:
-        stop, counter = self._context.stop, reporter.counter
+        stop, num_env_steps = self._context.stop, self._config.num_env_steps
         delivered, epoch = 0, reporter.facts.get("replay_epoch", 0)  # rollouts of this version
-        while not stop.is_set() and counter.get_counts().get("actor_steps", 0) < self._config.num_env_steps:
+        while reporter.may_play(num_env_steps):
             version = follower.taken
             for adder in stamping:
                 adder.stamp = (self._context.index, version)
             before = _num_inserted(adders)
             parts.step(loop)
+            reporter.has_worked = True
             if not stamping:
                 continue
             delivered += _num_inserted(adders) - before
             if follower.taken == version and delivered >= len(adders):
                 began = time.monotonic()
+                # An actor that waits longer than until its next report leaves its lease to the others.
+                wants, reporter.wants = reporter.wants, 0
                 while not (stop.is_set() or follower.wait(version, _LOOK_SECONDS)):
                     if reporter.facts.get("replay_epoch", 0) != epoch:  # what was delivered may be lost
                         break
+                reporter.wants = wants
                 self._round_seconds += time.monotonic() - began
                 actor.update(wait=True)
                 delivered, epoch = 0, reporter.facts.get("replay_epoch", 0)

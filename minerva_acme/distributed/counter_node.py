@@ -32,6 +32,8 @@ class Report(NamedTuple):
     status: dict[str, float]
     rows: list[tuple[str, dict[str, Any]]]  # of logs: the label of the logger and the row
     alone: bool = False  # whether it counts from where its checkpoint stood: older incarnations do not count
+    wants: int = 0  # environment steps that it makes at once, and wants to make more of; 0: none for now
+    has_worked: bool = False  # whether this incarnation has made a step, an update or an evaluation
 
 
 class Reply(NamedTuple):
@@ -39,6 +41,16 @@ class Reply(NamedTuple):
 
     others: Counts  # what the program has counted, without this incarnation
     facts: dict[str, Any]
+    lease: int = 0  # environment steps that this incarnation may make in all
+
+
+OVER = "over"
+"""The fact that no environment step counts any more."""
+
+GIVEN_UP = "given_up"
+"""The fact which nodes were given up, and why."""
+
+_AHEAD = 4  # leased are as many steps as the node has made since its last report, times this
 
 
 class CounterNode(graph.Part):
@@ -47,6 +59,12 @@ class CounterNode(graph.Part):
     Every report is written down before it is answered. So whatever is killed, itself included, no report
     that was answered is lost and none counts twice. Of a node that is killed what it did since its last
     report, half a second, is not counted.
+
+    It leases environment steps to the actors, and no more than the run has left, so that together they make
+    `num_env_steps` and, in vectors of environments, one step of each of these more at most. A lease covers
+    the next few reports, and near the end a small share of what is left. What an incarnation has not used
+    returns when the next one reports, when the actor is given up, or when it says that it wants no steps for
+    now.
     """
 
     exports = ("report", "overview", "put", "write_film")
@@ -60,18 +78,20 @@ class CounterNode(graph.Part):
         journal: str,
         counts: Counts,
         facts: Mapping[str, Any],
+        num_actors: int,
         cut: Mapping[str, int],
     ) -> None:
         """Makes the node.
 
         Args:
-            context: of the node.
-            config: of the run.
-            description: of the run, for its logs.
-            journal: the file that reports are written down in.
-            counts: those that the run begins with.
-            facts: likewise.
-            cut: the last step of each log that is kept, see `RunLogs.cut`.
+            context: The node's context.
+            config: The run's config.
+            description: The run's description, for its logs.
+            journal: The file that reports are written down in.
+            counts: The counts that the run begins with.
+            facts: The facts that it begins with.
+            num_actors: The number of actors that share the run's steps.
+            cut: The last step of each log that is kept, see `RunLogs.cut`.
         """
         self._context = context
         self._config = config
@@ -84,6 +104,9 @@ class CounterNode(graph.Part):
         # By node and incarnation; what the learner has counted is replaced by its first report.
         self._counts: dict[str, dict[int, Counts]] = {BEFORE: {0: rest}, "learner": {-1: own}}
         self._numbers: dict[str, int] = {}  # of the last reports, by node and incarnation
+        self._leases: dict[str, tuple[int, int]] = {}  # by node: the incarnation, and its steps in all
+        self._worked: dict[str, int] = {}  # the newest incarnation of each node that has done any work
+        self._num_actors = num_actors
         self._facts: dict[str, Any] = dict(facts)
         self._status: dict[str, dict[str, float]] = {}
         self._episode_return: float | None = None  # of the last that was reported
@@ -113,29 +136,41 @@ class CounterNode(graph.Part):
         with self._lock:
             logs = self._open_logs()
             slot = f"{report.node}#{report.incarnation}"
-            if report.number > self._numbers.get(slot, 0):
-                of_node = self._counts.setdefault(report.node, {})
+            of_node = self._counts.setdefault(report.node, {})
+            made = _env_steps(report.counts) - _env_steps(of_node.get(report.incarnation, {}))
+            is_late = made > 0 and OVER in self._facts
+            if report.number > self._numbers.get(slot, 0) and not is_late:
                 if not report.alone:
                     of_node[report.incarnation] = report.counts
                 elif report.incarnation >= max(of_node, default=-1):
                     self._counts[report.node] = {report.incarnation: report.counts}
                 self._numbers[slot] = report.number
                 self._status[report.node] = report.status
+                if report.has_worked:
+                    self._worked[report.node] = max(report.incarnation, self._worked.get(report.node, 0))
+                self._lease(report, made)
                 for label, row in report.rows:
                     if label == "actor":
                         self._episode_return = row.get("episode_return")
                     getattr(logs, label).write(row)
                 self._write_journal()
-            return Reply(self._total(but=(report.node, report.incarnation)), self._facts)
+            incarnation, lease = self._leases.get(report.node, (-1, 0))
+            return Reply(
+                self._total(but=(report.node, report.incarnation)),
+                self._facts,
+                lease if incarnation == report.incarnation else 0,
+            )
 
     def overview(self) -> dict[str, Any]:
-        """Returns counts, facts, what nodes last said, the newest return and the learner's newest row."""
+        """Returns counts, facts, what nodes last said, the newest incarnation of each that has done any work,
+        the newest return and the learner's newest row."""
         with self._lock:
             row = dict(self._logs.newest_row.row) if self._logs is not None else {}
             return {
                 "counts": self._total(),
                 "facts": self._facts,
                 "status": self._status,
+                "worked": self._worked,
                 "episode_return": self._episode_return,
                 "row": {name: value for name, value in row.items() if not isinstance(value, str)},
             }
@@ -150,6 +185,23 @@ class CounterNode(graph.Part):
         """Takes the film of an evaluation."""
         with self._lock:
             self._open_logs().write_film(gif, step=step)
+
+    def _lease(self, report: Report, made: int) -> None:
+        """Leases steps to a node. Args: report: The node's. made: Steps since the report before."""
+        incarnation, lease = self._leases.get(report.node, (-1, 0))
+        if report.incarnation < incarnation or not (report.wants or lease):
+            return
+        own = _env_steps(report.counts)
+        if report.incarnation > incarnation or not report.wants:
+            lease = own
+        if report.wants:
+            left = self._config.num_env_steps - _env_steps(self._total())
+            for node, (other, steps) in self._leases.items():
+                if node != report.node and node not in self._facts.get(GIVEN_UP, ()):
+                    left -= max(0, steps - _env_steps(self._counts[node][other]))
+            share = max(report.wants, left // (2 * self._num_actors))
+            lease = max(lease, own + min(max(report.wants, _AHEAD * made), share, max(0, left)))
+        self._leases[report.node] = report.incarnation, lease
 
     def _open_logs(self) -> run_logs.RunLogs:
         if self._logs is None:
@@ -168,7 +220,13 @@ class CounterNode(graph.Part):
         return total
 
     def _write_journal(self) -> None:
-        content = {"counts": self._counts, "numbers": self._numbers, "facts": self._facts}
+        content = {
+            "counts": self._counts,
+            "numbers": self._numbers,
+            "facts": self._facts,
+            "leases": self._leases,
+            "worked": self._worked,
+        }
         new = self._path.with_name(f"{self._path.name}.new")
         new.write_text(json.dumps(content), encoding="utf-8")
         os.replace(new, self._path)
@@ -180,4 +238,10 @@ class CounterNode(graph.Part):
             for node, of_node in content["counts"].items()
         }
         self._numbers, self._facts = content["numbers"], content["facts"]
-        _logger.info("the counter goes on from %s", self._path)
+        self._leases = {node: tuple(lease) for node, lease in content["leases"].items()}
+        self._worked = content["worked"]
+        _logger.info("the counter continues from %s", self._path)
+
+
+def _env_steps(counts: Counts) -> int:
+    return int(counts.get("actor_steps", 0))

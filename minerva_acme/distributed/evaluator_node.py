@@ -70,6 +70,7 @@ class EvaluatorNode(graph.Part):
         had = evaluations.before is not None
         evaluations.evaluate_before_training(stop)
         if not had:
+            reporter.has_worked = True
             self._note(evaluations)
         run.source = follower
         while not stop:
@@ -77,8 +78,11 @@ class EvaluatorNode(graph.Part):
             if is_last or self._is_due(evaluations, reporter):
                 # At the end the newest weights that there will be; `follower` may be a poll behind.
                 self._catch_up(follower)
+                with contextlib.suppress(graph.NodeSilence):
+                    reporter.send()  # to hear at which step this is
                 run.begin(follower.version)
                 if evaluations.evaluate(stop):
+                    reporter.has_worked = True
                     self._note(evaluations)
                     self._offer_best(evaluations, follower)
             if is_last:

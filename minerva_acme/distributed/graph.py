@@ -19,6 +19,14 @@ class NodeLeft(RuntimeError):
     """A node has ended because its process was asked to, by the system: it is to be started again."""
 
 
+class NodeDoomed(RuntimeError):
+    """A node's `run` raises this where starting it again would lose more than it mends: the run ends."""
+
+
+class EngineLost(RuntimeError):
+    """The engine cannot run the program any more; the message says why."""
+
+
 class Shared(NamedTuple):
     """What a call returns to many: an engine may hand over `value` once for each `key`."""
 
@@ -88,9 +96,12 @@ class Node:
     """GPUs that it takes up; without one it sees none."""
     num_threads: int = 1
     """Threads that torch computes with."""
-    max_errors: int | None = 5
-    """Exceptions, not deaths of the process, within ten minutes that end the run; None: they never do, the
-    node stays away after five."""
+    max_errors: int = 5
+    """Failures that are put up with; after one more the node is given up. See `supervisor.Supervisor`."""
+    needed: Literal["each", "one", "none"] = "each"
+    """Of the nodes of its kind, those without which the run ends: each, the last one, or none."""
+    leave_seconds: float = 10.0
+    """Time to return from `run` when the system asks the node's process to end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,7 +160,11 @@ class Launched(Protocol):
         """Asks a node to return from `run`. Does not wait."""
 
     def endure(self) -> None:
-        """Looks after the machines that the nodes are on; called often."""
+        """Looks after the machines that the nodes are on; called often.
+
+        Raises:
+            EngineLost: The program cannot run any more. Raised once.
+        """
 
     def about(self) -> dict[str, dict[str, float]]:
         """What the processes of the nodes take, by name, as far as they have one of their own."""

@@ -26,6 +26,8 @@ _logger = logging.getLogger(__name__)
 
 _LOCK_SECONDS = 30.0  # for the end of a learner that was given up
 _IDLE_SECONDS = 0.05
+_SAVE_PAUSES = (1.0, 5.0, 15.0)  # seconds, after each of which a save that failed is tried again
+_COUNTER_SECONDS = 30.0  # that the last save waits for the counter
 
 
 class LearnerNode(graph.Part):
@@ -118,6 +120,7 @@ class LearnerNode(graph.Part):
             while not self._context.stop.wait(_IDLE_SECONDS):
                 self._keep_best()
             # Where it was stopped before it had heard how far the run is, there is nothing new.
+            self._hear(_COUNTER_SECONDS)
             if self._env_steps() > self._saved_at or self._num_steps:
                 self._save()
 
@@ -153,7 +156,13 @@ class LearnerNode(graph.Part):
         self._best.append((mean, env_steps, tree.map_structure(_copied, list(variables))))
 
     def saved_at(self) -> int:
-        """The environment steps of the newest checkpoint."""
+        """Returns the environment steps of the newest checkpoint.
+
+        Raises:
+            NodeSilence: The learner is being made, and has nothing to save yet.
+        """
+        if self._learner is None:
+            raise graph.NodeSilence("The learner is starting.")
         return self._saved_at
 
     def _learn(self, learner: core.Learner) -> None:
@@ -176,9 +185,11 @@ class LearnerNode(graph.Part):
                 except StopIteration as error:
                     raise ValueError("`make_dataset` must return an iterator without an end.") from error
                 self._num_steps += 1
+                self._reporter.has_worked = True
                 self._keep_best()
                 period = self._config.checkpoint_period
                 if period and self._env_steps() - self._saved_at >= period:
+                    self._hear(0.0)
                     self._save()
 
     def _is_behind(self) -> bool:
@@ -202,14 +213,43 @@ class LearnerNode(graph.Part):
     def _env_steps(self) -> int:
         return int(self._reporter.counter.get_counts().get("actor_steps", 0))
 
+    def _hear(self, seconds: float) -> None:
+        """Hears what the others have counted. Args: seconds: How long a counter that is away is waited for."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self._reporter.send()
+                return
+            except graph.NodeSilence as error:
+                if time.monotonic() >= deadline:
+                    _logger.warning("this checkpoint may miss the newest environment steps: %s", error)
+                    return
+                time.sleep(_IDLE_SECONDS)
+
     def _save(self) -> None:
-        """Writes a checkpoint of the whole run."""
+        """Writes a checkpoint of the whole run, and tries again if that fails.
+
+        Raises:
+            NodeDoomed: It cannot be written. What was learned since the one before would be lost by another
+                start, too.
+        """
+        for pause in (*_SAVE_PAUSES, None):
+            try:
+                self._write(is_last_try=pause is None)
+                return
+            except (OSError, replay.ReplayError) as error:
+                if pause is None:
+                    raise graph.NodeDoomed(str(error)) from error
+                _logger.warning("%s It is tried again in %.0f s.", error, pause)
+                time.sleep(pause)
+
+    def _write(self, is_last_try: bool) -> None:
         with waiting.alone():  # not ended by a request to stop, which is a request to save
-            with contextlib.suppress(graph.NodeSilence):
-                self._reporter.send()  # what the others have counted
             try:
                 files = self._client.checkpoint() if self._config.checkpoint_replay else None
             except replay.ReplayError as error:
+                if not is_last_try:
+                    raise
                 _logger.warning("this checkpoint is without replay: %s", error)
                 files = None
         env_steps = self._env_steps()
@@ -226,7 +266,10 @@ class LearnerNode(graph.Part):
             best = self._checkpointer.best_evaluation()
             if self._config.checkpoint_best and (best is None or mean > best):
                 state = self._state() | checkpointing.policy_state(variables)
-                self._checkpointer.save(env_steps, state, evaluation=mean, light=True)
+                try:
+                    self._checkpointer.save(env_steps, state, evaluation=mean, light=True)
+                except OSError as error:  # training continues, and the next checkpoint may fit
+                    _logger.warning("the best weights so far are not kept apart: %s", error)
 
     def _state(self) -> core.State:
         assert self._learner is not None

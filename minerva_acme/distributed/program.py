@@ -78,6 +78,7 @@ def make_program(
                 "journal": str(directory / f".counts-{session}.json"),
                 "counts": dict(beginning.counts),
                 "facts": dict(beginning.facts),
+                "num_actors": num_actors,
                 "cut": {
                     "actor": beginning.env_steps,
                     "learner": int(beginning.counts.get("learner_steps", 0)),
@@ -117,6 +118,7 @@ def make_program(
             at_home=True,
             num_gpus=1.0 if is_cuda else 0.0,
             num_threads=learner_threads,
+            leave_seconds=600.0,  # it saves
         ),
         *(
             graph.Node(
@@ -132,6 +134,7 @@ def make_program(
                 index=index,
                 calls=("counter", "replay", "learner"),
                 num_cpus=1.0,
+                needed="one",
             )
             for index in range(num_actors)
         ),
@@ -142,7 +145,7 @@ def make_program(
             arguments=common,
             calls=("counter", "learner"),
             num_cpus=0.0,
-            max_errors=None,
+            needed="none",
         ),
     ]
     return graph.Program(nodes=tuple(nodes))

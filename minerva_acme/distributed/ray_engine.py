@@ -25,7 +25,6 @@ _logger = logging.getLogger(__name__)
 
 _CONCURRENCY = 16  # calls that a node answers at once, its `run` included
 _STORE_BYTES = 256_000_000  # of shared memory on this machine, for weights
-_LEAVE_SECONDS = 10.0  # that a node has to end when the system asks its process to
 _KEPT_LOG_LINES = 200
 _REACH_SECONDS = 10.0
 _MAX_STARTS = 3  # of Ray, which gives up when its processes need more than 30 s
@@ -235,6 +234,7 @@ class RayProgram:
         except self._ray.exceptions.RayError as error:
             if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good: its machine is gone
                 self._actors[name] = self._make_actor(self._program[name])
+                return [graph.Ended(name, error, died=True)]
             self._absent.append((time.monotonic() + _LOOK_SECONDS, name, incarnation))
             return []
         payload = cloudpickle.dumps(self._program[name])
@@ -296,6 +296,7 @@ class RayNode:
         self._ended = threading.Event()
         self._part: graph.Part | None = None
         self._has_run = False
+        self._leave_seconds = 0.0
         self._is_leaving = False
         self._shared: dict[str, tuple[int, Any]] = {}  # what was put into the object store, by method
         self._lines: collections.deque[tuple[int, str]] = collections.deque(maxlen=_KEPT_LOG_LINES)
@@ -312,6 +313,7 @@ class RayNode:
             self._stop, self._ended = threading.Event(), threading.Event()
         self._has_run = True
         node: graph.Node = cloudpickle.loads(payload)
+        self._leave_seconds = node.leave_seconds
         context = graph.Context(node, incarnation, lambda name: _Handle(name, namespace), self._stop)
         if "torch" in sys.modules:  # by what was unpickled
             sys.modules["torch"].set_num_threads(node.num_threads)
@@ -372,7 +374,7 @@ class RayNode:
 
     def _exit(self) -> None:
         if self._has_run:
-            self._ended.wait(_LEAVE_SECONDS)
+            self._ended.wait(self._leave_seconds)
         os._exit(1)
 
     def _keep(self, level: int, message: str) -> None:

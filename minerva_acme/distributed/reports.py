@@ -20,6 +20,7 @@ _MAX_ROWS = 10_000  # that wait for a counter that is away
 _SILENCE_SECONDS = 10.0  # of it, after which the log says so
 _RETRY_SECONDS = 0.1
 _LAST_SECONDS = 3.0  # in which the last report must arrive
+_LOOK_SECONDS = 0.1  # between two looks whether a node that waits for steps is to stop
 
 
 class SharedCounter(counting.Counter):
@@ -34,6 +35,11 @@ class SharedCounter(counting.Counter):
         with self._lock:
             return {name: value - self._others.get(name, 0) for name, value in self._counts.items()}
 
+    def own_number(self, name: str) -> counting.Number:
+        """One of the counts made here; for every step."""
+        with self._lock:
+            return self._counts.get(name, 0) - self._others.get(name, 0)
+
     def set_others(self, others: counter_node.Counts) -> None:
         """Notes what the others have counted."""
         with self._lock:
@@ -47,9 +53,11 @@ class Reporter:
     """Reports in a thread of its own, by default twice a second. A counter that is away loses nothing.
 
     Attributes:
-        counter: shares what is counted.
-        facts: those of the program, as last heard.
-        status: returns what else to say of the node.
+        counter: The counter that shares what is counted.
+        facts: The program's facts, as last heard.
+        status: Returns what else to say of the node.
+        has_worked: Whether the node has made a step, an update or an evaluation since its start.
+        wants: Environment steps that the node makes at once, while it wants to play; otherwise 0.
     """
 
     def __init__(
@@ -70,6 +78,11 @@ class Reporter:
         self.facts: dict[str, Any] = {}
         self._context = context
         self.status: Callable[[], dict[str, float]] = dict
+        self.has_worked = False
+        self.wants = 0
+        self._lease = 0  # environment steps that this incarnation may make in all
+        self._leased = threading.Condition()
+        self._wake = threading.Event()
         self._alone = alone
         self._period_seconds = period_seconds
         self._handle = context.handle("counter")
@@ -101,6 +114,26 @@ class Reporter:
         """Returns a logger whose rows the counter writes. Args: label: of the log, as in `RunLogs`."""
         return _RemoteLogger(lambda row: self._add_row(label, row))
 
+    def may_play(self, num_env_steps: int) -> bool:
+        """Returns whether the node may make an environment step, for which it waits if its lease is used up.
+
+        Args:
+            num_env_steps: The steps of the run.
+
+        Returns:
+            False once the run has made its steps or the node is asked to stop.
+        """
+        is_asked = False
+        while not self._has_lease():
+            if self._context.stop.is_set() or self.counter.get_counts().get("actor_steps", 0) >= num_env_steps:
+                return False
+            if not is_asked:
+                is_asked = True
+                self._wake.set()
+            with self._leased:
+                self._leased.wait_for(self._has_lease, _LOOK_SECONDS)
+        return not self._context.stop.is_set()
+
     def send(self) -> None:
         """Reports now.
 
@@ -112,6 +145,9 @@ class Reporter:
                 with self._lock:
                     rows, self._rows = self._rows, []
                 self._number += 1
+                wants = self.wants
+                if not wants:  # what is left is given back: from here on it is not to be used
+                    self._lease = 0
                 self._unsent = counter_node.Report(
                     self._context.name,
                     self._context.incarnation,
@@ -120,16 +156,23 @@ class Reporter:
                     {"memory_mb": machine_memory.resident_bytes() / 1e6, "pid": os.getpid(), **self.status()},
                     rows,
                     self._alone,
+                    wants,
+                    self.has_worked,
                 )
             reply = self._handle.call("report", self._unsent)
             self._unsent = None
             self._answered_at = time.monotonic()
             self.counter.set_others(reply.others)
             self.facts = reply.facts
+            with self._leased:
+                self._lease = reply.lease
+                self._leased.notify_all()
 
     def close(self) -> None:
         """Sends the last report, if it has begun to report and the counter takes it within a few seconds."""
+        self.wants = 0
         self._closed.set()
+        self._wake.set()
         if self._thread.ident is None:
             return
         if self._thread.is_alive():
@@ -149,7 +192,11 @@ class Reporter:
                     time.sleep(_RETRY_SECONDS)
 
     def _run(self) -> None:
-        while not self._closed.wait(self._period_seconds):
+        while True:
+            self._wake.wait(self._period_seconds)
+            self._wake.clear()
+            if self._closed.is_set():
+                return
             try:
                 self.send()
             except graph.NodeSilence as error:
@@ -157,6 +204,9 @@ class Reporter:
                 if silent > _SILENCE_SECONDS:
                     self._answered_at = time.monotonic()
                     _logger.warning("the counter has not answered: %s", error)
+
+    def _has_lease(self) -> bool:
+        return self.counter.own_number("actor_steps") < self._lease
 
     def _add_row(self, label: str, row: Mapping[str, Any]) -> None:
         with self._lock:

@@ -1,6 +1,7 @@
 """Runs an experiment in several processes, on one machine or many."""
 
 import contextlib
+import itertools
 import logging
 import os
 import pathlib
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from minerva_acme import builders, specs, thread_settings
-from minerva_acme.distributed import graph, inline, program, status, supervisor
+from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
 from minerva_acme.experiments import (
     checkpointing,
     evaluation,
@@ -36,7 +37,9 @@ _BUILD_SECONDS = 600.0
 _WATCH_SECONDS = 0.25
 _OVERVIEW_SECONDS = 0.5
 _ACTORS_SECONDS = 4.0  # that nodes have to stop
-_SAVE_SECONDS = 600.0
+_SAVE_SECONDS = 600.0  # in which a save must have written something
+_SAY_SECONDS = 10.0  # between two lines about a save that takes long
+_COUNTER_SECONDS = 30.0  # that the end of a run waits for a counter that is away
 _LAST_SECONDS = 3.0
 _ANSWER_SECONDS = 2.0  # that a call of a node may hold this process up
 
@@ -72,7 +75,9 @@ def run_distributed_experiment(
         ValueError: the agent cannot handle the environment or has one actor alone, another run is going on in
             the directory, it was made by one process, or something is missing to run it so; the message says
             what.
-        ProgramFailed: a process failed again and again.
+        ProgramFailed: A process that the run needs has failed again and again, the head of the cluster or this
+            machine's part of Ray is lost, or the last checkpoint could not be written. The message names the
+            newest checkpoint and the steps that it lacks.
     """
     stop_early = stopping.StopEarly(config)
     _check(config, num_actors, replay_after_failure)
@@ -136,23 +141,32 @@ class _Run:
         self._stopped_by: str | None = None
         self._supervisor = supervisor.Supervisor(launched, the_program)
         self._supervisor.on_restart = self._note_restart
+        self._supervisor.has_worked = self._has_worked
         self._evaluation: evaluation.Evaluation | None = None
         self._overview: dict[str, Any] = {
             "counts": {},
             "facts": {},
             "status": {},
             "row": {},
+            "worked": {},
             "episode_return": None,
         }
         self._overview_at = 0.0
         self._status = status.StatusLine(num_actors=len(the_program.of_kind("actor")))
         self._replay_epoch = 0
-        self._is_noted = True  # whether the counter knows the epoch
+        self._to_note: dict[str, Any] = {}  # facts that the counter has not heard of yet
+        began_with = the_program["counter"].arguments["counts"].get("actor_steps", 0)
+        # Steps of the run when a node was started.
+        self._steps_at_start = {node.name: int(began_with) for node in the_program.nodes}
         tables = config.builder.make_replay_tables(the_program["learner"].arguments["spec"])
         self._replay_memory = backends.describe_size(tables, "reverb")
 
     def play(self) -> None:
-        """Plays until all steps are made or the run is to stop; saves; ends all nodes."""
+        """Plays until all steps are made or the run is to stop; saves; ends all nodes.
+
+        Raises:
+            ProgramFailed: The run has failed, or its last step is in no checkpoint.
+        """
         actors = [node.name for node in self._program.of_kind("actor")]
         try:
             self._supervisor.start("counter")
@@ -163,38 +177,53 @@ class _Run:
             while not (self._stop or self._stopped_by) and self._env_steps() < self._config.num_env_steps:
                 self._supervisor.watch(_WATCH_SECONDS)
                 self._look("train")
+                self._check_rounds()
             self._end(actors)
-        except supervisor.ProgramFailed:
-            with contextlib.suppress(supervisor.ProgramFailed):
-                self._supervisor.stop([*actors, "evaluator"], _ACTORS_SECONDS)
-                self._supervisor.stop(["learner"], _SAVE_SECONDS)  # which saves
-                self._supervisor.stop(["counter", "replay"], _LAST_SECONDS)
+        except Exception as error:
+            _logger.info("the run ends: %r", error)
+            self._callbacks = ()
+            for end in (lambda: self._stop_playing(actors), self._save, self._stop_rest):
+                try:
+                    end()
+                except Exception as another:  # what can still be saved is saved
+                    _logger.warning("%s", another)
+            if isinstance(error, supervisor.ProgramFailed):
+                raise supervisor.ProgramFailed(f"{_sentence(error)} {self._saved()}") from error
+            _logger.warning("%s", self._saved())
             raise
+        if self._num_lost() or "learner" in self._supervisor.end_errors:
+            reason = self._supervisor.end_errors.get("learner", "it was not saved in time")
+            raise supervisor.ProgramFailed(
+                f"The end of the run could not be saved: {_sentence(reason)} {self._saved()}"
+            )
 
     def result(self) -> one_process.ExperimentResult:
         """What has come of the run."""
         counts, facts = self._overview["counts"], self._overview["facts"]
         known = facts.get("evaluations") or {}
         latest, best = _dated(known.get("latest")), _dated(known.get("best"))
+        has_evaluated = not self._stop and self._supervisor.has_returned("evaluator")
         return one_process.ExperimentResult(
             directory=pathlib.Path(self._config.directory),
             env_steps=int(counts.get("actor_steps", 0)),
             learner_steps=int(counts.get("learner_steps", 0)),
             random=_evaluation(known.get("random")),
             before=_evaluation(known.get("before")),
-            after=None if self._stop or latest is None else latest[1],
+            after=latest[1] if latest and has_evaluated else None,
             best=best,
             interrupted_by=self._stop.signal_name,
             stopped_by=self._stopped_by,
+            given_up=tuple(f"{name} {why}" for name, why in self._supervisor.given_up.items()),
         )
 
     def _end(self, actors: list[str]) -> None:
         """Ends the nodes in the order that loses nothing."""
         watched = self._supervisor
         if self._stop:
-            watched.stop([*actors, "evaluator"], _ACTORS_SECONDS)
+            self._stop_playing(actors)
         else:
             watched.stop(actors, _ACTORS_SECONDS)
+            self._close_counts()
             self._look("evaluate", at_once=True)
             self._wait_for_learner()
             while watched.is_expected("evaluator") and not self._stop:
@@ -204,10 +233,79 @@ class _Run:
                 watched.watch(_WATCH_SECONDS)
                 self._look("evaluate")
             watched.stop(["evaluator"], _ACTORS_SECONDS)
+        self._save()
+        self._stop_rest()
+
+    def _stop_playing(self, actors: list[str]) -> None:
+        self._supervisor.stop([*actors, "evaluator"], _ACTORS_SECONDS)
+        self._close_counts()
+
+    def _stop_rest(self) -> None:
+        self._supervisor.stop(["counter", "replay"], _LAST_SECONDS)
+
+    def _close_counts(self) -> None:
+        """Lets no step count any more: an actor that does not end in time may still make one."""
+        self._to_note[counter_node.OVER] = True
+        deadline = time.monotonic() + _COUNTER_SECONDS
+        while self._to_note and self._supervisor.is_expected("counter") and time.monotonic() < deadline:
+            self._look("save", at_once=True)
+            if self._to_note:
+                self._supervisor.watch(_WATCH_SECONDS)
+
+    def _save(self) -> None:
+        """Lets the learner save and end, for as long as it writes."""
+        watched = self._supervisor
+        self._wait_until_learner_is_back()
         self._look("save", at_once=True)
-        watched.stop(["learner"], _SAVE_SECONDS)
+        watched.ask_to_end(["learner"])
+        written, began = self._num_bytes_written(), time.monotonic()
+        wrote_at = said_at = began
+        while watched.wait_for_end(["learner"], _WATCH_SECONDS):
+            self._look("save")
+            now, before, written = time.monotonic(), written, self._num_bytes_written()
+            if written != before:
+                wrote_at = now
+            if now - wrote_at > _SAVE_SECONDS:
+                _logger.warning("the learner has written nothing for %.0f s and is left behind", now - wrote_at)
+                break
+            if now - said_at >= _SAY_SECONDS:
+                said_at = now
+                _logger.warning(
+                    "saving for %.0f s, %.1f MB so far; Ctrl-C ends without", now - began, written / 1e6
+                )
         self._look("save", at_once=True)
-        watched.stop(["counter", "replay"], _LAST_SECONDS)
+
+    def _wait_until_learner_is_back(self) -> None:
+        """Waits for a learner that is being started again, where there is something to save."""
+        deadline = time.monotonic() + _BUILD_SECONDS
+        while self._num_lost() and self._supervisor.is_expected("learner") and time.monotonic() < deadline:
+            try:
+                self._launched.handle("learner").call("saved_at", timeout_seconds=_ANSWER_SECONDS)
+                return
+            except graph.NodeSilence:
+                self._supervisor.watch(_WATCH_SECONDS)
+
+    def _num_bytes_written(self) -> int:
+        """The size of the checkpoint that is being written."""
+        directory = pathlib.Path(self._config.directory, "checkpoints")
+        num_bytes = 0
+        for pattern in (".unfinished-*", ".replay"):
+            for path in itertools.chain.from_iterable(folder.rglob("*") for folder in directory.glob(pattern)):
+                with contextlib.suppress(OSError):  # it has just been moved
+                    num_bytes += path.stat().st_size
+        return num_bytes
+
+    def _num_lost(self) -> int:
+        """Environment steps that the newest checkpoint lacks."""
+        newest = checkpointing.latest(pathlib.Path(self._config.directory, "checkpoints"))
+        return max(0, self._env_steps() - (checkpointing.env_steps(newest) if newest is not None else 0))
+
+    def _saved(self) -> str:
+        """Says what is left of the run."""
+        made, lost = self._env_steps(), self._num_lost()
+        newest = _newest(pathlib.Path(self._config.directory))
+        kept = "has all of them" if not lost else f"lacks {lost:,} of them"
+        return f"The run has made {made:,} environment steps; the newest checkpoint ({newest}) {kept}."
 
     def _wait_for_learner(self) -> None:
         """Lets the learner make its last step."""
@@ -249,16 +347,16 @@ class _Run:
         self._overview_at = now
         handle = self._launched.handle("counter")
         try:
-            if not self._is_noted:
-                handle.call("put", "replay_epoch", self._replay_epoch, timeout_seconds=_ANSWER_SECONDS)
-                self._is_noted = True
-            overview = handle.call("overview", timeout_seconds=_ANSWER_SECONDS)
-            status_of = {**self._launched.about(), **overview["status"]}  # what a node says itself counts
-            self._overview = {**overview, "status": status_of}
+            for name, value in list(self._to_note.items()):
+                handle.call("put", name, value, timeout_seconds=_ANSWER_SECONDS)
+                del self._to_note[name]
+            self._hear()
         except graph.NodeSilence as error:
             _logger.debug("%s", error)
             return
-        line = self._status.update(self._overview, self._supervisor.restarts)
+        if self._supervisor.given_up != self._overview["facts"].get(counter_node.GIVEN_UP, {}):
+            self._to_note[counter_node.GIVEN_UP] = dict(self._supervisor.given_up)
+        line = self._status.update(self._overview, self._supervisor.restarts, self._supervisor.given_up)
         if line:
             _logger.info("%s", line)
         made = self._progress(phase)
@@ -269,6 +367,17 @@ class _Run:
                 if self._stopped_by is None:
                     self._stopped_by = str(request) or "a callback"
                     _logger.info("stopped at %d steps: %s", made.steps, self._stopped_by)
+
+    def _hear(self) -> None:
+        """Asks the counter how far the run has come.
+
+        Raises:
+            NodeSilence: It did not answer.
+        """
+        handle = self._launched.handle("counter")
+        overview = handle.call("overview", timeout_seconds=_ANSWER_SECONDS)
+        status_of = {**self._launched.about(), **overview["status"]}  # what a node says itself counts
+        self._overview = {**overview, "status": status_of}
 
     def _progress(self, phase: str) -> progress.Progress:
         counts, facts = self._overview["counts"], self._overview["facts"]
@@ -289,9 +398,32 @@ class _Run:
         )
 
     def _note_restart(self, name: str) -> None:
+        self._steps_at_start[name] = self._env_steps()
         if name == "replay":
             self._replay_epoch += 1
-            self._is_noted = False
+            self._to_note["replay_epoch"] = self._replay_epoch
+
+    def _check_rounds(self) -> None:
+        """Ends a run whose learner would wait for an actor that was given up.
+
+        Raises:
+            ProgramFailed: It would.
+        """
+        given_up = self._supervisor.given_up
+        actors = [node.name for node in self._program.of_kind("actor") if node.name in given_up]
+        learns_from_rounds = "stale" in self._overview["status"].get("learner", {})
+        if actors and learns_from_rounds:
+            raise supervisor.ProgramFailed(
+                f"The learner needs rollouts of every actor, and node {actors[0]} {given_up[actors[0]]}"
+            )
+
+    def _has_worked(self, name: str, incarnation: int) -> bool:
+        """Whether an incarnation of a node has done any work; for replay and counter: whether the run has."""
+        with contextlib.suppress(graph.NodeSilence):
+            self._hear()
+        if self._program[name].kind in ("replay", "counter"):
+            return self._env_steps() > self._steps_at_start[name]
+        return bool(self._overview["worked"].get(name, -1) >= incarnation)
 
 
 def _check(
@@ -380,6 +512,11 @@ def _remove_left_overs(directory: pathlib.Path) -> None:
 def _left_overs(directory: pathlib.Path) -> Iterator[pathlib.Path]:
     yield from directory.glob(".counts-*")
     yield from directory.glob(".learner.lock")
+
+
+def _sentence(reason: object) -> str:
+    text = str(reason)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _dated(packed: Any) -> tuple[int, evaluation.Evaluation] | None:

@@ -1,6 +1,7 @@
 """Who waits for whom, in a line."""
 
 import time
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,8 +30,19 @@ class StatusLine:
         self._waits = ""
         self._steps: dict[str, tuple[float, float, float]] = {}  # by node: when, steps, steps a second
 
-    def update(self, overview: Mapping[str, Any], restarts: Mapping[str, int]) -> str | None:
-        """Takes what the counter's node says; returns a line, if one is due."""
+    def update(
+        self,
+        overview: Mapping[str, Any],
+        restarts: Mapping[str, int],
+        given_up: Mapping[str, str] = types.MappingProxyType({}),
+    ) -> str | None:
+        """Takes the counter's overview; returns a line, if one is due.
+
+        Args:
+            overview: What the counter's node says of the run.
+            restarts: How often each node was started again.
+            given_up: Why nodes were given up.
+        """
         now = self._clock()
         actors = {name: said for name, said in overview["status"].items() if name.startswith("actor/")}
         learner = overview["status"].get("learner", {})
@@ -52,6 +64,7 @@ class StatusLine:
             "round": sum(said.get("round_seconds", 0.0) for said in actors.values()),
         }
         self.nodes = self._describe(now, overview["status"], restarts)
+        self.nodes |= {name: f"given up: {why}" for name, why in given_up.items()}
         if self._last is None:
             self._last = now, sums
         seconds = now - self._last[0]
@@ -61,6 +74,7 @@ class StatusLine:
         rates = {name: max(0.0, value - self._last[1][name]) / seconds for name, value in sums.items()}
         self._last = now, sums
         line = self._line(rates, overview["status"], actors, learner, restarts)
+        line += "".join(f", {name} is given up" for name in given_up)
         self._waits = line
         return line
 

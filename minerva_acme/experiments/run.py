@@ -40,6 +40,9 @@ class ExperimentResult:
     stopped_by: str | None = None
     """Why a callback, `stop_at_return` or `stop_after_minutes` stopped the run early, or None. Other than
     after a signal, `after` was evaluated."""
+    given_up: tuple[str, ...] = ()
+    """The actors, and the evaluator, that failed again and again and that a distributed run has ended without,
+    each with the reason. Without its evaluator a run has no `after`."""
 
 
 def run_experiment(

@@ -20,6 +20,7 @@ def make(tmp_path: pathlib.Path, incarnation: int = 0, **counts: int) -> counter
         journal=str(tmp_path / ".counts"),
         counts=counts,
         facts={},
+        num_actors=2,
         cut={"actor": 0, "learner": 0, "evaluator": -1},
     )
 
