@@ -122,7 +122,6 @@ def test_the_watcher_looks_when_a_first_request_can_have_no_more_echoes():
 def hasty(monkeypatch):
     monkeypatch.setattr(signals, "_DEAF_SECONDS", 0.3)
     monkeypatch.setattr(signals, "_POLL_SECONDS", 0.05)
-    monkeypatch.setattr(signals.interrupts, "SAME_REQUEST_SECONDS", 0.1)
     ended = []
     monkeypatch.setattr(signals, "_end_process", lambda: ended.append("ended"))
     return ended
@@ -157,7 +156,7 @@ def be_deaf(seconds, *signals_at):
 def test_an_echo_of_which_c_code_hears_late_does_not_end_the_run(hasty):
     with signals.stop_request_on_signals() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        be_deaf(1.0, 0.02)
+        be_deaf(1.5, 0.0)
         time.sleep(0.2)
     assert stop
     assert hasty == []
@@ -166,7 +165,7 @@ def test_an_echo_of_which_c_code_hears_late_does_not_end_the_run(hasty):
 def test_c_code_that_does_not_hear_of_two_requests_is_ended(hasty, caplog):
     with signals.stop_request_on_signals(lambda: "step 7 in here"):
         with contextlib.suppress(KeyboardInterrupt):  # this process lives on
-            be_deaf(2.0, 0.1, 0.6)
+            be_deaf(2.5, 0.0, 1.2)
         assert set(hasty) == {"ended"}
     assert caplog.messages[:2] == [
         "SIGTERM: stopping after this step, then saving; press Ctrl-C again to end now. "
@@ -178,7 +177,7 @@ def test_c_code_that_does_not_hear_of_two_requests_is_ended(hasty, caplog):
 def test_c_code_that_returns_in_time_hears_of_the_second_request(hasty, monkeypatch):
     monkeypatch.setattr(signals, "_DEAF_SECONDS", 30.0)
     with signals.stop_request_on_signals(), pytest.raises(KeyboardInterrupt):
-        be_deaf(1.0, 0.1, 0.6)
+        be_deaf(1.6, 0.0, 1.2)
         time.sleep(10.0)
     assert hasty == []
 
@@ -241,7 +240,7 @@ def test_a_closing_that_hangs_can_be_interrupted(hasty):
         with signals.stop_request_on_signals(lambda: "step 9 in here", until=handlers):
             signal_self(signal.SIGINT)  # which saves
         signal_self(signal.SIGINT)
-        time.sleep(0.2)
+        time.sleep(SAME + 0.2)
         with pytest.raises(KeyboardInterrupt, match="stopped before all was closed; last checkpoint: step 9"):
             signal_self(signal.SIGINT)
             time.sleep(10.0)
@@ -253,7 +252,7 @@ def test_a_forked_process_ends_by_sigterm_and_tells_its_parent_nothing(block, ha
         for _ in range(2):  # not two requests
             process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30.0,))
             process.start()
-            time.sleep(0.1)
+            time.sleep(SAME + 0.1)
             process.terminate()
             process.join()
             assert process.exitcode == -signal.SIGTERM
