@@ -59,16 +59,17 @@ def run(
     if result.interrupted_by:
         console.print("Or, to see the curve and the film at its end too: the same demo command again.")
         return 0
-    known = results.load().get(EXPERIMENT) if known is None else known
-    behind = _known_curves(known, asked.env)
-    curve = plotting.read_curve(directory, "evaluator/episode_return")
-    _show_curve(directory, asked, curve, behind, console)
-    _film(directory, asked.env, console)
-    best = -math.inf if result.best is None else result.best[1].mean
-    if best >= command.goal:
-        console.print(f"The goal, an evaluation return of {command.goal:g}, is reached: {best:.1f}.")
-    else:
-        console.print(_what_is_left(result, asked.run, _speed(directory), behind))
+    with training.saved(directory):
+        known = results.load().get(EXPERIMENT) if known is None else known
+        behind = _known_curves(known, asked.env)
+        curve = plotting.read_curve(directory, "evaluator/episode_return")
+        _show_curve(directory, asked, curve, behind, console)
+        _film(directory, asked.env, console)
+        best = -math.inf if result.best is None else result.best[1].mean
+        if best >= command.goal:
+            console.print(f"The goal, an evaluation return of {command.goal:g}, is reached: {best:.1f}.")
+        else:
+            console.print(_what_is_left(result, asked.run, _speed(directory), behind))
     return 0
 
 

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from minerva_acme.cli import parsing
+from minerva_acme.experiments import interrupts
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
@@ -17,13 +17,27 @@ _RAISE = dis.opmap["RAISE_VARARGS"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status.
 
-    0: done, or stopped and saved; 1: failed; 2: misused; 130: stopped by Ctrl-C with nothing saved.
+    0: done, or stopped and saved; 1: failed; 2: misused; 130: stopped by Ctrl-C, SIGTERM or SIGHUP with
+    nothing saved, or where closing was cut short.
 
     What we refuse and what the machine lacks ends as one line. Any other error keeps its traceback, and with
     `--debug`, anywhere among the arguments, every error has one.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=_Stderr())
-    arguments = sys.argv[1:] if arguments is None else arguments
+    with interrupts.like_ctrl_c():
+        try:
+            status = _main(sys.argv[1:] if arguments is None else arguments)
+        except KeyboardInterrupt as error:
+            status = 130
+            print(f"minerva: {str(error) or 'stopped without saving'}", file=sys.stderr)
+        if arguments is None:  # nothing is left to do but to exit
+            interrupts.ignore()
+    return status
+
+
+def _main(arguments: Sequence[str]) -> int:
+    from minerva_acme.cli import parsing  # which takes longer than all else here
+
     try:
         return _run(parsing.parse([argument for argument in arguments if argument != parsing.DEBUG]))
     except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
@@ -36,8 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsing.DEBUG in arguments:
             traceback.print_exception(error)
         message = "\n".join([str(error), *getattr(error, "__notes__", ())])
-    except KeyboardInterrupt as error:
-        status, message = 130, str(error) or "stopped without saving"
     print(f"minerva: {message}", file=sys.stderr)
     return status
 

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import NamedTuple, Protocol
 
 from minerva_acme import thread_settings
+from minerva_acme.experiments import interrupts
 
 _POLL_SECONDS = 0.1
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _CODE = "import sys; from minerva_acme.cli import main; sys.exit(main())"  # as the installed `minerva` does
 _OPTIONS = ("-P",)  # without the current folder before everything installed
 
@@ -84,8 +84,8 @@ def run_all(
 ) -> str | None:
     """Runs commands, the next one as soon as one has ended, however that ended.
 
-    Ctrl-C and SIGTERM are passed on to those that run, each time they come; no other is started, and this
-    returns when all have ended. Outside the main thread signals are not handled.
+    Ctrl-C, SIGTERM and SIGHUP are passed on to those that run, each time they come; no other is started, and
+    this returns when all have ended. Outside the main thread signals are not handled.
 
     Args:
         jobs: the commands.
@@ -143,7 +143,7 @@ def _requests() -> Iterator[_Request]:
 
     with contextlib.ExitStack() as resources:
         with contextlib.suppress(ValueError):  # not the main thread
-            for number in _SIGNALS:
+            for number in interrupts.stop_signals():
                 resources.callback(signal.signal, number, signal.signal(number, handle))
         yield request
 

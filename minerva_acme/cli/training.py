@@ -1,9 +1,10 @@
 """`minerva train` and `minerva resume`."""
 
+import contextlib
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dm_env
@@ -168,8 +169,22 @@ def _run(
             result = experiments.run_experiment(config, display)
         else:
             result = distributed.run_distributed_experiment(config, display, **processes)
-    _show(console, result, "the same command" if processes else f"minerva resume {directory}")
+    with saved(directory):
+        _show(console, result, "the same command" if processes else f"minerva resume {directory}")
     return result
+
+
+@contextlib.contextmanager
+def saved(directory: pathlib.Path) -> Iterator[None]:
+    """Says of a KeyboardInterrupt after training that nothing of the run is lost.
+
+    Raises:
+        KeyboardInterrupt: The one of the block, with these words.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped after the run was saved in {directory}") from None
 
 
 def _tell_of_checkpoint(

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import multiprocessing.util
 import pickle
 import signal
 import time
@@ -19,6 +20,7 @@ from minerva_acme.environments import origin, task_actions, vector
 _START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 GRACE_SECONDS = 5.0
 """How long a process may take to end by itself; after Ctrl-C a fifth of that."""
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name))
 MAKE_ANEW = "All processes have ended; make them anew."
 
 
@@ -30,8 +32,9 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
     """dm_env environments, each in a process of its own. LAST and FIRST come in one call.
 
     A fork server starts the processes, or `spawn` where there is none. Both import the main script once
-    more, so it needs the guard `if __name__ == "__main__":`. The processes ignore Ctrl-C, which this
-    process handles, and end when this process does. An exception, an interrupt too, ends all of them.
+    more, so it needs the guard `if __name__ == "__main__":`. The processes ignore Ctrl-C, SIGTERM and
+    SIGHUP, which a terminal or a supervisor sends to all processes and this process handles, and end when
+    this process does. An exception, an interrupt too, ends all of them.
     """
 
     def __init__(self, environment_factories: Sequence[Callable[[], dm_env.Environment]]) -> None:
@@ -45,12 +48,16 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
             EnvironmentWorkerError: an environment could not be made.
         """
         self._workers: list[_Worker] = []
+        # Before `multiprocessing` ends them by SIGTERM, which they ignore, and waits.
+        processes: list[Any] = []
+        self._at_exit = multiprocessing.util.Finalize(self, _kill, args=(processes,), exitpriority=0)
         self._infos: list[tuple[dict[str, Any], ...]] = []
         self._closed = False
         try:
-            with _blocked_interrupts():
+            with _blocked_signals():
                 for index, make in enumerate(environment_factories):
                     self._workers.append(_Worker(index, make))
+                    processes.append(self._workers[-1].process)
             made = [worker.receive()[0] for worker in self._workers]
             super().__init__(len(self._workers), vector.common_spec([spec for spec, *_ in made]))
             origin.mark(self, origin.common(found for _, found, _ in made))
@@ -101,10 +108,7 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
             for worker in self._workers:
                 worker.process.join(max(0.0, deadline - time.monotonic()))
         finally:  # after another Ctrl-C too
-            for worker in self._workers:
-                worker.process.kill()  # if it has not ended
-            for worker in self._workers:
-                worker.process.join()
+            self._at_exit()  # kills those that have not ended
 
     def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
         """Calls a method in all processes at once; returns the results of each environment and its infos."""
@@ -161,8 +165,13 @@ class _Worker:
 
 def _play(pipe: Any, make: bytes, index: int) -> None:
     """Runs in a worker: answers with specs and origin, then each call until the pipe is closed."""
-    # A fork server that somebody else started has not inherited the mask of `_blocked_interrupts`.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A fork server that somebody else started has not inherited the mask of `_blocked_signals`.
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        # Programs that the environment starts do not inherit a handler, so that it can end them by SIGTERM.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     with contextlib.suppress(ConnectionError):  # nobody is there to be answered
         try:
             with vector.InProcessVectorEnvironment([pickle.loads(make)()], first_index=index) as environment:
@@ -177,13 +186,20 @@ def _play(pipe: Any, make: bytes, index: int) -> None:
             pipe.send((f"{type(error).__name__}: {error}.\n{traceback.format_exc()}", None, ()))
 
 
+def _kill(processes: Sequence[Any]) -> None:
+    for process in processes:
+        process.kill()  # if it has not ended
+    for process in processes:
+        process.join()
+
+
 @contextlib.contextmanager
-def _blocked_interrupts() -> Iterator[None]:
-    """Starts processes that a Ctrl-C does not reach: they inherit the mask."""
+def _blocked_signals() -> Iterator[None]:
+    """Starts processes that a signal to the whole group does not end: they inherit the mask."""
     if not hasattr(signal, "pthread_sigmask"):  # not on Windows
         yield
         return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*_SIGNALS, signal.SIGTERM])
     try:
         yield
     finally:

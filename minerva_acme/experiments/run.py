@@ -8,6 +8,7 @@ from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import (
     evaluation,
     evaluator,
+    interrupts,
     pacing,
     parts,
     progress,
@@ -51,11 +52,14 @@ def run_experiment(
     """Trains an agent in this process, with its replay server, and evaluates it.
 
     Acting and learning take turns: after each environment step the learner makes the steps that the
-    builder says are due. The first SIGINT or SIGTERM saves a checkpoint and returns, once the environment's
-    step has returned; the same call resumes from the newest checkpoint in the run's directory, or from
-    `resume_from`. An error of the environment, or of anything else that leaves a whole state behind, saves
-    too before it surfaces as it is. What was logged after the checkpoint is taken out of the logs, for those
-    steps are made again.
+    builder says are due. The first SIGINT, SIGTERM or SIGHUP saves a checkpoint and returns, once the
+    environment's step has returned; the same call resumes from the newest checkpoint in the run's directory,
+    or from `resume_from`. An error of the environment, or of anything else that leaves a whole state behind,
+    saves too before it surfaces as it is. What was logged after the checkpoint is taken out of the logs, for
+    those steps are made again.
+
+    While the parts are made, nothing is there to be saved: each of the three signals is a KeyboardInterrupt.
+    While they are closed, all is saved, and a signal is only answered.
 
     A run without environment steps makes the config's `num_learner_steps` instead, one in each turn, from
     what the builder's dataset gives; periods, checkpoints and evaluations count those.
@@ -75,7 +79,12 @@ def run_experiment(
     """
     stop_early = stopping.StopEarly(config)
     errors = rescue.Rescue()
-    with errors.original_error(), contextlib.ExitStack() as resources:
+    with (
+        interrupts.like_ctrl_c(),
+        errors.original_error(),
+        contextlib.ExitStack() as handlers,
+        contextlib.ExitStack() as resources,
+    ):
         run = parts.Parts(config, resources)
         pacer = pacing.Pacer(run)
         evaluations = evaluator.Evaluator(run)
@@ -91,7 +100,7 @@ def run_experiment(
             actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
         )
         with (
-            signals.stop_request_on_signals(checkpoints.newest) as stop,
+            signals.stop_request_on_signals(checkpoints.newest, until=handlers) as stop,
             errors.save_on_error(run, checkpoints),
         ):
 
@@ -124,7 +133,8 @@ def run_experiment(
                     reporter.report("save")
                     save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
-            if is_new or stop or run.steps != checkpoints.saved_at:
+            interrupted_by = stop.signal_name  # one that comes later cuts nothing short
+            if is_new or interrupted_by or run.steps != checkpoints.saved_at:
                 reporter.report("save")
                 save()
     return ExperimentResult(
@@ -133,9 +143,9 @@ def run_experiment(
         learner_steps=run.count("learner_steps"),
         random=evaluations.random,
         before=evaluations.before,
-        after=evaluations.latest[1] if evaluations.latest and not stop else None,
+        after=evaluations.latest[1] if evaluations.latest and not interrupted_by else None,
         best=evaluations.best,
-        interrupted_by=stop.signal_name,
+        interrupted_by=interrupted_by,
         stopped_by=reporter.stopped_by,
     )
 

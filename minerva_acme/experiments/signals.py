@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM as a request to save and stop; calls of an environment that take long."""
+"""Ctrl-C, SIGTERM and SIGHUP as a request to save and stop; calls of an environment that take long."""
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -9,19 +10,20 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from minerva_acme.environments import loop
+from minerva_acme.experiments import interrupts
 from minerva_acme.replay import waiting
 
-# `timeout` and other supervisors signal a process and its group, so the process gets the signal twice.
-_SAME_REQUEST_SECONDS = 0.5
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.5
-_DEAF_SECONDS = 3.0  # after which a thread that does not hear of the second signal will not
+_DEAF_SECONDS = 3.0  # after which a thread that does not hear of the second request will not
 _LONG_CALL_SECONDS = 60.0
 _EXIT_STATUS = 130  # as shells have it for Ctrl-C
+# Asks the main thread whether it hears signals. It is ignored by default, and Python runs the handlers of the
+# others first, whose numbers are lower.
+_ARE_YOU_THERE = getattr(signal, "SIGURG", None)  # None: on Windows
 
 _logger = logging.getLogger(__name__)
 
@@ -31,128 +33,203 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
-        self.made_at = 0.0  # by the monotonic clock
-        self.num_handled = 0  # signals
 
     def __bool__(self) -> bool:
         return self.signal_name is not None
 
 
+class Requests:
+    """Tells requests to stop apart by when signals arrive, and finds out that the main thread hears of none.
+
+    Signals and the calls of their handlers cannot be counted against each other: the kernel merges signals of
+    a kind that wait to be delivered, Python calls a handler once for all that have arrived meanwhile, and a
+    call may come before the watcher learns of the signal. So time tells the second request from an echo of
+    the first, and the main thread itself says that it has heard: only one that was asked and does not answer
+    is deaf.
+    """
+
+    def __init__(self) -> None:
+        """Begins without a request."""
+        self.is_said = False  # that the first one has come
+        self._num = 0
+        self._first_at = math.inf
+        self._is_first_over = False  # what arrives from now on is no echo of it
+        self._second_at = math.inf
+        self._heard_at = -math.inf
+
+    def look(self, now: float, has_arrived: bool) -> None:
+        """Notes what the watcher sees.
+
+        Args:
+            now: The time in seconds, by a monotonic clock.
+            has_arrived: Whether signals have arrived since the last look.
+        """
+        if has_arrived and self._num == 0:
+            self._num, self._first_at = 1, now
+        elif has_arrived and self._num == 1 and self._is_first_over:
+            self._num, self._second_at = 2, now
+        # From the next look on: this one may be late, and what it sees an echo.
+        self._is_first_over = now - self._first_at >= interrupts.SAME_REQUEST_SECONDS
+
+    def hear(self, now: float) -> bool:
+        """Notes that the main thread hears; returns whether it is to end at once."""
+        if self._num < 2 or now - self._heard_at < interrupts.SAME_REQUEST_SECONDS:
+            return False
+        self._heard_at = now
+        return True
+
+    @property
+    def is_first_unheard(self) -> bool:
+        """Whether the first request was not answered yet, though no echo of it is expected any more."""
+        return self._is_first_over and not self.is_said
+
+    @property
+    def is_second_heard(self) -> bool:
+        """Whether the main thread has heard of a second request."""
+        return self._heard_at > -math.inf
+
+    @property
+    def is_second_unheard(self) -> bool:
+        """Whether there is a second request of which the main thread has not heard."""
+        return self._num == 2 and not self.is_second_heard
+
+    def is_deaf(self, now: float) -> bool:
+        """Returns whether the main thread has not heard of the second request for too long."""
+        return self.is_second_unheard and now - self._second_at >= _DEAF_SECONDS
+
+    def next_look(self, now: float) -> float:
+        """Returns in how many seconds to look at the latest."""
+        is_open = self._num == 1 and not self._is_first_over
+        end = self._first_at + interrupts.SAME_REQUEST_SECONDS if is_open else math.inf
+        return max(1e-3, min(_POLL_SECONDS, end - now))
+
+
 @contextlib.contextmanager
 def stop_request_on_signals(
-    last_checkpoint: Callable[[], str] = lambda: "unknown",
+    last_checkpoint: Callable[[], str] = lambda: "unknown", *, until: contextlib.ExitStack | None = None
 ) -> Iterator[StopRequest]:
-    """Turns the first SIGINT or SIGTERM into a request and the second into KeyboardInterrupt.
+    """Turns the first SIGINT, SIGTERM or SIGHUP into a request and the second into KeyboardInterrupt.
 
     A signal within half a second of the first belongs to the same request, which ends this thread's waits
-    for replay too. Where this thread is in C code, which does not hear of signals, another one says that the
-    first has come, and ends the process a few seconds after the second. That one also says where `step` or
-    `reset` of an environment takes longer than a minute.
+    for replay too. However long the run takes to stop after it, it is not ended: only a second request does
+    that. Where this thread is in C code, which does not hear of signals, another one says that the first has
+    come, and ends the process a few seconds after the second. That one also says where `step` or `reset` of
+    an environment takes longer than a minute.
 
-    Outside the main thread signals cannot be handled, so no request is ever made.
+    A SIGHUP that is ignored stays ignored, so that a run under `nohup` outlives its terminal. Outside the
+    main thread signals cannot be handled, so no request is ever made.
 
     Args:
-        last_checkpoint: says what the run can be resumed from. Called while a signal is handled.
+        last_checkpoint: Says what the run can be resumed from. Called while a signal is handled.
+        until: A stack that is closed once the run's parts are. From the end of the block until then all is
+            saved, so that a signal is only answered, and a second one interrupts the closing. By default
+            signals are handled as before from the end of the block on.
     """
     request = StopRequest()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        del frame
-        request.num_handled += 1
-        if request:
-            if time.monotonic() - request.made_at < _SAME_REQUEST_SECONDS:
-                return
-            raise KeyboardInterrupt(_stopped(last_checkpoint))
-        request.made_at = time.monotonic()
-        request.signal_name = signal.Signals(number).name
-        _say_noted(request.signal_name, last_checkpoint)
-
     with contextlib.ExitStack() as resources:
         resources.enter_context(waiting.alone(lambda: bool(request)))
-        arrived = None
-        if threading.current_thread() is threading.main_thread():
-            arrived = resources.enter_context(_arriving_signals())
-            for number in _SIGNALS:
-                resources.callback(signal.signal, number, signal.signal(number, handle))
-        watcher = _Watcher(request, arrived, last_checkpoint)
-        resources.callback(watcher.stop)
-        watcher.start()
+        watcher = _Watcher(request, last_checkpoint)
+        (resources if until is None else until).enter_context(watcher.watching())
+        resources.callback(watcher.begin_closing)
         yield request
 
 
-def _say_noted(signal_name: str, last_checkpoint: Callable[[], str]) -> None:
-    _logger.warning(
-        "%s: stopping after this step, then saving; press Ctrl-C again to end now. Last checkpoint: %s.",
-        signal_name,
-        last_checkpoint(),
-    )
+class _Watcher:
+    """Handles signals in the main thread, and looks at what that thread is kept by."""
 
-
-def _stopped(last_checkpoint: Callable[[], str]) -> str:
-    return f"stopped without saving; last checkpoint: {last_checkpoint()}"
-
-
-@contextlib.contextmanager
-def _arriving_signals() -> Iterator[socket.socket]:
-    """Gives a socket that the signals that arrive can be read from, whatever the main thread is doing."""
-    reader, writer = socket.socketpair()
-    with reader, writer:
-        reader.setblocking(False)
-        writer.setblocking(False)
-        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        try:
-            yield reader
-        finally:
-            signal.set_wakeup_fd(before)
-
-
-class _Watcher(threading.Thread):
-    """Looks twice a second at what the thread that made it is kept by."""
-
-    def __init__(
-        self, request: StopRequest, arrived: socket.socket | None, last_checkpoint: Callable[[], str]
-    ) -> None:
-        super().__init__(name="watcher", daemon=True)
+    def __init__(self, request: StopRequest, last_checkpoint: Callable[[], str]) -> None:
         self._request = request
-        self._arrived = arrived
         self._last_checkpoint = last_checkpoint
+        self._requests = Requests()
+        self._is_closing = False
+        self._signals: tuple[signal.Signals, ...] = ()
+        self._arrived_name = ""  # of the newest signal
         self._watched = threading.get_ident()
         self._began_at = time.perf_counter()
         self._done = threading.Event()
-        self._num_handled = 0
-        self._unheard: list[float] = []  # when the signals came that the thread has not heard of
-        self._has_said = False
         self._report_at: dict[float, float] = {}  # of the open calls, by when they began
 
-    def stop(self) -> None:
-        self._done.set()
-        self.join()
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watches while the block runs."""
+        with contextlib.ExitStack() as resources:
+            # Python writes the number of each signal that arrives, whatever the main thread is doing.
+            reader, writer = map(resources.enter_context, socket.socketpair())
+            writer.setblocking(False)
+            if threading.current_thread() is threading.main_thread():
+                self._signals = interrupts.stop_signals()
+                resources.enter_context(interrupts.sigterm_ends_forks())
+                before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+                resources.callback(signal.set_wakeup_fd, before)
+                for number in filter(None, (_ARE_YOU_THERE, *self._signals)):
+                    resources.callback(signal.signal, number, signal.signal(number, self._handle))
+            thread = threading.Thread(target=self._watch, args=(reader,), name="watcher", daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                self._done.set()
+                with contextlib.suppress(BlockingIOError):  # it is full: the watcher is about to read it
+                    writer.send(b"\0")
+                thread.join()
 
-    def run(self) -> None:
-        while not self._done.wait(_POLL_SECONDS):
-            self._look_for_signals()
+    def begin_closing(self) -> None:
+        """Says that nothing is left to be saved; a later signal is another request."""
+        self._is_closing = True
+        if not self._requests.is_second_heard:  # else any further one interrupts the closing
+            self._requests = Requests()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Runs in the main thread, once for all signals of a kind that have arrived since it last ran."""
+        del frame
+        if self._requests.hear(time.monotonic()):
+            raise KeyboardInterrupt(self._ended())
+        if number == _ARE_YOU_THERE:
+            return
+        name = signal.Signals(number).name
+        if not self._is_closing and not self._request:
+            self._request.signal_name = name
+        self._say(name)
+
+    def _watch(self, reader: socket.socket) -> None:
+        while not self._done.is_set():
+            reader.settimeout(self._requests.next_look(time.monotonic()))
+            numbers = b""
+            with contextlib.suppress(TimeoutError):
+                numbers = reader.recv(4096)
+            self._look_for_signals([number for number in numbers if number])
             self._look_for_long_calls()
 
-    def _look_for_signals(self) -> None:
-        if self._arrived is None:
+    def _look_for_signals(self, numbers: Sequence[int]) -> None:
+        requests, now = self._requests, time.monotonic()
+        arrived = [number for number in numbers if number in self._signals]
+        if arrived:
+            self._arrived_name = signal.Signals(arrived[-1]).name
+        requests.look(now, bool(arrived))
+        if requests.is_first_unheard:
+            self._say(self._arrived_name)
+        if requests.is_deaf(now):
+            _logger.warning("%s", self._ended())
+            _end_process()
+        # Not where only its answer to the last one has arrived, which would make it another one.
+        if requests.is_second_unheard and (arrived or not numbers) and _ARE_YOU_THERE:
+            signal.pthread_kill(self._watched, _ARE_YOU_THERE)
+
+    def _say(self, signal_name: str) -> None:
+        if self._requests.is_said:
             return
-        now = time.monotonic()
-        if self._request.num_handled != self._num_handled:
-            self._num_handled = self._request.num_handled
-            self._unheard.clear()
-        if self._unheard:
-            already = 1 if self._request else 0
-            if already + len(self._unheard) > 1 and now - self._unheard[-1] >= _DEAF_SECONDS:
-                _logger.warning("%s", _stopped(self._last_checkpoint))
-                logging.shutdown()
-                os._exit(_EXIT_STATUS)
-            if not already and not self._has_said:
-                self._has_said = True
-                _say_noted("Ctrl-C", self._last_checkpoint)
-        with contextlib.suppress(BlockingIOError):
-            has_come = bool(set(self._arrived.recv(4096)) & set(_SIGNALS))
-            if has_come and self._request.num_handled == self._num_handled:
-                self._unheard.append(now)
+        self._requests.is_said = True
+        doing = "closing the run" if self._is_closing else "stopping after this step, then saving"
+        _logger.warning(
+            "%s: %s; press Ctrl-C again to end now. Last checkpoint: %s.",
+            signal_name,
+            doing,
+            self._last_checkpoint(),
+        )
+
+    def _ended(self) -> str:
+        what = "stopped before all was closed" if self._is_closing else "stopped without saving"
+        return f"{what}; last checkpoint: {self._last_checkpoint()}"
 
     def _look_for_long_calls(self) -> None:
         now = time.perf_counter()
@@ -171,6 +248,11 @@ class _Watcher(threading.Thread):
                     seconds,
                     _line(self._watched),
                 )
+
+
+def _end_process() -> None:
+    logging.shutdown()
+    os._exit(_EXIT_STATUS)
 
 
 def _line(thread: int) -> str:

@@ -15,10 +15,10 @@ import pytest
 
 from minerva_acme import experiments
 from minerva_acme.agents import mpo
-from minerva_acme.experiments import checkpointing
+from minerva_acme.experiments import checkpointing, run_lock, signals
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
-from tests.experiments.test_run import SMALL, make_config
+from tests.experiments.test_run import SMALL, make_config, make_pendulum
 
 STORES = ["memory", pytest.param("reverb", marks=pytest.mark.reverb)]
 
@@ -191,6 +191,129 @@ HANGING = """
 """
 
 
+@pytest.fixture
+def hasty(monkeypatch):
+    """What takes 3 s takes a tenth of it."""
+    monkeypatch.setattr(signals, "_DEAF_SECONDS", 0.3)
+    monkeypatch.setattr(signals, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(signals, "_end_process", lambda: pytest.fail("ended unsaved"))
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("store", STORES)
+def test_a_step_and_a_save_may_each_take_as_long_as_they_need_after_one_signal(tmp_path, store, monkeypatch):
+    def make(seed):
+        environment, made = make_pendulum(seed), []
+        step = environment.step
+
+        def slow_step(action):
+            made.append(action)
+            if len(made) == 250:  # evaluations have 200
+                signal.raise_signal(signal.SIGTERM)
+                time.sleep(0.9)
+            return step(action)
+
+        environment.step = slow_step
+        return environment
+
+    save = checkpointing.Checkpointer.save
+    monkeypatch.setattr(
+        checkpointing.Checkpointer,
+        "save",
+        lambda *words, **options: (time.sleep(0.9), save(*words, **options)),
+    )
+    result = experiments.run_experiment(make_config(tmp_path, 100, replay=store, environment_factory=make))
+    assert (result.interrupted_by, result.env_steps) == ("SIGTERM", 50)
+    assert checkpointing.find_to_resume(tmp_path).name.endswith("50")
+
+
+SLOW = """
+    import pathlib, signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from minerva_acme import experiments
+    from minerva_acme.experiments import checkpointing, run_lock, signals
+    from tests.experiments.test_run import NEVER_LEARNS, make_config, make_pendulum
+
+    directory, store, what = sys.argv[1:]
+
+    def slowly(function, steps):
+        calls = [0]
+        def call(*words, **options):
+            calls[0] += 1
+            if calls[0] == steps:
+                print("SLOW")
+                time.sleep(5.5)
+            return function(*words, **options)
+        return call
+
+    def make(seed):
+        environment = make_pendulum(seed)
+        environment.step = slowly(environment.step, 250 if what == "step" else 0)
+        return environment
+
+    if what == "save":
+        checkpointing.Checkpointer.save = slowly(checkpointing.Checkpointer.save, 1)
+    result = experiments.run_experiment(
+        make_config(pathlib.Path(directory), 300, NEVER_LEARNS, replay=store, environment_factory=make)
+    )
+    print(result.interrupted_by, result.env_steps)
+"""
+
+
+@pytest.mark.parametrize(
+    ("store", "what", "number", "end"),
+    [
+        ("memory", "step", signal.SIGTERM, "SIGTERM 250"),
+        # All steps were made before it, so that nothing was cut short.
+        pytest.param("reverb", "save", signal.SIGHUP, "None 300", marks=pytest.mark.reverb),
+    ],
+)
+def test_what_takes_longer_than_5_s_after_one_signal_does_not_lose_the_run(
+    tmp_path, start, store, what, number, end
+):
+    process = start(SLOW, tmp_path, store, what)
+    process.wait_for("SLOW")
+    process.signal(number)
+    process.wait_for(f"{number.name}: stopping after this step, then saving", seconds=3.0)
+    process.wait_for(end)
+    assert process.wait(20.0) == 0
+    assert checkpointing.find_to_resume(tmp_path).name.endswith(end.split()[1])
+
+
+def test_a_signal_while_a_run_is_closed_is_answered_and_changes_nothing(tmp_path, caplog):
+    def make(seed):
+        environment = make_pendulum(seed)
+        close = environment.close
+        made.append(environment)
+
+        def close_at_a_signal():
+            if environment is made[0]:  # the others are evaluated in
+                signal.raise_signal(signal.SIGTERM)
+            close()
+
+        environment.close = close_at_a_signal
+        return environment
+
+    made = []
+
+    result = experiments.run_experiment(make_config(tmp_path, 50, replay="memory", environment_factory=make))
+    assert (result.interrupted_by, result.env_steps) == (None, 50) and result.after is not None
+    (said,) = [message for message in caplog.messages if message.startswith("SIGTERM")]
+    assert said.startswith("SIGTERM: closing the run;")
+    assert said.endswith(f"Last checkpoint: step 50 in {tmp_path / 'checkpoints'}.")
+
+
+def test_a_signal_in_the_last_save_does_not_make_a_whole_run_an_interrupted_one(tmp_path, monkeypatch):
+    save = checkpointing.Checkpointer.save
+    monkeypatch.setattr(
+        checkpointing.Checkpointer,
+        "save",
+        lambda *words, **options: (signal.raise_signal(signal.SIGINT), save(*words, **options)),
+    )
+    result = experiments.run_experiment(make_config(tmp_path, 50, replay="memory"))
+    assert result.interrupted_by is None and result.after is not None
+
+
 def test_a_signal_within_a_step_is_said_at_once_and_the_run_saved_after_the_step(tmp_path, start):
     process = start(HANGING, tmp_path, "slow")
     process.wait_for("HANGING")
@@ -243,6 +366,38 @@ def test_the_command_ends_with_130_and_one_line_after_the_second_signal(tmp_path
     assert "Traceback" not in process.rest()
 
 
+MAKING = """
+    import os, signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from minerva_acme.agents import ppo
+    from minerva_acme.cli import main
+
+    def make_learner(self, **parts):
+        os.write(1, b"MAKING\\n")
+        time.sleep(600.0)
+
+    ppo.PPOBuilder.make_learner = make_learner
+    if __name__ == "__main__":
+        options = "--env CartPole-v1 --num-env-steps 1000 --num-environments 2 --environment-processes"
+        sys.argv = ["minerva", "train", "ppo", *options.split(), "--directory", sys.argv[1]]
+        sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_parts_are_made_ends_the_command_as_ctrl_c_does(tmp_path, start, number):
+    process = start(MAKING, tmp_path / "run")
+    process.wait_for("MAKING")
+    assert len(group(process._process.pid)) >= 3
+    process.signal(number)
+    process.wait_for("minerva: stopped without saving", seconds=20.0)
+    assert process.wait(20.0) == 130
+    assert "Traceback" not in process.rest()
+    wait_for_end(process)
+    with run_lock.hold(tmp_path / "run"):
+        pass
+
+
 IN_PROCESSES = """
     import pathlib, signal, sys, time
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -262,23 +417,38 @@ def group(leader):
     return found
 
 
-@pytest.mark.parametrize(("seconds", "num_signals"), [(2.0, 1), (600.0, 2)])
-def test_ctrl_c_while_worker_processes_are_in_a_step_leaves_no_process(tmp_path, start, seconds, num_signals):
+def wait_for_end(process):
+    deadline = time.monotonic() + 10.0
+    while group(process._process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not group(process._process.pid)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "number", "num_signals"),
+    [
+        (2.0, signal.SIGINT, 1),
+        (2.0, signal.SIGTERM, 1),
+        (2.0, signal.SIGHUP, 1),
+        (600.0, signal.SIGINT, 2),
+    ],
+)
+def test_a_signal_to_all_while_worker_processes_are_in_a_step_saves_the_run_and_leaves_no_process(
+    tmp_path, start, seconds, number, num_signals
+):
     process = start(IN_PROCESSES, tmp_path, seconds)
     process.wait_for("HANGING")
     process.wait_for("HANGING")
     assert len(group(process._process.pid)) >= 3
-    process.signal()
+    process.signal(number)
     process.wait_for("stopping after this step", seconds=3.0)
     if num_signals == 2:
         time.sleep(1.0)
-        process.signal()
+        process.signal(number)
         process.wait_for("stopped without saving; last checkpoint", seconds=5.0)
     else:
-        process.wait_for("SIGINT")
+        process.wait_for(f"{number.name}\n")
     status = process.wait(10.0)
     assert status == (0 if num_signals == 1 else -signal.SIGINT)
-    deadline = time.monotonic() + 3.0
-    while group(process._process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not group(process._process.pid)
+    assert "Error" not in process.rest()
+    wait_for_end(process)
