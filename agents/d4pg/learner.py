@@ -42,7 +42,8 @@ class D4PGLosses:
         """The policy follows the gradient of the expected return by its action: see `losses.dpg_loss`."""
         observation = batch.data.observation
         action = nets.policy(observation)
-        q = nets.critic(observation, action).mean()
-        (dq_da,) = torch.autograd.grad(q.sum(), action)
+        executed = action.detach().requires_grad_()  # has a gradient even where the whole policy is frozen
+        q = nets.critic(observation, executed).mean()
+        (dq_da,) = torch.autograd.grad(q.sum(), executed)
         loss = losses.dpg_loss(action, dq_da, max_norm=self.config.max_action_gradient)
         return learners.Loss(loss, {"policy/q": q.detach().mean(), "policy/dq_da": dq_da.norm(dim=-1).mean()})

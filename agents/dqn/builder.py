@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from minerva_acme import acceleration, learners, specs
+from minerva_acme import learners, specs
 from minerva_acme.agents import off_policy, requirements
 from minerva_acme.agents.dqn import config as dqn_config
 from minerva_acme.agents.dqn import learner
@@ -25,9 +25,7 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
         return dqn_networks.make_networks(spec, self._config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        config, losses = self._config, learner.DQNLosses(self._config)
-        arrays = acceleration.DQNLoss("DQN's updates", double=config.double, max_td_error=config.max_td_error)
-        loss = off_policy.on_arrays(losses.q_network, arrays, config.acceleration)
+        config, loss = self._config, learner.DQNLosses(self._config).q_network
         return {"q_network": off_policy.Objective(loss, config.learning_rate, config.max_grad_norm)}
 
     def update_targets(self, networks: dqn_networks.DQNNetworks, num_steps: int) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         OffPolicyBuilder,
         SequenceBuilder,
         TransitionBuilder,
-        on_arrays,
     )
     from minerva_acme.agents.off_policy.config import (
         CriticConfig,
@@ -75,7 +74,6 @@ __all__ = [
     "make_head",
     "make_member",
     "mode",
-    "on_arrays",
     "random_at_first",
     "regress",
     "sample",

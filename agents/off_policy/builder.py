@@ -38,27 +38,6 @@ class Objective(NamedTuple):
     modules: Sequence[str] = ()  # that it trains; none: the one of its name
 
 
-def on_arrays(
-    loss: learners.LossFunction, arrays: acceleration.ArrayLoss, mode: acceleration.Mode
-) -> learners.LossFunction:
-    """The loss function by its quicker twin on arrays, where that knows the networks.
-
-    Args:
-        loss: by autograd.
-        arrays: the same.
-        mode: whether it may be taken.
-    """
-    accelerated = acceleration.Acceleration(mode).loss(arrays)
-    if accelerated is None:
-        return loss
-
-    def compute(networks: Any, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
-        result = accelerated(networks, batch.data, batch.weights, generator)
-        return loss(networks, batch, generator) if result is None else learners.Loss(*result)
-
-    return compute
-
-
 def _check_name(what: str, name: str, modules: Mapping[str, nn.Module]) -> None:
     """Raises ValueError unless there is a module of that name."""
     if name in modules:

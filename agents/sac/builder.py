@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import acceleration, learners, specs
+from minerva_acme import learners, specs
 from minerva_acme.agents import off_policy, requirements
 from minerva_acme.agents.sac import config as sac_config
 from minerva_acme.agents.sac import learner
@@ -29,15 +29,11 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
         if entropy is None:
             entropy = float((off_policy.half_range(spec.actions).double().log() - 1.0).sum())
         losses = learner.SACLosses(config, entropy)
-        critic = off_policy.on_arrays(
-            losses.critic, acceleration.SACCriticLoss("SAC's critic"), config.acceleration
-        )
-        policy = off_policy.on_arrays(
-            losses.policy, acceleration.SACPolicyLoss("SAC's policy", entropy), config.acceleration
-        )
         return {
-            "critic": off_policy.Objective(critic, config.learning_rate),
-            "policy": off_policy.Objective(policy, config.learning_rate, modules=["policy", "temperature"]),
+            "critic": off_policy.Objective(losses.critic, config.learning_rate),
+            "policy": off_policy.Objective(
+                losses.policy, config.learning_rate, modules=["policy", "temperature"]
+            ),
         }
 
     def update_targets(self, networks: sac_networks.SACNetworks, num_steps: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import acceleration, learners, specs
+from minerva_acme import learners, specs
 from minerva_acme.agents import off_policy, requirements
 from minerva_acme.agents.td3 import config as td3_config
 from minerva_acme.agents.td3 import learner
@@ -28,15 +28,9 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
         config = self._config
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
         losses = learner.TD3Losses(config, low, high)
-        critic = off_policy.on_arrays(
-            losses.critic, acceleration.TD3CriticLoss("TD3's critic", losses.smoothed), config.acceleration
-        )
-        policy = off_policy.on_arrays(
-            losses.policy, acceleration.TD3PolicyLoss("TD3's policy"), config.acceleration
-        )
         return {
-            "critic": off_policy.Objective(critic, config.learning_rate),
-            "policy": off_policy.Objective(policy, config.learning_rate, period=config.policy_period),
+            "critic": off_policy.Objective(losses.critic, config.learning_rate),
+            "policy": off_policy.Objective(losses.policy, config.learning_rate, period=config.policy_period),
         }
 
     def update_targets(self, networks: td3_networks.TD3Networks, num_steps: int) -> None:

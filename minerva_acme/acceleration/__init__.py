@@ -5,15 +5,6 @@ Every part has a plain twin, a test that holds the two equal, and says once, at 
 
 from minerva_acme.acceleration.acting import ActingPolicy, Choice
 from minerva_acme.acceleration.adam import Adam, AdamW
-from minerva_acme.acceleration.array_layers import Gradients
-from minerva_acme.acceleration.array_losses import (
-    ArrayLoss,
-    DQNLoss,
-    SACCriticLoss,
-    SACPolicyLoss,
-    TD3CriticLoss,
-    TD3PolicyLoss,
-)
 from minerva_acme.acceleration.choice import Acceleration, Mode
 from minerva_acme.acceleration.target_critic import TargetCritic
 
@@ -22,14 +13,7 @@ __all__ = [
     "ActingPolicy",
     "Adam",
     "AdamW",
-    "ArrayLoss",
     "Choice",
-    "DQNLoss",
-    "Gradients",
     "Mode",
-    "SACCriticLoss",
-    "SACPolicyLoss",
-    "TD3CriticLoss",
-    "TD3PolicyLoss",
     "TargetCritic",
 ]

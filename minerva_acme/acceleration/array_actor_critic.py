@@ -20,10 +20,10 @@ from minerva_acme.acceleration.array_layers import (
     UnknownNetwork,
     make_chain,
     require_just,
-    require_no_encoder,
 )
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
+from minerva_acme.networks.encoders import IdentityEncoder
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
 _ONE, _HALF = np.float32(1.0), np.float32(0.5)
@@ -61,12 +61,9 @@ class ArrayActorCritic:
         assert isinstance(network, ActorCritic)
         if network.memory is not None:
             raise UnknownNetwork(f"memory ({type(network.memory).__name__}) is not known")
-        if not all(parameter.requires_grad for parameter in network.parameters()):
-            raise UnknownNetwork("a parameter is frozen")
-        parameters = Parameters(network, as_vector=True)
-        assert parameters.vector is not None
+        parameters = Parameters(network)
         self.parameters, self.gradient = parameters.vector, parameters.gradient
-        require_no_encoder(network.encoder)
+        require_just(network.encoder, IdentityEncoder)
         take = parameters.take
         self._policy_torso = make_chain([network.policy_torso], take)
         self._value_torso = None

@@ -18,16 +18,14 @@ import torch
 from torch import nn
 
 from minerva_acme.acceleration import kernels
-from minerva_acme.distributions import TanhSquash
-from minerva_acme.networks import critic_heads, torso
-from minerva_acme.networks.encoders import IdentityEncoder
+from minerva_acme.networks import torso
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Take: TypeAlias = Callable[[torch.Tensor], tuple[Array, Array]]
 """Gives the array of a parameter and the one that its gradient is written to."""
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
-_ZERO, _ONE, _HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _MANY = 2**14  # numbers from which on torch's call costs less than numpy's passes
 
 
@@ -35,44 +33,27 @@ class UnknownNetwork(Exception):
     """A network is not made of what is known here; autograd differentiates it."""
 
 
-class Gradients(dict[nn.Parameter, torch.Tensor]):
-    """Gradients by parameter that are one vector: they share its memory."""
-
-    vector: torch.Tensor  # [P]
-
-
 class Parameters:
-    """The arrays of a network's parameters and of their gradient, which is one vector.
+    """The parameters of a network as one vector of copies, and their gradient as another."""
 
-    The parameters' arrays are their own memory: what an optimiser writes into them is computed with from then
-    on. Or they are a vector too, of copies.
-    """
-
-    vector: Array | None  # [P] the copies, in the order of the network's parameters
+    vector: Array  # [P] in the order of the network's parameters
     gradient: Array  # [P] what the latest `backward` of each layer wrote, in that order
-    gradients: Gradients  # the same by parameter
 
-    def __init__(self, network: nn.Module, *, as_vector: bool = False) -> None:
-        """Notes them.
+    def __init__(self, network: nn.Module) -> None:
+        """Copies them.
 
         Raises:
-            UnknownNetwork: a parameter is not a plain one in float32 on the CPU.
+            UnknownNetwork: A parameter is frozen, or is not a plain one in float32 on the CPU.
         """
         parameters = [*network.parameters()]
         if not all(map(_is_plain, parameters)):
             raise UnknownNetwork("a parameter is not a plain one in float32 on the CPU")
-        arrays = [parameter.detach().numpy() for parameter in parameters]
-        self.vector = None
-        if as_vector:
-            self.vector = np.concatenate([array.ravel() for array in arrays])
-            arrays = _parts(self.vector, parameters)
-        self.gradient = np.zeros(sum(array.size for array in arrays), np.float32)
-        gradients = _parts(self.gradient, parameters)
-        self.gradients = Gradients(zip(parameters, map(torch.from_numpy, gradients), strict=True))
-        self.gradients.vector = torch.from_numpy(self.gradient)
-        self._arrays: dict[torch.Tensor, tuple[Array, Array]] = dict(
-            zip(parameters, zip(arrays, gradients, strict=True), strict=True)
-        )
+        if not all(parameter.requires_grad for parameter in parameters):
+            raise UnknownNetwork("a parameter is frozen")
+        self.vector = np.concatenate([parameter.detach().numpy().ravel() for parameter in parameters])
+        self.gradient = np.zeros_like(self.vector)
+        pairs = zip(_parts(self.vector, parameters), _parts(self.gradient, parameters), strict=True)
+        self._arrays: dict[torch.Tensor, tuple[Array, Array]] = dict(zip(parameters, pairs, strict=True))
 
     def take(self, parameter: torch.Tensor) -> tuple[Array, Array]:
         """The arrays of a parameter, for the one layer that computes with it."""
@@ -112,13 +93,6 @@ def require_just(module: nn.Module, kind: type[nn.Module]) -> None:
         raise UnknownNetwork(f"{type(module).__name__} has hooks")
 
 
-def require_no_encoder(module: nn.Module) -> None:
-    """Raises `UnknownNetwork` if an encoder does something."""
-    if type(module) is not IdentityEncoder:
-        raise UnknownNetwork(f"{type(module).__name__} is not known")
-    require_just(module, IdentityEncoder)
-
-
 def hooks_of(module: nn.Module) -> list[Mapping[int, Any]]:
     """The hooks that calling a module calls, by kind: empty ones fill if one is registered later."""
     return [
@@ -137,12 +111,13 @@ class Layer(abc.ABC):
         """float32 [m, I] -> a new array [m, O]; an activation writes into x."""
 
     @abc.abstractmethod
-    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+    def backward(self, d_y: Array, *, inputs: bool = True) -> Any:
         """Takes a loss's derivatives by what `forward` returned, [m, O], which it may write into.
+
+        Writes those by the layer's parameters to their arrays.
 
         Args:
             d_y: the derivatives.
-            parameters: whether to write those by the layer's parameters to their arrays.
             inputs: whether to compute those by its inputs.
 
         Returns:
@@ -165,10 +140,9 @@ class Linear(Layer):
         self._x = x
         return product(x, self._weight, bias=self._bias)
 
-    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
-        if parameters:
-            product(d_y.T, self._x.T, out=self._d_weight)
-            _sum_of_rows(d_y, self._d_bias)
+    def backward(self, d_y: Array, *, inputs: bool = True) -> Any:
+        product(d_y.T, self._x.T, out=self._d_weight)
+        _sum_of_rows(d_y, self._d_bias)
         return product(d_y, self._weight.T) if inputs else None
 
 
@@ -182,9 +156,8 @@ class Constant(Layer):
     def forward(self, x: Array) -> Array:
         return self._parameter[None].repeat(len(x), axis=0)
 
-    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
-        if parameters:
-            _sum_of_rows(d_y, self._gradient)
+    def backward(self, d_y: Array, *, inputs: bool = True) -> Any:
+        _sum_of_rows(d_y, self._gradient)
         return 0.0 if inputs else None
 
 
@@ -209,11 +182,10 @@ class LayerNorm(Layer):
         y += self._bias
         return y
 
-    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+    def backward(self, d_y: Array, *, inputs: bool = True) -> Any:
         # d x = (d n - mean(d n) - n mean(n d n)) / sqrt(variance + epsilon)
-        if parameters:
-            _sum_of_rows(d_y * self._n, self._d_weight)
-            _sum_of_rows(d_y, self._d_bias)
+        _sum_of_rows(d_y * self._n, self._d_weight)
+        _sum_of_rows(d_y, self._d_bias)
         if not inputs:
             return None
         d_y *= self._weight
@@ -231,7 +203,7 @@ class Activation(Layer):
         self._y = self._apply(x)
         return self._y
 
-    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+    def backward(self, d_y: Array, *, inputs: bool = True) -> Any:
         return self._times_slope(self._y, d_y) if inputs else None
 
     @abc.abstractmethod
@@ -288,35 +260,6 @@ class ELU(Activation):
         return d_y
 
 
-class Squash(Layer):
-    """`distributions.TanhSquash`."""
-
-    def __init__(self, module: nn.Module) -> None:
-        """Takes the bounds of a `TanhSquash`."""
-        assert isinstance(module, TanhSquash)
-        self.low, self.high = module.low.numpy(), module.high.numpy()  # [O]
-        self.half_range = _HALF * (self.high - self.low)
-
-    def forward(self, x: Array) -> Array:
-        np.tanh(x, x)
-        self.tanh = x
-        y: Array = x + _ONE
-        y *= self.half_range
-        y += self.low
-        within: Array = np.minimum(np.maximum(y, self.low), self.high)
-        self._is_within = within == y
-        return within
-
-    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
-        if not inputs:
-            return None
-        d_x: Array = _ONE - self.tanh * self.tanh
-        d_x *= self.half_range
-        d_x *= d_y
-        d_x *= self._is_within
-        return d_x
-
-
 class Chain(Layer):
     """Layers one after the other."""
 
@@ -329,10 +272,10 @@ class Chain(Layer):
             x = layer.forward(x)
         return x
 
-    def backward(self, d_y: Array, *, parameters: bool = True, inputs: bool = True) -> Any:
+    def backward(self, d_y: Array, *, inputs: bool = True) -> Any:
         for layer in self._layers[:0:-1]:
-            d_y = layer.backward(d_y, parameters=parameters)
-        return self._layers[0].backward(d_y, parameters=parameters, inputs=inputs)
+            d_y = layer.backward(d_y)
+        return self._layers[0].backward(d_y, inputs=inputs)
 
 
 def make_chain(modules: Iterable[nn.Module], take: Take) -> Chain:
@@ -355,12 +298,10 @@ def _layers(module: nn.Module, take: Take) -> list[Layer]:
         return [
             layer for child in module._modules.values() if child is not None for layer in _layers(child, take)
         ]
-    if kind in (nn.Linear, critic_heads.ScalarHead):
+    if kind is nn.Linear:
         return [Linear(module, take)]
     if kind is nn.LayerNorm:
         return [LayerNorm(module, take)]
-    if kind is TanhSquash:
-        return [Squash(module)]
     if kind not in _ACTIVATIONS or getattr(module, "alpha", 1.0) != 1.0:
         raise UnknownNetwork(f"{kind.__name__} is not known")
     return [_ACTIVATIONS[kind]()]

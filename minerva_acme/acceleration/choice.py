@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import nn
 
-from minerva_acme.acceleration import acting, array_losses, array_ppo, kernels, notes, parallel, target_critic
+from minerva_acme.acceleration import acting, array_ppo, kernels, notes, parallel, target_critic
 
 Mode = Literal["auto", "off"]
 Network = TypeVar("Network", bound=nn.Module)
@@ -100,13 +100,6 @@ class Acceleration:
         if _share_parameters(updates):
             return "they share parameters"
         return "torch has one thread" if torch.get_num_threads() == 1 else ""
-
-    def loss(self, arrays: array_losses.ArrayLoss) -> array_losses.ArrayLoss | None:
-        """A loss function on arrays, which may still not know the networks; None: torch is to compute."""
-        if self._is_on:
-            return arrays
-        notes.say(arrays.name, "autograd: acceleration is off")
-        return None
 
     def ppo_step(
         self, plain: array_ppo.Step, network: nn.Module, optimizer: torch.optim.Optimizer, **settings: Any

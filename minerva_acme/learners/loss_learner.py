@@ -25,7 +25,6 @@ class Loss(NamedTuple):
     value: torch.Tensor  # []  to be minimised
     metrics: Mapping[str, Any] = {}  # for the log, without a gradient
     priorities: torch.Tensor | None = None  # [B]  new ones of the batch's items, >= 0; None: they stay
-    gradients: Mapping[nn.Parameter, torch.Tensor] | None = None  # of the value; None: autograd finds them
 
 
 LossFunction: TypeAlias = Callable[[Any, Batch, torch.Generator], Loss]
@@ -97,11 +96,11 @@ class LossLearner(module_learner.ModuleLearner):
         )
         self._networks = networks
         self._losses = losses
-        trainable = [p for module in modules.values() for p in module.parameters() if p.requires_grad]
+        parameters = [parameter for module in modules.values() for parameter in module.parameters()]
         self._others: dict[str, list[nn.Parameter]] = {}  # than those that a loss trains
         for name in losses:
             own = set(groups[name].parameters())
-            self._others[name] = [parameter for parameter in trainable if parameter not in own]
+            self._others[name] = [parameter for parameter in parameters if parameter not in own]
         self._periods = periods
         self._update_targets = update_targets
         self._dataset = samples.checked_samples(
@@ -128,7 +127,7 @@ class LossLearner(module_learner.ModuleLearner):
                 with _without_gradient(self._others[name]):
                     loss = compute(self._networks, batch, self._generator)
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
-                metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value, loss.gradients)
+                metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value)
                 new_priorities = new_priorities if loss.priorities is None else loss.priorities
             if self._priorities is not None and new_priorities is not None:
                 self._priorities.update(sample.info, new_priorities)
@@ -139,10 +138,12 @@ class LossLearner(module_learner.ModuleLearner):
 @contextlib.contextmanager
 def _without_gradient(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
     """Lets parameters require no gradient for a while: the products for it would be wasted."""
-    for parameter in parameters:
+    # Asked each time: some may have been frozen, or unfrozen, since the last step.
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in trainable:
         parameter.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in parameters:
+        for parameter in trainable:
             parameter.requires_grad_(True)

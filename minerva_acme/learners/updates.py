@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, core, types
+from minerva_acme import core, types
 from minerva_acme.learners import finite
 
 _logger = logging.getLogger(__name__)
@@ -73,41 +73,27 @@ class Updates(core.Saveable):
         self._kept: dict[torch.Tensor, torch.Tensor] = {}  # what the step in progress may have changed
         self._copies = _Copies()
 
-    def minimise(
-        self,
-        name: str,
-        loss: torch.Tensor,
-        gradients: Mapping[nn.Parameter, torch.Tensor] | None = None,
-    ) -> torch.Tensor:
+    def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
         """One gradient step of a group, clipped by global norm.
 
+        A frozen parameter (`requires_grad` False) does not move, whether frozen before or during training.
+
         Args:
-            name: of the group.
+            name: The group's name.
             loss: [], to be minimised.
-            gradients: of the loss, for each of the group's parameters, clipped in place; None: autograd finds
-                them.
 
         Returns:
             The norm before clipping, [].
-
-        Raises:
-            ValueError: a parameter has no gradient among those that are given.
         """
         group = self._groups[name]
         parameters = group.parameters()
-        if gradients is not None and not gradients.keys() >= set(parameters):
-            missing = sum(parameter not in gradients for parameter in parameters)
-            raise ValueError(
-                f"The gradients of the loss '{name}' must be those of all parameters that it trains, "
-                f"{len(parameters)}; {missing} of them are missing."
-            )
         for parameter in parameters:
-            # None, as `zero_grad` does, which takes longer.
-            parameter.grad = None if gradients is None else gradients[parameter]
-        if gradients is None:
+            parameter.grad = None  # as `zero_grad` does, which takes longer
+        trainable = [parameter for parameter in parameters if parameter.requires_grad]
+        if trainable:
             # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
-            loss.backward(inputs=parameters)
-        norm = _clip(parameters, gradients, group.max_norm)
+            loss.backward(inputs=trainable)
+        norm = _clip(parameters, group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         group.optimizer.step()
         return norm
@@ -220,21 +206,15 @@ class Updates(core.Saveable):
 
 
 @torch.no_grad()
-def _clip(
-    parameters: list[nn.Parameter], given: Mapping[nn.Parameter, torch.Tensor] | None, max_norm: float
-) -> torch.Tensor:
+def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
     """Scales their gradients to a global norm of at most `max_norm`, in place; returns the norm before, [].
 
-    To the bit what `torch.nn.utils.clip_grad_norm_` does, which calls each operation once for each tensor;
-    but for rounding, where what was given lies in one vector.
+    To the bit what `torch.nn.utils.clip_grad_norm_` does, which calls each operation once for each tensor.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
         return torch.zeros((), device=parameters[0].device)
-    if isinstance(given, acceleration.Gradients) and len(given) == len(gradients):
-        gradients = [given.vector]
-    norms = torch._foreach_norm(gradients)
-    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     share: torch.Tensor | float
     if norm.device.type == "cpu" and norm.dtype == torch.float32:
         # By the same steps. To read the norm costs nothing here, and most are small enough.

@@ -147,6 +147,8 @@ class ResidualBlock(nn.Module):
 def project_to_unit_norm(torso: nn.Module) -> None:
     """Gives each unit of each linear layer of a torso weights of Euclidean norm 1, in place.
 
+    Frozen layers stay as they are.
+
     Behind a LayerNorm, a layer's scale changes nothing but how far a gradient step turns it. Where weights
     grow, steps turn them less and less; so they are kept.
 
@@ -154,7 +156,7 @@ def project_to_unit_norm(torso: nn.Module) -> None:
     (SimbaV2), which does so after every gradient step.
     """
     for layer in torso.modules():
-        if isinstance(layer, nn.Linear):
+        if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
             layer.weight.div_(torch.linalg.vector_norm(layer.weight, dim=1, keepdim=True).clamp(min=_TINY))
 
 

@@ -11,7 +11,20 @@ from minerva_acme import specs
 from minerva_acme.acceleration import acting
 from minerva_acme.agents import d4pg, dqn, sac, td3
 
-from .test_array_losses import CONTINUOUS, DISCRETE, SIZE
+SIZE = 5
+
+
+def make_spec(actions):
+    return specs.EnvironmentSpec(
+        observations=specs.Array((SIZE,), np.float32, name="observation"),
+        actions=actions,
+        rewards=specs.Array((), np.float32, name="reward"),
+        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+    )
+
+
+CONTINUOUS = make_spec(specs.BoundedArray((3,), np.float32, [-1.0, -2.0, 0.0], [1.0, 1.5, 0.5]))
+DISCRETE = make_spec(specs.DiscreteArray(4))
 
 CRITIC = {"critic_layer_sizes": (16, 8)}
 AGENTS = {

@@ -1,7 +1,6 @@
 """A learner made of loss functions minimises each, with its own optimiser, and nothing else."""
 
 import copy
-import functools
 import itertools
 import math
 from typing import NamedTuple
@@ -292,54 +291,3 @@ def test_a_batch_that_is_not_finite_is_skipped_where_no_gradient_shows_it():
     make_learner({"policy": clipped}, samples, networks=networks, logger=logger).step()
     testing.assert_nests_equal([state(module) for module in networks], before, "Nothing may have moved.")
     assert logger.rows[0].keys() == {"steps", "walltime", "skipped_batches"}
-
-
-# Losses that know their gradients.
-
-
-def critic_loss_with_gradients(nets, batch, generator, *, left_out=None):
-    with torch.no_grad():
-        error = (nets.critic(batch.data) - 0.5 * nets.target_critic(batch.data) - 1.0).squeeze(-1)
-        slope = 2.0 * error / len(error)
-        gradients = {
-            nets.critic.weight: (slope @ batch.data)[None],
-            nets.critic.bias: slope.sum()[None],
-        }
-    gradients.pop(left_out, None)
-    return learners.Loss(error.square().mean(), {"q/mean": error.mean()}, error.abs(), gradients)
-
-
-@pytest.mark.parametrize("max_norm", [math.inf, 0.1])
-def test_a_gradient_that_a_loss_knows_is_taken_in_the_place_of_autograds(max_norm):
-    states = []
-    for loss in (critic_loss, critic_loss_with_gradients):
-        nets = make_networks()
-        optimizer = torch.optim.SGD(nets.critic.parameters(), lr=0.1)
-        learner = make_learner(
-            {"critic": loss}, networks=nets, groups={"critic": learners.Group(optimizer, max_norm)}
-        )
-        for _ in range(3):
-            learner.step()
-        states.append(nets.critic.state_dict())
-    for key, value in states[0].items():
-        torch.testing.assert_close(states[1][key], value)
-
-
-def test_a_known_gradient_that_is_not_finite_skips_the_batch():
-    def loss(nets, batch, generator):
-        found = critic_loss_with_gradients(nets, batch, generator)
-        found.gradients[nets.critic.bias].fill_(math.nan)
-        return found
-
-    nets = make_networks()
-    before = copy.deepcopy(nets.critic.state_dict())
-    make_learner({"critic": loss}, networks=nets).step()
-    for key, value in nets.critic.state_dict().items():
-        assert torch.equal(value, before[key])
-
-
-def test_a_known_gradient_must_be_whole():
-    nets = make_networks()
-    loss = functools.partial(critic_loss_with_gradients, left_out=nets.critic.bias)
-    with pytest.raises(ValueError, match="of the loss .critic. must be those of all.*2; 1 of them"):
-        make_learner({"critic": loss}, networks=nets).step()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, learners, testing
+from minerva_acme import learners, testing
 
 NAN = float("nan")
 
@@ -194,32 +194,6 @@ def test_gradients_are_clipped_as_torch_clips_them(max_norm, dtype):
     assert torch.equal(norm, nn.utils.clip_grad_norm_(others, max_norm))
     for gradient, parameter in zip(clipped, others, strict=True):
         assert torch.equal(gradient, parameter.grad)
-
-
-@pytest.mark.parametrize("max_norm", [1e-3, 1e3])
-@pytest.mark.parametrize("has_another", [False, True])
-def test_gradients_in_one_vector_are_clipped_as_those_that_are_not(max_norm, has_another):
-    scene = Scene("sgd", max_norm=max_norm)
-    parameters = [*scene.modules["critic"].parameters()]
-    scene.loss("critic", batch(0)).backward()
-    given = {parameter: parameter.grad for parameter in parameters}
-    if has_another:  # that the group does not train
-        given[nn.Parameter(torch.ones(3))] = torch.full((3,), 1e6)
-    vector = torch.cat([gradient.flatten() for gradient in given.values()])
-    parts = vector.split([parameter.numel() for parameter in given])
-    gradients = acceleration.Gradients(
-        {parameter: part.view(parameter.shape) for parameter, part in zip(given, parts, strict=True)}
-    )
-    gradients.vector = vector
-    expected = [parameter.grad.clone() for parameter in parameters]
-    expected_norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-    clipped = [parameter.grad.clone() for parameter in parameters]
-    with scene.updates.whole_or_nothing(0):
-        norm = scene.updates.minimise("critic", torch.tensor(0.0), gradients)
-    torch.testing.assert_close(norm, expected_norm, rtol=1e-6, atol=0.0)
-    for parameter, before, after in zip(parameters, expected, clipped, strict=True):
-        torch.testing.assert_close(parameter.grad, after, rtol=1e-6, atol=0.0)
-        assert torch.equal(parameter.grad, before) == (max_norm == 1e3)
 
 
 def test_a_loss_of_nothing_that_is_trained_changes_nothing():
