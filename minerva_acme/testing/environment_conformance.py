@@ -310,7 +310,7 @@ class WrapperConformance(EnvironmentConformance):
         inner = _Scripted(self.make_wrapped(), rewarded=lambda number: number == rewarded)
         wrapper = self.wrap(inner)
         actor, timestep = self.make_actor(wrapper.action_spec()), wrapper.reset()
-        steps = []
+        steps: list[tuple[range, list[Any]]] = []
         while len(steps) < self.max_steps and not timestep.last():
             begin = inner.num_steps
             timestep = wrapper.step(actor.select_action(timestep.observation))
