@@ -58,6 +58,7 @@ class ActorConformance(abc.ABC):
         return None
 
     def test_actions_conform_to_the_action_spec(self) -> None:
+        """Every action must have the structure, shape, dtype and bounds of the action spec."""
         environment, actor = self.make_environment(), self.make_actor()
         for _ in range(3):
             timestep = environment.reset()
@@ -71,6 +72,7 @@ class ActorConformance(abc.ABC):
                 actor.update()
 
     def test_update_may_come_before_the_first_timestep_and_between_episodes(self) -> None:
+        """`update` must be safe at any time: loops call it before the first episode and between two."""
         actor = self.make_actor()
         loop = environments.EnvironmentLoop(environment=self.make_environment(), actor=actor)
         for episode in range(1, 3):
@@ -79,6 +81,7 @@ class ActorConformance(abc.ABC):
             checks.assert_nests_equal(played, episode, "`update` must let the loop continue.")
 
     def test_update_asks_the_variable_source(self) -> None:
+        """`update(wait=True)` must ask the source each time, and `select_action` never."""
         source = self.make_source()
         if source is None:
             return
@@ -192,6 +195,7 @@ class ActorConformance(abc.ABC):
         return [*map(list, zip(*extras, strict=True))]
 
     def test_what_the_environment_gives_is_left_as_it_is(self) -> None:
+        """An actor must not write into observations: the adder and other observers read them later."""
         environment, actor = self.make_environment(), self.make_actor()
         timestep = environment.reset()
         before = tree.map_structure(np.copy, timestep.observation)
@@ -201,6 +205,7 @@ class ActorConformance(abc.ABC):
         checks.assert_nests_equal(timestep.observation, before, what)
 
     def test_an_action_given_out_is_not_changed_later(self) -> None:
+        """Each action must be of arrays of its own, since the caller may keep it."""
         environment, actor = self.make_environment(), self.make_actor()
         timestep = environment.reset()
         actor.observe_first(timestep)
@@ -230,6 +235,7 @@ class ActorConformance(abc.ABC):
         checks.assert_nests_equal(other, reference, what)
 
     def test_a_state_that_can_be_saved_reproduces_the_actions(self) -> None:
+        """An actor that can be saved must act after `restore` as the saved one would have."""
         first, second = self.make_actor(), self.make_actor()
         if not isinstance(first, core.Saveable) or not isinstance(second, core.Saveable):
             return
@@ -281,6 +287,7 @@ class AdderConformance(abc.ABC):
         )
 
     def test_every_episode_adds_items_and_the_count_never_falls(self) -> None:
+        """`num_inserted` must be 0 at first and grow with every episode: runners pace learning by it."""
         environment = self.make_environment()
         with self.make_adder() as adder:
             counts = [adder.num_inserted]
@@ -295,6 +302,7 @@ class AdderConformance(abc.ABC):
             assert counts == sorted(counts), f"`num_inserted` must never fall, got {counts} step by step."
 
     def test_calls_out_of_order_are_refused_and_change_nothing(self) -> None:
+        """A call out of order must raise ValueError and leave the episode as it is."""
         first, step = self._begin(self.make_environment())
         second = step[1]
         with self.make_adder() as adder:
@@ -307,6 +315,7 @@ class AdderConformance(abc.ABC):
             assert_nothing_lost("reset", adder)
 
     def test_a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable(self) -> None:
+        """What breaks its spec must raise ValueError before anything is written; the episode continues."""
         environment = self.make_environment()
         first, (action, second, extras) = self._begin(environment)
         with self.make_adder() as adder:
@@ -333,6 +342,7 @@ class AdderConformance(abc.ABC):
             assert_nothing_lost("reset", adder, before)
 
     def test_the_end_of_an_episode_loses_no_transition(self) -> None:
+        """LAST must write what is left of an episode, however short, at a true end and at a time limit."""
         first, (action, second, extras) = self._begin(self.make_environment())
         for discount, end in ((0, "a true end (LAST, discount 0)"), (1, "a time limit (LAST, discount 1)")):
             last = _last(second, discount)
@@ -353,6 +363,7 @@ class AdderConformance(abc.ABC):
                 )
 
     def test_reset_ends_the_open_episode_and_loses_no_transition(self) -> None:
+        """`reset` must write as many items as a time limit would, and a new episode may begin."""
         with self.make_adder() as cut, self.make_adder() as truncated:
             first, (action, second, extras) = self._begin(self.make_environment())
             truncated.add_first(first)
@@ -415,6 +426,7 @@ class AdderConformance(abc.ABC):
         )
 
     def test_reset_and_flush_may_come_at_any_time(self) -> None:
+        """`reset` and `flush` must write nothing where no episode is open."""
         environment = self.make_environment()
         with self.make_adder() as adder:
             adder.reset()
@@ -430,6 +442,7 @@ class AdderConformance(abc.ABC):
             checks.assert_nests_equal(adder.num_inserted, count, what)
 
     def test_close_ends_the_open_episode(self) -> None:
+        """`close` must write the transitions of an open episode."""
         first, step = self._begin(self.make_environment())
         adder = self.make_adder()
         adder.add_first(first)
@@ -491,6 +504,7 @@ class VariableSourceConformance(abc.ABC):
         del source
 
     def test_each_name_gives_one_nest_of_arrays(self) -> None:
+        """`get_variables` must return one nest of numpy arrays for each name."""
         values = self.make_source().get_variables(self.names)
         what = "`get_variables` must return one nest a name."
         checks.assert_nests_equal(len(values), len(self.names), what)
@@ -534,6 +548,7 @@ class VariableSourceConformance(abc.ABC):
                 checks.assert_nests_equal(found, kept, what)
 
     def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(self) -> None:
+        """`get_variables` of an unknown name must raise KeyError and list the known names."""
         source = self.make_source()
         try:
             source.get_variables(["no such variable"])
@@ -548,6 +563,7 @@ class VariableSourceConformance(abc.ABC):
             )
 
     def test_versions_grow_and_nothing_is_sent_twice(self) -> None:
+        """`poll_variables` must return None where the caller has the newest version already."""
         source = self.make_source()
         first = source.poll_variables(self.names)
         assert first is not None, "`poll_variables` without `newer_than` must return variables, got None."
@@ -567,6 +583,7 @@ class VariableSourceConformance(abc.ABC):
             )
 
     def test_versions_never_fall_and_tell_every_change(self) -> None:
+        """Changed variables must have a higher version: a client ignores what is not newer than it has."""
         source = self.make_source()
         before = source.poll_variables(self.names)
         for number in range(5):
@@ -627,6 +644,7 @@ class LearnerConformance(VariableSourceConformance):
         source.step()
 
     def test_a_step_changes_some_variable(self) -> None:
+        """A learner must change its variables."""
         learner = self.make_learner()
         before = tree.flatten(learner.get_variables(self.names))
         learner.run(num_steps=2)
@@ -651,6 +669,7 @@ class LearnerConformance(VariableSourceConformance):
             before = after
 
     def test_run_makes_as_many_steps_as_it_is_told(self) -> None:
+        """`run(num_steps)` must do what as many calls of `step` do."""
         stepped, run = self.make_learner(), self.make_learner()
         for _ in range(3):
             stepped.step()
@@ -660,6 +679,7 @@ class LearnerConformance(VariableSourceConformance):
         checks.assert_nests_equal(self._variables(run), self._variables(stepped), what)
 
     def test_a_restored_learner_continues_as_the_saved_one(self) -> None:
+        """A new learner that restores a state must learn as the saved learner does."""
         saved, restored = self.make_learner(), self.make_learner()
         saved.run(num_steps=2)
         restored.restore(_through_a_file(saved))
@@ -684,6 +704,7 @@ class LearnerConformance(VariableSourceConformance):
             checks.assert_nests_equal(_through_a_file(learner), state, what)
 
     def test_other_threads_get_what_a_completed_step_left(self) -> None:
+        """Variables that another thread asks for must be of one completed step, never of half of one."""
         learner, is_done = self.make_learner(), threading.Event()
         completed = [learner.get_variables(self.names)]
         answers: list[list[types.NestedArray]] = []
@@ -713,6 +734,7 @@ class LearnerConformance(VariableSourceConformance):
             )
 
     def test_a_saved_state_is_a_copy(self) -> None:
+        """`save` must return a copy, which later steps leave as it is."""
         learner = self.make_learner()
         learner.step()
         state = learner.save()

@@ -180,15 +180,18 @@ class DatasetConformance(abc.ABC):
             return
         timer = threading.Timer(0.1, dataset.close)  # type: ignore[attr-defined]
         timer.start()
+        found: list[Any] = []
         try:
-            found = self._in_time("wait for a sample of a dataset that is closed", lambda: next(dataset))
+            self._in_time(
+                "wait for a sample of a dataset that is closed", lambda: found.append(next(dataset))
+            )
         except AssertionError:
             raise
-        except Exception:
-            return
+        except Exception:  # StopIteration too
+            pass
         finally:
             timer.join()
-        raise AssertionError(f"`make_waiting_dataset` must make one that has no sample, got {found!r}.")
+        assert not found, f"`make_waiting_dataset` must make one that has no sample, got {found[0]!r}."
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Iterator[Any]]:

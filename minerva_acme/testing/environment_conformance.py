@@ -57,6 +57,7 @@ class EnvironmentConformance(abc.ABC):
         return actors.RandomActor(tree.map_structure(_bounded, action_spec), seed=0)
 
     def test_the_four_specs_are_nests_of_specs_and_stay_the_same(self) -> None:
+        """Specs must be nests of dm_env specs that episodes do not change."""
         environment = self.make_environment()
         before = specs.make_environment_spec(environment)
         for name, nest in before._asdict().items():
@@ -74,6 +75,7 @@ class EnvironmentConformance(abc.ABC):
             )
 
     def test_reset_returns_first_before_within_and_after_an_episode(self) -> None:
+        """`reset` must return FIRST without reward and discount, whenever it is called."""
         environment = self.make_environment()
         for when in ("before the first episode", "twice in a row"):
             assert_is_first("reset", when, environment.reset())
@@ -83,6 +85,7 @@ class EnvironmentConformance(abc.ABC):
         assert_is_first("reset", "after LAST", environment.reset())
 
     def test_a_step_before_the_first_reset_and_after_last_begins_an_episode(self) -> None:
+        """`step` must ignore its action and return FIRST where no episode is open."""
         environment = self.make_environment()
         action = self._act(environment, self.make_environment().reset())
         assert_is_first("step", "before the first reset", environment.step(action))
@@ -93,6 +96,7 @@ class EnvironmentConformance(abc.ABC):
         assert not second.first(), "`step` must continue the episode that it began, got FIRST twice in a row."
 
     def test_every_timestep_conforms_to_the_specs(self) -> None:
+        """Observations, rewards and discounts must have the shapes, dtypes and bounds of their specs."""
         environment = self.make_environment()
         for _ in range(2):
             for number, timestep in enumerate(self._play(environment)):
@@ -101,6 +105,7 @@ class EnvironmentConformance(abc.ABC):
                     specs.check_timestep(timestep, specs.make_environment_spec(environment))
 
     def test_discounts_lie_between_0_and_1(self) -> None:
+        """A discount above 1 would let values grow without end."""
         for number, timestep in enumerate(self._play(self.make_environment())[1:], start=1):
             for leaf in tree.flatten(timestep.discount):
                 assert np.all(np.asarray(leaf) >= 0) and np.all(np.asarray(leaf) <= 1), (
@@ -108,6 +113,7 @@ class EnvironmentConformance(abc.ABC):
                 )
 
     def test_an_episode_is_first_then_mid_then_last(self) -> None:
+        """Every step must return MID until one returns LAST."""
         episode = self._play(self.make_environment())
         for number, timestep in enumerate(episode[1:-1], start=1):
             assert timestep.mid(), (
@@ -137,6 +143,7 @@ class EnvironmentConformance(abc.ABC):
         assert_unchanged("A later call", kept)
 
     def test_the_last_observation_is_that_of_the_episode_that_ends(self) -> None:
+        """LAST must show the state in which the episode ended: learners bootstrap from it at a time limit."""
         environment = self.make_environment()
         ended = self._play(environment)
         firsts = [ended[0].observation]
@@ -152,6 +159,7 @@ class EnvironmentConformance(abc.ABC):
         )
 
     def test_a_seed_determines_what_happens(self) -> None:
+        """A seed must reproduce all episodes, another seed must give others, and no episode may repeat."""
         first, second, other = (self.make_seeded_environment(seed) for seed in (7, 7, 8))
         if first is None or second is None or other is None:
             return
@@ -229,6 +237,7 @@ class WrapperConformance(EnvironmentConformance):
         return self.wrap(self.make_wrapped())
 
     def test_public_attributes_reach_through(self) -> None:
+        """Public attributes of the environment must be found through the wrapper."""
         inner = self.make_wrapped()
         wrapper = self.wrap(inner)
         # Set later than the wrapper was made: it has to look rather than to copy.
@@ -239,6 +248,7 @@ class WrapperConformance(EnvironmentConformance):
         )
 
     def test_private_and_unknown_attributes_do_not(self) -> None:
+        """Private and unknown attributes must raise AttributeError, as copying and pickling expect."""
         inner = self.make_wrapped()
         wrapper = self.wrap(inner)
         inner._conformance_marker = object()  # type: ignore[attr-defined]
@@ -310,7 +320,7 @@ class WrapperConformance(EnvironmentConformance):
         inner = _Scripted(self.make_wrapped(), rewarded=lambda number: number == rewarded)
         wrapper = self.wrap(inner)
         actor, timestep = self.make_actor(wrapper.action_spec()), wrapper.reset()
-        steps = []
+        steps: list[tuple[range, list[Any]]] = []
         while len(steps) < self.max_steps and not timestep.last():
             begin = inner.num_steps
             timestep = wrapper.step(actor.select_action(timestep.observation))
@@ -319,6 +329,7 @@ class WrapperConformance(EnvironmentConformance):
         return steps
 
     def test_close_closes_what_is_wrapped(self) -> None:
+        """`close` must close the wrapped environment."""
         inner = self.make_wrapped()
         closed: list[bool] = []
         inner.close = lambda: closed.append(True)  # type: ignore[method-assign]
@@ -326,9 +337,11 @@ class WrapperConformance(EnvironmentConformance):
         assert closed, "`close` must close the wrapped environment, expected one call of its `close`, got 0."
 
     def test_a_deep_copy_goes_on_alike_and_on_its_own(self) -> None:
+        """A deep copy must continue as the original and share nothing with it."""
         self.check_copy("copy.deepcopy", copy.deepcopy)
 
     def test_a_pickled_copy_goes_on_alike_and_on_its_own(self) -> None:
+        """A pickled copy must continue as the original and share nothing with it."""
         self.check_copy("pickle", lambda wrapper: pickle.loads(pickle.dumps(wrapper)))
 
     def check_copy(self, how: str, make_copy: Callable[[Any], Any]) -> None:

@@ -28,17 +28,20 @@ class VectorEnvironmentConformance(abc.ABC):
         """Makes a new vector environment, with short episodes if it can."""
 
     def test_reset_returns_a_first_timestep_of_every_environment(self) -> None:
+        """`reset` must return one FIRST timestep for each environment."""
         with self.make_environment() as environment:
             for _ in range(2):
                 arrived = [(timestep,) for timestep in environment.reset()]
                 assert_step_types("reset", [None] * environment.num_environments, arrived)
 
     def test_a_step_before_the_first_reset_resets(self) -> None:
+        """`step` must ignore its actions and return FIRST where no episode is open."""
         with self.make_environment() as environment:
             actions = self._actions(environment)
             assert_step_types("step", [None] * environment.num_environments, environment.step(actions))
 
     def test_a_step_hands_out_one_timestep_or_last_and_first(self) -> None:
+        """`step` must return for each environment a timestep that may follow its newest one."""
         with self.make_environment() as environment:
             newest: list[dm_env.TimeStep | None] = [*environment.reset()]
             has_ended = [False] * environment.num_environments
@@ -54,6 +57,7 @@ class VectorEnvironmentConformance(abc.ABC):
             )
 
     def test_timesteps_conform_to_the_specs_and_are_not_written_into_later(self) -> None:
+        """Timesteps must conform to the specs and be of arrays that no later call writes into."""
         with self.make_environment() as environment:
             spec = specs.make_environment_spec(environment)
             for leaf in tree.flatten(spec):
@@ -70,6 +74,7 @@ class VectorEnvironmentConformance(abc.ABC):
             checks.assert_nests_equal(timestep[1:], copied[1:], what)
 
     def test_the_last_observation_is_that_of_the_episode_that_ends(self) -> None:
+        """LAST must show the state in which the episode ended: learners bootstrap from it at a time limit."""
         with self.make_environment() as environment:
             assert environment.gives_last_observation, (
                 f"{type(environment).__name__} must give the true observation at LAST, but says that it does "
@@ -143,6 +148,7 @@ class VectorEnvironmentConformance(abc.ABC):
         return streams
 
     def test_another_number_of_actions_is_refused(self) -> None:
+        """`step` must refuse fewer or more actions than there are environments."""
         with self.make_environment() as environment:
             environment.reset()
             actions = self._actions(environment)
@@ -151,6 +157,7 @@ class VectorEnvironmentConformance(abc.ABC):
                 checks.assert_refused(rule, environment.step, wrong, mentions="actions")
 
     def test_it_can_be_closed_twice(self) -> None:
+        """`close` must do no harm when it is called again."""
         environment = self.make_environment()
         environment.close()
         assert environment.close() is None

@@ -157,13 +157,16 @@ class TestContract(testing.ActorConformance):
     def make_source(self):
         return Weights(self.make_network())
 
-    def make_actor_of(self, source):
+    def make_actor_with(self, adder):
+        return self.make_actor_of(None, adder)
+
+    def make_actor_of(self, source, adder=None):
         policy = self.agent.builder().make_policy(
             self.make_network(),
             specs.make_environment_spec(self.make_environment()),
             torch.Generator().manual_seed(1),
         )
-        return self.agent.builder().make_actor(policy, source)
+        return self.agent.builder().make_actor(policy, source, adder)
 
     def make_network(self):
         spec = specs.make_environment_spec(self.make_environment())

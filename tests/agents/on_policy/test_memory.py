@@ -342,12 +342,16 @@ class TestContract(testing.ActorConformance):
         return testing.FakeEnvironment()
 
     def make_actor(self):
+        return self.make_actor_with(None)
+
+    def make_actor_with(self, adder):
         spec = specs.make_environment_spec(self.make_environment())
         builder, network = make_parts(self.agent, spec)
         with torch.no_grad():
             for parameter in network.policy_head.parameters():
                 parameter *= 100.0
-        return builder.make_actor(builder.make_policy(network, spec, torch.Generator().manual_seed(1)))
+        policy = builder.make_policy(network, spec, torch.Generator().manual_seed(1))
+        return builder.make_actor(policy, adder=adder)
 
 
 # Settings.
