@@ -256,3 +256,36 @@ def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_object
         policy_variables = ("model",)
 
     assert make_parts_learner(Shared(scene.QConfig(prioritized=False))).get_variables(["model"])
+
+
+@pytest.mark.parametrize("change", [{"n_step": 3}, {"discount": 0.5}])
+def test_the_replay_of_a_run_with_another_n_step_or_discount_is_not_read(tmp_path, change):
+    def train(folder, config, **options):
+        return experiments.run_experiment(
+            experiments.ExperimentConfig(
+                builder=scene.QBuilder(config),
+                environment_factory=lambda seed: scene.Doors(),
+                directory=tmp_path / folder,
+                evaluation_episodes=1,
+                evaluation_period=0,
+                tensorboard=False,
+                replay="memory",
+                **options,
+            )
+        )
+
+    train("first", scene.QConfig(), num_env_steps=6)
+    checkpoint = next((tmp_path / "first" / "checkpoints").glob("0*"))
+    [(name, value)] = change.items()
+    before = getattr(scene.QConfig(), name)
+    with pytest.raises(replay.ReplayError, match=f"`{name}` {before:g} against {value:g}. Use the settings"):
+        train("second", scene.QConfig(**change), num_env_steps=9, resume_from=checkpoint)
+    assert train("third", scene.QConfig(), num_env_steps=9, resume_from=checkpoint).env_steps == 9
+
+
+def test_tables_tell_what_their_items_were_made_with():
+    config = off_policy.TransitionConfig(n_step=5, discount=0.9)
+    (table,) = Transitions(config).make_replay_tables(SPEC)
+    assert table.contents == {"n_step": 5, "discount": 0.9}
+    (table,) = Sequences(off_policy.SequenceConfig(sequence_length=2)).make_replay_tables(SPEC)
+    assert table.contents == {}  # sequences hold the environment's own rewards and discounts
