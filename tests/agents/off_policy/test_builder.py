@@ -233,18 +233,16 @@ def test_a_policy_that_is_no_module_is_refused_by_name():
         make_parts_learner(Own(scene.QConfig(prioritized=False)))
 
 
-@pytest.mark.parametrize("freezes_model", [True, False])
-def test_a_module_may_be_frozen_or_be_trained_by_the_loss_of_another(freezes_model):
+@pytest.mark.parametrize(
+    ("freezes_model", "modules", "num_trained"),
+    [(True, ["q_network"], 1), (True, ["q_network", "model"], 1), (False, ["q_network", "model"], 3)],
+)
+def test_a_module_may_be_frozen_or_be_trained_by_the_loss_of_another(freezes_model, modules, num_trained):
     builder = PartsBuilder(scene.QConfig(prioritized=False))
     builder.freezes_model = freezes_model
-    builder.objectives = {
-        "q_network": off_policy.Objective(
-            scene.q_loss, 0.1, modules=["q_network"] if freezes_model else ["q_network", "model"]
-        )
-    }
+    builder.objectives = {"q_network": off_policy.Objective(scene.q_loss, 0.1, modules=modules)}
     learner = make_parts_learner(builder)
-    num_trained = len(learner._updates._groups["q_network"].parameters())
-    assert num_trained == (1 if freezes_model else 3)
+    assert len(learner._updates._groups["q_network"].parameters()) == num_trained
 
 
 def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_objective():
