@@ -111,6 +111,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
                 max_size=self._config.max_replay_size,
                 rate_limiter=self._rate_limiter(),
                 sampler=replay.Prioritized(priorities.priority_exponent) if priorities else replay.Uniform(),
+                contents=self._contents,
             )
         ]
 
@@ -274,6 +275,11 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return 1
 
     @property
+    def _contents(self) -> Mapping[str, str | float]:
+        """The settings that the numbers in replay depend on."""
+        return {}
+
+    @property
     def _by_priority(self) -> off_policy_config.PrioritizedConfig | None:
         """The config, if items are drawn by priority."""
         config: Any = self._config
@@ -313,6 +319,10 @@ class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Netwo
             n_step=self._config.n_step,
             discount=self._config.discount,
         )
+
+    @property
+    def _contents(self) -> Mapping[str, str | float]:
+        return {"n_step": self._config.n_step, "discount": self._config.discount}
 
     def _layout(self, spec: specs.EnvironmentSpec) -> Any:
         from minerva_acme.replay import layouts

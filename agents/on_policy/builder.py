@@ -110,6 +110,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
                 rate_limiter=replay.Queue(capacity),
                 sampler=replay.Fifo(),
                 max_times_sampled=1,
+                contents={"discount": self._config.discount},  # of `return_so_far`
             )
         ]
 

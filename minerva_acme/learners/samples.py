@@ -131,10 +131,9 @@ class _CheckedSamples(Iterator[Any]):
         return completed
 
     def _completed(self, sample: Any) -> Any:
-        data = data_of(sample)
-        return datasets.ReplaySample(
-            getattr(sample, "info", None), tree.map_structure_with_path(self._tensor, data)
-        )
+        data = tree.map_structure_with_path(self._tensor, data_of(sample))
+        info: Any = getattr(sample, "info", None)
+        return datasets.ReplaySample(info, data)
 
     def _tensor(self, path: tuple[Any, ...], leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):

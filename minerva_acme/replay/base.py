@@ -111,6 +111,9 @@ class TableConfig:
     sampler: Selector = dataclasses.field(default_factory=Uniform)
     remover: Selector = dataclasses.field(default_factory=Fifo)
     max_times_sampled: int = 0  # 0: any number of times
+    contents: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
+    """Settings that the numbers in its items depend on and their shapes do not show, such as `n_step` and
+    `discount`. They are stored with the table and compared when it is restored or checked."""
 
     def __post_init__(self) -> None:
         if not self.name:

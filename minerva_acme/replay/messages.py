@@ -1,6 +1,7 @@
 """Descriptions of tables, and the checks and messages that all stores share."""
 
 import contextlib
+import logging
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,6 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from minerva_acme.replay import base
+
+_logger = logging.getLogger(__name__)
 
 UNKNOWN = -1  # size of a dimension that is not the same in all items
 
@@ -28,6 +31,8 @@ MEMORY_FILE = "memory.npz"
 _BACKENDS = {"memory": (IN_MEMORY, MEMORY_FILE), "reverb": ("on Reverb", "DONE")}
 
 _UNLIMITED = sys.float_info.max
+
+_CONTENTS = "contents/"  # before the names of a table's contents among its settings
 
 
 class Limits(NamedTuple):
@@ -65,6 +70,7 @@ class TableDescription(NamedTuple):
     size: int
     inserted: int
     sampled: int
+    contents: Mapping[str, str] = {}
 
     def info(self) -> base.TableInfo:
         return base.TableInfo(
@@ -89,8 +95,9 @@ class TableDescription(NamedTuple):
     def settings(self) -> dict[str, str]:
         """What the table was made with, by name and in words."""
         values = self._asdict() | self.limits._asdict()
-        state = ("name", "limits", "size", "inserted", "sampled")
-        return {name: str(value) for name, value in values.items() if name not in state}
+        others = ("name", "limits", "size", "inserted", "sampled", "contents")
+        settings = {name: str(value) for name, value in values.items() if name not in others}
+        return settings | {f"{_CONTENTS}{name}": value for name, value in self.contents.items()}
 
 
 def field_specs(signature: base.ItemSignature) -> dict[str, base.ColumnSpec]:
@@ -121,6 +128,9 @@ def describe(
         name = type(selector).__name__
         return f"{name}(exponent={float(*selector)})" if isinstance(selector, base.Prioritized) else name
 
+    def describe_value(value: str | float) -> str:
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
     return TableDescription(
         name=config.name,
         max_size=config.max_size,
@@ -132,6 +142,7 @@ def describe(
         size=size,
         inserted=inserted,
         sampled=sampled,
+        contents={name: describe_value(value) for name, value in config.contents.items()},
     )
 
 
@@ -149,15 +160,25 @@ def check_names(tables: Iterable[base.TableConfig]) -> None:
 def check_same(where: str, found: Mapping[str, str], expected: TableDescription) -> None:
     """Checks that the settings of a table are those expected.
 
+    Of its contents, only what both sides tell is compared. A warning names what the table does not tell.
+
     Raises:
         ReplayError: they differ; the message says in what.
     """
     settings = expected.settings()
     differences = [
-        f"`{name}` {value} against {settings[name]}"
+        f"`{name.removeprefix(_CONTENTS)}` {value} against {settings.get(name)}"
         for name, value in found.items()
-        if value != settings[name]
+        if value != settings.get(name, value if name.startswith(_CONTENTS) else None)
     ]
+    if untold := [name.removeprefix(_CONTENTS) for name in settings if name not in found]:
+        _logger.warning(
+            "Table '%s' %s does not tell the %s that its items were made with, so that it is not compared: "
+            "it was written by an earlier version, or without `contents`.",
+            expected.name,
+            where,
+            " and ".join(f"`{name}`" for name in untold),
+        )
     if differences:
         raise base.ReplayError(
             f"Table '{expected.name}' {where} differs from the one expected: {'; '.join(differences)}. "

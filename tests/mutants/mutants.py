@@ -958,7 +958,7 @@ MPO = [
         ),
         breakage(
             "importance weights never correct fully",
-            "importance_exponent, 1.0, num_steps",
+            "importance_exponent, 1.0, num_learner_steps",
             "importance_exponent, 0.9, num_steps",
         ),
         breakage(
@@ -1657,6 +1657,35 @@ ON_POLICY_AGENTS = [
             "losses see no importance weights", "Batch(sample.data, weights)", "Batch(sample.data, 1.0)"
         ),
         breakage("priorities are never set", "self._priorities.update(sample.info, new_priorities)", "pass"),
+    ),
+    *of(
+        "minerva_acme/learners/samples.py",
+        ("tests/learners/test_samples.py",),
+        breakage(
+            "float64 of a data set stays", "self._dtype if leaf.dtype == torch.float64 else None", "None"
+        ),
+        breakage(
+            "rewards with an axis too many are broadcast", "if is_number and list(", "if False and list("
+        ),
+        breakage("each sample is looked at", "self._passes = _is_complete(sample, completed)", "pass"),
+        breakage("items by priority need no info", "if self._needs_info and", "if False and"),
+    ),
+    *of(
+        "minerva_acme/builders.py",
+        ("tests/test_own_builders.py",),
+        breakage("a misspelt part is never called", "and name not in known", "and False"),
+    ),
+    *of(
+        "agents/off_policy/builder.py",
+        ("tests/agents/off_policy/test_builder.py",),
+        breakage("a frozen module is trained", "if p.requires_grad and p not in taken", "if p not in taken"),
+        breakage("a module without objective is never trained", 'if "target" in name or', "if True or"),
+        breakage("the replay of another n_step is read", '"n_step": self._config.n_step, ', ""),
+    ),
+    *of(
+        "minerva_acme/experiments/parts.py",
+        ("tests/agents/test_offline_runs.py",),
+        breakage("schedules of an offline run never end", "return config.num_learner_steps or ", "return "),
     ),
     *of(
         "minerva_acme/learners/priorities.py",

@@ -4,6 +4,7 @@ import functools
 import pathlib
 
 import numpy as np
+import pytest
 
 from minerva_acme import replay, testing
 from minerva_acme.testing import replay_conformance
@@ -154,6 +155,50 @@ class StoreTests(testing.ReplayConformance):
         ):
             restore = functools.partial(self.make_server, tables, restore_from=restore_from)
             self.check_refused(replay.ReplayError, message, restore)
+
+    def test_a_table_whose_items_were_made_with_other_settings_is_refused_by_their_names(
+        self, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        contents = {"n_step": 3, "discount": 0.99, "scale": 1.0}
+        with (
+            self.make_server([self._config(contents=contents)], checkpoint_directory=str(tmp_path)) as server,
+            server.client() as client,
+        ):
+            self._write(client, range(2))
+            path = client.checkpoint()
+            client.check_table(self._config(contents={**contents, "scale": 1}))
+            with pytest.raises(
+                replay.ReplayError, match="`discount` 0.99 against 0.9.*begin with an empty one"
+            ):
+                client.check_table(self._config(contents={**contents, "discount": 0.9}))
+        other = self._config(contents={"n_step": 1, "discount": 0.99})
+        with pytest.raises(
+            replay.ReplayError, match=r"in checkpoint .* differs .*: `n_step` 3 against 1\. Use the"
+        ):
+            self.make_server([other], restore_from=path)
+        with (
+            self.make_server([self._config(contents=contents)], restore_from=path) as server,
+            server.client() as client,
+        ):
+            assert client.table_info("table").size > 0
+            client.check_table(self._config(contents=contents))
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+    def test_a_table_that_does_not_tell_its_settings_is_read_with_one_warning(
+        self, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with (
+            self.make_server([self._config()], checkpoint_directory=str(tmp_path)) as server,
+            server.client() as client,
+        ):
+            self._write(client, range(2))
+            path = client.checkpoint()
+        with self.make_server([self._config(contents={"n_step": 3, "discount": 0.99})], restore_from=path):
+            pass
+        (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert (
+            "does not tell the `n_step` and `discount` that its items were made with" in warning.getMessage()
+        )
 
     def test_a_server_without_a_folder_writes_no_checkpoint(self) -> None:
         with self._open() as client:

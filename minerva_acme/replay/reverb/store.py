@@ -233,5 +233,5 @@ def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:
         max_times_sampled=config.max_times_sampled,
         rate_limiter=pybind.RateLimiter(*messages.limits(config.rate_limiter)),
         extensions=[],
-        signature=wire_format.encode_signature(config.signature),
+        signature=wire_format.encode_signature(config.signature, messages.describe(config).contents),
     )

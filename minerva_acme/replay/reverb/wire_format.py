@@ -5,10 +5,11 @@ messages needed here are flat, so they are written and read by hand: a message i
 each a key (field number, wire type) and a value.
 """
 
+import json
 import pathlib
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minerva_acme.replay import base
@@ -23,12 +24,17 @@ _MAX_BYTES = 1 << 22  # of the description of a checkpoint's tables
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-def encode_signature(signature: base.ItemSignature) -> bytes:
-    """Returns a table's signature as a `tensorflow.StructuredValue`, a dict of tensor specs."""
-    entries = b""
+def encode_signature(signature: base.ItemSignature, contents: Mapping[str, str] | None = None) -> bytes:
+    """Returns a table's signature as a `tensorflow.StructuredValue`, a dict of tensor specs.
+
+    The table's contents, if there are any, are the name of one tensor spec, as JSON: Reverb stores names and
+    does not look at them.
+    """
+    entries, title = b"", _field(1, json.dumps(dict(contents)).encode()) if contents else b""
     for name, spec in field_specs(signature).items():
         dimensions = b"".join(_field(2, _field(1, size)) for size in spec.shape)
-        tensor_spec = _field(2, dimensions) + _field(3, _DTYPE_NUMBERS[spec.dtype])
+        tensor_spec = title + _field(2, dimensions) + _field(3, _DTYPE_NUMBERS[spec.dtype])
+        title = b""
         entries += _field(1, _field(1, name.encode()) + _field(2, _field(33, tensor_spec)))
     return _field(53, entries)
 
@@ -43,6 +49,14 @@ def decode_signature(message: bytes) -> dict[str, base.ColumnSpec]:
         shape = tuple(size - (1 << 64) if size >= 1 << 63 else size for size in sizes)  # signed
         specs[pair.text(1)] = base.ColumnSpec(shape, _DTYPES[tensor_spec.number(3)])
     return dict(sorted(specs.items()))
+
+
+def decode_contents(message: bytes) -> dict[str, str]:
+    """Reads a table's contents from its signature; {} where it does not tell them."""
+    specs = [_Message(entry).message(2).message(33) for entry in _Message(message).message(53).all(1)]
+    names = (spec.text(1) for spec in specs)  # a server gives them in any order
+    contents = next((name for name in names if name.startswith("{")), "{}")
+    return {key: str(value) for key, value in json.loads(contents).items()}
 
 
 def decode_table_info(message: bytes) -> TableDescription:
@@ -110,6 +124,7 @@ def _describe(
         size=size,
         inserted=inserted,
         sampled=sampled,
+        contents=decode_contents(table.encoded(signature)),
     )
 
 

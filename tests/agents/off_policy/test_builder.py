@@ -233,18 +233,16 @@ def test_a_policy_that_is_no_module_is_refused_by_name():
         make_parts_learner(Own(scene.QConfig(prioritized=False)))
 
 
-@pytest.mark.parametrize("freezes_model", [True, False])
-def test_a_module_may_be_frozen_or_be_trained_by_the_loss_of_another(freezes_model):
+@pytest.mark.parametrize(
+    ("freezes_model", "modules", "num_trained"),
+    [(True, ["q_network"], 1), (True, ["q_network", "model"], 1), (False, ["q_network", "model"], 3)],
+)
+def test_a_module_may_be_frozen_or_be_trained_by_the_loss_of_another(freezes_model, modules, num_trained):
     builder = PartsBuilder(scene.QConfig(prioritized=False))
     builder.freezes_model = freezes_model
-    builder.objectives = {
-        "q_network": off_policy.Objective(
-            scene.q_loss, 0.1, modules=["q_network"] if freezes_model else ["q_network", "model"]
-        )
-    }
+    builder.objectives = {"q_network": off_policy.Objective(scene.q_loss, 0.1, modules=modules)}
     learner = make_parts_learner(builder)
-    num_trained = len(learner._updates._groups["q_network"].parameters())
-    assert num_trained == (1 if freezes_model else 3)
+    assert len(learner._updates._groups["q_network"].parameters()) == num_trained
 
 
 def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_objective():
@@ -256,3 +254,36 @@ def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_object
         policy_variables = ("model",)
 
     assert make_parts_learner(Shared(scene.QConfig(prioritized=False))).get_variables(["model"])
+
+
+@pytest.mark.parametrize("change", [{"n_step": 3}, {"discount": 0.5}])
+def test_the_replay_of_a_run_with_another_n_step_or_discount_is_not_read(tmp_path, change):
+    def train(folder, config, **options):
+        return experiments.run_experiment(
+            experiments.ExperimentConfig(
+                builder=scene.QBuilder(config),
+                environment_factory=lambda seed: scene.Doors(),
+                directory=tmp_path / folder,
+                evaluation_episodes=1,
+                evaluation_period=0,
+                tensorboard=False,
+                replay="memory",
+                **options,
+            )
+        )
+
+    train("first", scene.QConfig(), num_env_steps=6)
+    checkpoint = next((tmp_path / "first" / "checkpoints").glob("0*"))
+    [(name, value)] = change.items()
+    before = getattr(scene.QConfig(), name)
+    with pytest.raises(replay.ReplayError, match=f"`{name}` {before:g} against {value:g}. Use the settings"):
+        train("second", scene.QConfig(**change), num_env_steps=9, resume_from=checkpoint)
+    assert train("third", scene.QConfig(), num_env_steps=9, resume_from=checkpoint).env_steps == 9
+
+
+def test_tables_tell_what_their_items_were_made_with():
+    config = off_policy.TransitionConfig(n_step=5, discount=0.9)
+    (table,) = Transitions(config).make_replay_tables(SPEC)
+    assert table.contents == {"n_step": 5, "discount": 0.9}
+    (table,) = Sequences(off_policy.SequenceConfig(sequence_length=2)).make_replay_tables(SPEC)
+    assert table.contents == {}  # sequences hold the environment's own rewards and discounts

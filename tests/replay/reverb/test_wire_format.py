@@ -55,6 +55,27 @@ def test_a_signature_is_written_as_tensorflow_writes_it():
     assert encoded[:3] == TENSORFLOWS_BYTES[:3]
 
 
+def test_contents_are_written_and_read_beside_the_fields_whatever_their_order():
+    contents = {"n_step": "3", "discount": "0.99"}
+    encoded = wire_format.encode_signature(SIGNATURE, contents)
+    assert wire_format.decode_contents(encoded) == contents
+    assert wire_format.decode_signature(encoded) == messages.field_specs(SIGNATURE)
+    entries = wire_format._Message(encoded).message(53).all(1)
+    turned = wire_format._field(53, b"".join(wire_format._field(1, entry) for entry in reversed(entries)))
+    assert turned != encoded and wire_format.decode_contents(turned) == contents
+
+
+@pytest.mark.parametrize("encoded", [TENSORFLOWS_BYTES, b""])
+def test_a_signature_without_contents_tells_none(encoded):
+    assert wire_format.decode_contents(encoded) == {}
+
+
+def test_the_name_of_a_field_that_another_library_wrote_is_no_contents():
+    spec = wire_format._field(1, b"observation") + wire_format._field(3, 1)
+    entry = wire_format._field(1, b"a") + wire_format._field(2, wire_format._field(33, spec))
+    assert wire_format.decode_contents(wire_format._field(53, wire_format._field(1, entry))) == {}
+
+
 def test_a_dtype_that_cannot_be_stored_is_refused():
     signature = replay.ItemSignature(
         {"column": replay.ColumnSpec((), np.dtype(np.complex64))}, {"field": replay.FieldSpec("column", 1)}
