@@ -177,7 +177,9 @@ def a_negative_seed_of_an_environment(s):
 
 @mistake(
     ValueError,
-    "`seed` and task settings must not be given with an environment that is already made; make it with them.",
+    "`seed` must be None for an environment that is already made and has no method `seed`, got 1 for a"
+    " FakeEnvironment. Make it with its seed, wrap dm_control's in `wrappers.DmControlRandomState`, or add"
+    " the method to yours.",
 )
 def a_seed_for_an_environment_that_is_made(s):
     environments.make_training_environment(FLAT, seed=1)

@@ -6,11 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from minerva_acme import core, types
 
 _logger = logging.getLogger(__name__)
+
+
+_Poll = Callable[[Sequence[str], int | None], core.VersionedVariables | None]
+
+
+class GetsVariables(Protocol):
+    """A variable source as Acme has it: without versions."""
+
+    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
+        """Returns one nest of arrays per name."""
 
 
 class _Request(NamedTuple):
@@ -35,7 +45,7 @@ class VariableClient:
 
     def __init__(
         self,
-        source: core.RemoteVariableSource,
+        source: "core.RemoteVariableSource | GetsVariables",
         names: Sequence[str],
         on_update: Callable[[list[types.NestedArray]], None],
         *,
@@ -47,7 +57,8 @@ class VariableClient:
         """Nothing is fetched yet: the first `update` does that.
 
         Args:
-            source: where the variables are: a learner, or what asks one in another process.
+            source: Where the variables are: a learner, or what asks one in another process. Of one that has
+                `get_variables` alone, as Acme's sources have, every request fetches all variables.
             names: which of them.
             on_update: takes one nest of arrays per name.
             update_period: calls of `update` from one request to the next. Either this one or
@@ -59,7 +70,8 @@ class VariableClient:
                 logged.
 
         Raises:
-            ValueError: not exactly one period is given, or a number is out of range.
+            ValueError: not exactly one period is given, a number is out of range, or the source has neither
+                `poll_variables` nor `get_variables`.
         """
         if (update_period is None) == (update_period_seconds is None):
             raise ValueError(
@@ -72,7 +84,7 @@ class VariableClient:
             raise ValueError(f"`update_period_seconds` must be > 0, got {update_period_seconds}.")
         if max_failures < 0:
             raise ValueError(f"`max_failures` must be >= 0, got {max_failures}.")
-        self._source = source
+        self._poll_source: _Poll = _poll_of(source)
         self._names = list(names)
         self._on_update = on_update
         self._period = math.inf if update_period is None else update_period
@@ -127,7 +139,7 @@ class VariableClient:
         return self._calls >= self._period or time.monotonic() - self._asked_at >= self._period_seconds
 
     def _poll(self) -> core.VersionedVariables | None:
-        return self._source.poll_variables(self._names, self.version)
+        return self._poll_source(self._names, self.version)
 
     def _ask_in_background(self) -> _Request:
         request = _Request(self._asked_at, futures.Future())
@@ -179,3 +191,20 @@ class VariableClient:
             self._on_update(answer.values)
             self.version = version
         self._current_at = asked_at
+
+
+def _poll_of(source: Any) -> _Poll:
+    """The source's `poll_variables`, or one made of its `get_variables`.
+
+    Raises:
+        ValueError: It has neither.
+    """
+    if hasattr(source, "poll_variables"):
+        poll: _Poll = source.poll_variables
+        return poll
+    if not hasattr(source, "get_variables"):
+        raise ValueError(
+            f"`source` must have `poll_variables` or `get_variables`, got a {type(source).__name__}. Pass a "
+            "learner, or a `core.VariableSource` of your own."
+        )
+    return lambda names, _: core.VersionedVariables(version=None, values=source.get_variables(names))

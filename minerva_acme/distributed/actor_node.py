@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from minerva_acme import core, specs
+from minerva_acme.adders import acme_shaped
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, reports, weights
 from minerva_acme.experiments import config as experiment_config
@@ -79,7 +80,8 @@ class ActorNode(graph.Part):
             networks = builder.make_networks(self._spec, own_seeds.generator("networks"))
             client = store.ReverbClient(self._address, timeout_seconds=math.inf)
             adders = [
-                _TimedAdder(builder.make_adder(client, self._spec)) for _ in range(num_environments)
+                _TimedAdder(acme_shaped.complete(builder.make_adder(client, self._spec)))
+                for _ in range(num_environments)
             ]
             for adder in adders:
                 resources.enter_context(adder)

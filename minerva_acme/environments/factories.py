@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 import dm_env
 
 from minerva_acme import specs, wrappers
-from minerva_acme.environments import origin, process_vector, task_settings, training_wrappers, vector
+from minerva_acme.environments import (
+    multi_agent,
+    origin,
+    process_vector,
+    task_settings,
+    training_wrappers,
+    vector,
+)
 
 if TYPE_CHECKING:
     import gymnasium
@@ -101,27 +108,49 @@ def make_training_environment(
     An observation with images stays a nest, which an agent's encoder takes. What is done is logged at INFO.
     Whatever comes out of the environment is checked against its specs, as `wrappers.SpecCheck` says.
 
+    An environment that exists already is seeded too: one of Gymnasium's by its first reset, any other by its
+    method `seed`, which takes the number.
+
     Raises:
-        ValueError: as `make`; an action has no bounds, or no number is observed; or a seed or task
-            settings came with an environment that exists already.
+        ValueError: As `make`; an action has no bounds, or no number is observed; the environment has several
+            agents; or one that exists already came with task settings, or with a seed but no method `seed`.
     """
     name = None
     if isinstance(environment, str):
         name, environment = environment, make(environment, seed, **task_kwargs)
-    elif seed is not None or task_kwargs:
+    elif task_kwargs:
         raise ValueError(
-            "`seed` and task settings must not be given with an environment that is already made; "
-            "make it with them."
+            "Task settings must not be given with an environment that is already made, got "
+            f"{sorted(task_kwargs)}. Make it with them."
         )
     bare: Any = environment
-    if not isinstance(environment, dm_env.Environment) and hasattr(environment, "observation_space"):
-        from minerva_acme.environments import gymnasium_adapter
+    if not isinstance(environment, dm_env.Environment):
+        multi_agent.check_is_of_one_agent(environment)
+        if hasattr(environment, "observation_space"):
+            from minerva_acme.environments import gymnasium_adapter
 
-        bare = gymnasium_adapter.GymnasiumEnvironment(environment)
+            bare = gymnasium_adapter.GymnasiumEnvironment(environment)
+    if name is None and seed is not None:
+        _seed(bare, seed)
     made = training_wrappers.wrap(bare, name or type(environment).__name__)
     if name is not None:
         origin.mark(made, origin.Origin(name, task_kwargs))
     return made
+
+
+def _seed(environment: Any, seed: int) -> None:
+    """Seeds an environment that is already made.
+
+    Raises:
+        ValueError: It has no method `seed`.
+    """
+    if not callable(getattr(environment, "seed", None)):
+        raise ValueError(
+            "`seed` must be None for an environment that is already made and has no method `seed`, got "
+            f"{seed} for a {type(environment).__name__}. Make it with its seed, wrap dm_control's in "
+            "`wrappers.DmControlRandomState`, or add the method to yours."
+        )
+    environment.seed(seed)
 
 
 def make_vector(

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import gymnasium_spaces
+from minerva_acme.environments import gymnasium_spaces, multi_agent
 from minerva_acme.wrappers import random_state
 
 _STEP_RESULT = "(observation, reward, terminated, truncated, info)"
@@ -40,7 +40,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
             **make_kwargs: handed to `gymnasium.make`; only with an id.
 
         Raises:
-            ValueError: a space has no dm_env spec.
+            ValueError: a space has no dm_env spec, or the environment has several agents.
         """
         if isinstance(environment, str):
             # Its complaints are for authors of environments; the adapter itself enforces the spaces' dtypes.
@@ -50,6 +50,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
             raise ValueError(
                 f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."
             )
+        multi_agent.check_is_of_one_agent(environment)
         if gymnasium_spaces.is_of_gym(environment):
             found = f"{type(environment).__name__} of {gymnasium_spaces.OLD_GYM}"
             raise ValueError(f"`environment` must be one of Gymnasium's, got {found}")

@@ -11,6 +11,8 @@ from typing import Any
 import dm_env
 
 from minerva_acme import builders, core, counting, environments, loggers, specs
+from minerva_acme.adders import acme_shaped
+from minerva_acme.environments import multi_agent
 from minerva_acme.experiments import checkpointing, provenance, run_folder, run_lock, run_logs, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
@@ -84,7 +86,7 @@ class Parts:
             self._networks, self.spec, self.seeds.generator("policy"), counter=self.counter
         )
         self.adders = [
-            resources.enter_context(builder.make_adder(self.client, self.spec))
+            resources.enter_context(acme_shaped.complete(builder.make_adder(self.client, self.spec)))
             for _ in range(builder.num_environments if config.num_env_steps else 0)
         ]
         self.actor, self._loop = make_actor_and_loop(
@@ -236,6 +238,7 @@ def _check_environment(environment: Any) -> None:
     """Raises ValueError unless it can tell what is observed, as dm_env's do."""
     if hasattr(environment, "observation_spec"):
         return
+    multi_agent.check_is_of_one_agent(environment)
     name = type(environment).__name__
     if hasattr(environment, "observation_space"):
         raise ValueError(

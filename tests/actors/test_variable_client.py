@@ -292,3 +292,35 @@ def test_a_remote_source_that_stays_away_is_an_error_of_the_actor():
     client.update()
     with pytest.raises(ConnectionError, match="refused"):
         client.update()
+
+
+class AcmesSource:
+    """Has what Acme asks of a variable source, and no more."""
+
+    def __init__(self):
+        self.num_requests = 0
+
+    def get_variables(self, names):
+        self.num_requests += 1
+        return [f"{name} {self.num_requests}" for name in names]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_source_that_can_only_give_its_variables_is_asked_for_them_each_period(asynchronous):
+    source = AcmesSource()
+    client, got = make_client(source, update_period=2, asynchronous=asynchronous)
+    client.update(wait=True)
+    for _ in range(4):
+        client.update()
+        if asynchronous and client._in_flight is not None:
+            update_until_answered(client)
+            break
+    assert got[:2] == [["a 1", "b 1"], ["a 2", "b 2"]]
+    assert client.version is None and client.num_failures == 0
+
+
+def test_what_is_no_source_is_refused_at_once():
+    with pytest.raises(
+        ValueError, match="`source` must have `poll_variables` or `get_variables`, got a dict"
+    ):
+        make_client({})

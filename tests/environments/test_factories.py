@@ -1,3 +1,4 @@
+import dataclasses
 import importlib.util
 import json
 import os
@@ -12,7 +13,8 @@ import pytest
 from absl.testing import absltest
 from dm_env import specs, test_utils
 
-from minerva_acme import environments, wrappers
+from minerva_acme import environments, experiments, testing, wrappers
+from tests.distributed import small
 
 
 def run_python(code, **environment):
@@ -194,11 +196,6 @@ def test_an_environment_that_exists_is_wrapped_as_it_is():
     assert isinstance(checked, wrappers.SpecCheckWrapper) and checked.environment is made
 
 
-def test_a_seed_for_an_environment_that_exists_is_refused():
-    with pytest.raises(ValueError, match="`seed` and task settings must not be given"):
-        environments.make_training_environment(environments.make("Pendulum-v1"), seed=0)
-
-
 def test_importing_and_making_is_quiet_without_a_display():
     code = """
 from minerva_acme import environments
@@ -316,3 +313,80 @@ def test_triton_is_loaded_before_opengl(tmp_path, made):
     )
     done = run_python(code, PYTHONPATH=str(tmp_path))
     assert done.stdout.strip() == "True", done.stderr
+
+
+def first_observations(environment, number=2):
+    return [environment.reset().observation for _ in range(number)]
+
+
+def test_a_gymnasium_environment_that_is_made_already_takes_the_seed():
+    def make(seed):
+        return environments.make_training_environment(gymnasium.make("Pendulum-v1"), seed)
+
+    by_id = environments.make_training_environment("Pendulum-v1", seed=3)
+    testing.assert_nests_equal(first_observations(make(3)), first_observations(by_id))
+    assert not np.array_equal(first_observations(make(3)), first_observations(make(4)))
+
+
+def test_a_dm_env_environment_that_is_made_already_is_seeded_by_its_method():
+    inner = environments.make("Pendulum-v1", seed=5)
+    seeded = environments.make_training_environment(inner, seed=3)
+    by_id = environments.make_training_environment("Pendulum-v1", seed=3)
+    testing.assert_nests_equal(first_observations(seeded), first_observations(by_id))
+
+
+def test_an_environment_that_is_made_already_and_has_no_method_seed_refuses_one():
+    with pytest.raises(ValueError, match="`seed` must be None for .* no method `seed`, got 0 for a FakeEnv"):
+        environments.make_training_environment(testing.FakeEnvironment(), seed=0)
+    with pytest.raises(ValueError, match=r"Task settings must not be given .*, got \['g'\]"):
+        environments.make_training_environment(gymnasium.make("Pendulum-v1"), g=9.8)
+
+
+class Parallel:
+    """The shape of PettingZoo's parallel environments."""
+
+    metadata = {"name": "fake_v0"}
+    possible_agents = ["red", "blue"]
+
+    def observation_space(self, agent):
+        return gymnasium.spaces.Box(-1, 1, (2,))
+
+    def reset(self, seed=None, options=None):
+        return {"red": np.zeros(2), "blue": np.zeros(2)}, {}
+
+
+class TurnByTurn(Parallel):
+    """The shape of PettingZoo's AEC environments."""
+
+    agent_selection = "red"
+
+    def reset(self, seed=None, options=None):
+        return None
+
+
+def pettingzoos(kind):
+    rps = pytest.importorskip("pettingzoo.classic.rps_v2", exc_type=ImportError)
+    return rps.env() if kind == "aec" else rps.parallel_env()
+
+
+MULTI = "must have one agent, got .* of PettingZoo, which has several. Write a Gymnasium environment around"
+
+
+@pytest.mark.parametrize("make", [Parallel, TurnByTurn])
+def test_an_environment_of_several_agents_is_refused_with_the_way_out(make, tmp_path):
+    with pytest.raises(ValueError, match=MULTI):
+        environments.make_training_environment(make())
+    with pytest.raises(ValueError, match=MULTI):
+        environments.make_training_environment(make(), seed=3)
+    with pytest.raises(ValueError, match=MULTI):
+        environments.GymnasiumEnvironment(make())
+    config = small.experiment(tmp_path, small.sac_builder())
+    with pytest.raises(ValueError, match=MULTI):
+        experiments.run_experiment(dataclasses.replace(config, environment_factory=lambda seed: make()))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["aec", "parallel"])
+def test_an_environment_of_pettingzoos_is_refused_with_the_way_out(kind):
+    with pytest.raises(ValueError, match=MULTI):
+        environments.make_training_environment(pettingzoos(kind))

@@ -1,10 +1,13 @@
+import dataclasses
 import types
 
 import numpy as np
 import pytest
 
-from minerva_acme import counting, experiments, testing
+from minerva_acme import counting, environments, experiments, testing
 from minerva_acme.experiments import checkpointing, saver
+from tests.distributed import small
+from tests.environments import test_gymnasium_adapter
 
 
 class FakeAdder:
@@ -234,3 +237,45 @@ def test_the_pace_continues_only_where_the_replay_does(run, tmp_path, with_repla
     pacer.value = evaluations.value = 0
     saver.Saver(run, evaluations, pacer).restore(run.checkpointer.latest())
     assert (evaluations.value, pacer.value) == (7, 7 if with_replay else 0)
+
+
+def test_that_the_environment_cannot_be_saved_is_said_once(run, caplog):
+    checkpoints = make_saver(run)
+    for step in (10, 20):
+        run.steps = step
+        checkpoints.save()
+    assert sum("the random state of the environment is not saved" in text for text in caplog.messages) == 1
+    run.environment = counting.Counter()  # which can
+    caplog.clear()
+    make_saver(run).save()
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_saved"), [(np.random.RandomState, True), (test_gymnasium_adapter.Unknown, False)]
+)
+def test_a_run_saves_and_resumes_whatever_generator_its_environment_has(tmp_path, caplog, kind, is_saved):
+    def make(seed):
+        return environments.make_training_environment(test_gymnasium_adapter.Drawing(kind), seed)
+
+    def train(name, num_env_steps):
+        config = small.experiment(
+            tmp_path / name,
+            small.ppo_builder(anneal_learning_rate=False),
+            num_env_steps=num_env_steps,
+            evaluation_period=0,
+            checkpoint_period=16,
+            replay="memory",
+        )
+        experiments.run_experiment(dataclasses.replace(config, environment_factory=make))
+        return checkpointing.load_state(checkpointing.find(tmp_path / name))
+
+    straight = train("straight", 64)
+    not_saved = "the random state of the environment is not saved"
+    assert sum(not_saved in text for text in caplog.messages) == (not is_saved)
+    train("resumed", 32)
+    resumed = train("resumed", 64)
+    said = sum("has no random state of the environment" in text for text in caplog.messages)
+    assert said == (not is_saved)
+    if is_saved:
+        testing.assert_nests_equal(resumed["learner"], straight["learner"])
