@@ -38,7 +38,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import torch
 import tree
@@ -129,7 +129,7 @@ class Checkpointer:
         try:
             unfinished.mkdir()
             with writing.Output(unfinished / _STATE_FILE) as file:
-                torch.save(state, file)
+                torch.save(state, cast(IO[bytes], file))
             if replay_files is not None:
                 shutil.move(replay_files, unfinished / _REPLAY_FOLDER)
             _seal(unfinished, {"env_steps": env_steps, "evaluation": evaluation, "light": light})

@@ -2652,8 +2652,6 @@ EXPERIMENTS = [
         breakage(
             "a lock that is a link is followed", "writing.refuse_link(path)\n        descriptor", "descriptor"
         ),
-            "a lock that is a link is followed", "writing.refuse_link(path)\n        descriptor", "descriptor"
-        ),
         breakage("another's file is cut off", "_check_own(descriptor, path)\n            _lock", "_lock"),
         breakage("a run waits for the lock", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH"),
     ),
