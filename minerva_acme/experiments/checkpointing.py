@@ -36,8 +36,9 @@ import os
 import pathlib
 import re
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import torch
 import tree
@@ -58,6 +59,7 @@ _SCRATCH = ".replay"  # where the replay's server writes, see `parts.Parts`
 _NAME = re.compile("([0-9]+)(?:-([0-9]+))?")  # environment step, how often it was saved again
 _BRANCH = "branch.json"
 _BRANCH_FORMAT = 1
+_TOO_MANY = 1 << 63  # environment steps, or bytes of a file
 
 
 class DamagedCheckpoint(OSError):
@@ -127,7 +129,7 @@ class Checkpointer:
         try:
             unfinished.mkdir()
             with writing.Output(unfinished / _STATE_FILE) as file:
-                torch.save(state, file)
+                torch.save(state, cast(IO[bytes], file))
             if replay_files is not None:
                 shutil.move(replay_files, unfinished / _REPLAY_FOLDER)
             _seal(unfinished, {"env_steps": env_steps, "evaluation": evaluation, "light": light})
@@ -391,12 +393,13 @@ def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
     """Loads the state of a checkpoint. No code stored in it is executed.
 
     Raises:
-        DamagedCheckpoint: it cannot be read, or is something else.
+        DamagedCheckpoint: it cannot be read, would unpack to more than itself, or is something else.
     """
     path = checkpoint / _STATE_FILE
     try:
+        _check_stored(path)
         state = torch.load(path, map_location=device, weights_only=True)
-    except (MemoryError, torch.OutOfMemoryError):
+    except (DamagedCheckpoint, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         # What torch says is left out: it advises to execute the code.
@@ -410,6 +413,26 @@ def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
             f"{path} must hold a dict, got {type(state).__name__}. Use another checkpoint."
         )
     return state
+
+
+def _check_stored(path: pathlib.Path) -> None:
+    """Checks, before anything is unpacked, that an archive holds its members as they are: so torch writes it.
+
+    Raises:
+        DamagedCheckpoint: One is compressed, or they are larger than the archive.
+        OSError: It cannot be read.
+        zipfile.BadZipFile: It is no archive.
+    """
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    num_bytes = sum(member.file_size for member in members)
+    packed = next((m.filename for m in members if m.compress_type != zipfile.ZIP_STORED), None)
+    if packed is not None or num_bytes > path.stat().st_size:
+        found = f"'{packed}' is compressed" if packed else f"they are {num_bytes:,} bytes in all"
+        raise DamagedCheckpoint(
+            f"{path} must hold its members as they are, in no more than its own {path.stat().st_size:,} "
+            f"bytes, but {found}. Nothing was unpacked. Use another checkpoint, or a copy of this one."
+        )
 
 
 def policy_state(variables: Sequence[types.NestedArray]) -> dict[str, Any]:
@@ -502,23 +525,27 @@ def _read_manifest(folder: pathlib.Path) -> _Manifest:
     """Raises DamagedCheckpoint, or ValueError if it is whole but of another format."""
     path = folder / _MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
         if content.pop("sha256") != _digest(content):
             raise ValueError
         found = content.pop("format")
         if found == _FORMAT:
             evaluation = content["evaluation"]
+            written = {name: (int(file["bytes"]), file["sha256"]) for name, file in content["files"].items()}
+            counts = (int(content["env_steps"]), *(num_bytes for num_bytes, _ in written.values()))
+            if not all(0 <= count < _TOO_MANY for count in counts):
+                raise ValueError
             return _Manifest(
                 int(content["env_steps"]),
                 None if evaluation is None else float(evaluation),
                 bool(content["light"]),
-                {name: (int(file["bytes"]), file["sha256"]) for name, file in content["files"].items()},
+                written,
             )
     except OSError as error:
         raise DamagedCheckpoint(
             f"{path} cannot be read: {error.strerror}. (Checkpoints of earlier versions had none.)"
         ) from error
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise DamagedCheckpoint(f"{path} is damaged: it is not what was written.") from error
     raise ValueError(
         f"The checkpoint {folder} must have format {_FORMAT}, got {found}. Use the version of minerva-acme "
@@ -565,6 +592,10 @@ def _write_branch(directory: pathlib.Path, branch: _Branch) -> None:
         content = {**branch._asdict(), "format": _BRANCH_FORMAT, "abandoned": sorted(branch.abandoned)}
         writing.replace(path, [json.dumps(content).encode()])
     _sync(directory)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _check(folder: pathlib.Path, with_replay: bool) -> None:

@@ -51,8 +51,8 @@ def read(directory: pathlib.Path) -> list[dict[str, Any]]:
         return read
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} must say by which versions and on what machine the run was made: {error!r}. Remove it "
-            "to have that unknown."
+            f"{path} must say by which versions and on what machine the run was made: "
+            f"{type(error).__name__}: {error}. Remove it to have that unknown."
         ) from error
 
 

@@ -27,6 +27,9 @@ FORMAT = 2
 """The format that is written. Files of format 1 hold no number and no specs; the command line made them."""
 
 
+_MAX = {"num_environments": 1 << 16, "evaluation_environments": 1 << 16}
+"""What a file may ask for at most: making more takes hours before anything can be said of it."""
+
 MADE_IN_PYTHON = ("observers", "logger_factory", "evaluation_environment_factory")
 """What of an experiment only a call of `run_experiment` can give."""
 
@@ -311,6 +314,9 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
             kind, value = typing.get_origin(hint) or hint, getattr(description, name)
             if not isinstance(value, kind):
                 raise TypeError(f"`{name}` must be a {kind.__name__}, got {value!r}")
+        for name, value in {**description.hyperparameters, **description.options}.items():
+            if name in _MAX and isinstance(value, int | float) and not value <= _MAX[name]:
+                raise ValueError(f"`{name}` must be <= {_MAX[name]:,}, got {value:,}")
     except _TooNewError:
         raise
     except (AttributeError, RecursionError, TypeError, ValueError) as error:

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import difflib
+import logging
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -10,6 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from minerva_acme import results
+from minerva_acme.results import rows as results_rows
+
+_logger = logging.getLogger(__name__)
 
 STEPS = "actor_steps"
 """The column that counts environment steps, in every file."""
@@ -37,7 +41,8 @@ def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
     """Reads a metric of a run.
 
     A run that was killed and resumed plays some steps twice: only the rows of the second time count. Rows
-    whose number is missing or not finite are left out, and rows at the same step are averaged.
+    whose number is missing or not finite are left out, those beyond 1e30 with a warning, and rows at the same
+    step are averaged.
 
     Args:
         directory: the run's folder.
@@ -65,12 +70,23 @@ def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
             "version that made the run. Draw against environment steps."
         )
     points: list[tuple[float, float, float]] = []
+    num_too_large = 0
     for row in rows:
         step, place, value = (_number(row.get(name)) for name in (STEPS, x, column))
         if points and step < points[-1][0]:  # resumed from a checkpoint
             points = [point for point in points if point[0] < step]
         if np.isfinite([step, place, value]).all():
-            points.append((step, place, value))
+            if max(abs(step), abs(place), abs(value)) <= results_rows.MAX_NUMBER:
+                points.append((step, place, value))
+            else:
+                num_too_large += 1
+    if num_too_large:
+        _logger.warning(
+            "%s: %d rows with a number beyond %g are left out, for such cannot be drawn",
+            path,
+            num_too_large,
+            results_rows.MAX_NUMBER,
+        )
     _, all_places, values = np.reshape(points, (-1, 3)).T
     # Episodes of several environments may end at the same step.
     places, index, counts = np.unique(all_places, return_inverse=True, return_counts=True)

@@ -5,7 +5,6 @@ The columns are those of the public files of SimbaV2 and FlashSAC. Nothing here 
 
 import csv
 import io
-import math
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -35,6 +34,9 @@ METRICS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What our own rows measure. Rows of others may have other metrics."""
+
+MAX_NUMBER = 1e30
+"""No number of a training is larger. Sums and squares of such are finite, so that all can be drawn."""
 
 _DIGITS = 7  # significant ones that are written
 
@@ -105,7 +107,7 @@ def _make_row(cells: Mapping[str | None, Any], where: str) -> Row:
         _number(cells, "seed", _natural, "a whole number >= 0", where),
         cells["metric"],
         _number(cells, "env_step", _natural, "a whole number >= 0", where),
-        _number(cells, "value", _finite, "a finite number", where),
+        _number(cells, "value", _finite, f"a finite number of at most {MAX_NUMBER:g} in size", where),
     )
 
 
@@ -127,6 +129,6 @@ def _natural(text: str) -> int:
 
 def _finite(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value):
+    if not abs(value) <= MAX_NUMBER:  # nan neither
         raise ValueError
     return value

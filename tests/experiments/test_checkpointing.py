@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import shutil
+import zipfile
 
 import pytest
 import torch
@@ -156,6 +157,20 @@ def test_code_in_a_checkpoint_is_not_executed_and_nobody_is_advised_to(checkpoin
     assert raised.value.__suppress_context__
 
 
+def test_a_state_that_unpacks_to_more_than_itself_is_refused_before_it_is_unpacked(checkpointer, monkeypatch):
+    checkpointer.save(5, {"zeros": torch.zeros(1_000_000)})
+    path = checkpointer.latest() / "state.pt"
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(torch, "load", lambda *unused, **options: pytest.fail("it was unpacked"))
+    with pytest.raises(checkpointing.DamagedCheckpoint, match=r"state\.pt must .*data.pkl' is compressed"):
+        checkpointing.load_state(checkpointer.latest())
+
+
 def test_a_state_that_is_no_dict_is_refused(checkpointer):
     checkpointer.save(5, [1, 2])
     with pytest.raises(checkpointing.DamagedCheckpoint, match="must hold a dict, got list"):
@@ -188,7 +203,7 @@ def test_a_save_that_failed_leaves_nothing_behind_and_can_be_made_again(tmp_path
             raise OSError(28, "No space left on device")
 
     with pytest.raises(
-        OSError, match="could not be written: No space left on device.*resumes from its beginning"
+        OSError, match="cannot be written: No space left on device, .*resumes from its beginning"
     ):
         checkpointer.save(10, Full())
     assert not list(tmp_path.iterdir())
@@ -320,8 +335,13 @@ def test_a_newer_format_is_refused_and_not_passed_over(run):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"files": [1]}, {"files": {"state.pt": 3}}, {"evaluation": "x"}, {"env_steps": None}],
-    ids=str,
+    [
+        *({"files": [1]}, {"files": {"state.pt": 3}}, {"evaluation": "x"}, {"env_steps": None}),
+        *({"evaluation": float("inf")}, {"evaluation": float("nan")}, {"evaluation": 10**400}),
+        *({"env_steps": float("inf")}, {"env_steps": -1}, {"env_steps": 10**400}),
+        {"files": {"state.pt": {"bytes": -1, "sha256": ""}}},
+    ],
+    ids=lambda changes: str(changes)[:40],
 )
 def test_a_manifest_that_somebody_made_up_is_damaged(run, changes):
     save(run, 10)

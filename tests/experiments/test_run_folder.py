@@ -304,3 +304,14 @@ def test_hyperparameters_that_the_agent_does_not_take_are_a_sentence(hyperparame
     description = dataclasses.replace(description, hyperparameters=hyperparameters)
     with pytest.raises(ValueError, match="colour|learning_rate|hyperparameters of PPO"):
         description.make_builder()
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [("hyperparameters", "num_environments"), ("options", "evaluation_environments")]
+)
+@pytest.mark.parametrize("value", [10**7, 1e300, float("inf")])
+def test_a_file_that_asks_for_millions_of_environments_is_refused_before_any_is_made(part, name, value):
+    content = {"agent": "ppo", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
+    text = json.dumps(content | {part: {name: value}})
+    with pytest.raises(ValueError, match=f"run.json .*`{name}` must be <= 65,536, got "):
+        run_folder.parse(text, pathlib.Path("run.json"))

@@ -284,7 +284,7 @@ def change_a_value(
     holder, key = chance.choice(list(_places(content)))
     code = f"pathlib:Path({str(executed)!r}).touch"
     value = chance.choice(
-        [0, -1, 2**31, 10**18, 10**400, 0.5, float("nan"), float("inf"), True, None, "", "x" * 1000,
+        [0, -1, 10**7, 2**31, 10**18, 10**400, 0.5, float("nan"), float("inf"), True, None, "", "x" * 1000,
          "../..", code, "os:abort", [], {}, [[]], [10**9, 10**9], {"x": 1}, _DELETED, _DEEP]
     )  # fmt: skip
     if value is _DELETED:
@@ -354,6 +354,27 @@ def change_a_tensor(file: pathlib.Path, chance: random.Random, *unused: Any) -> 
     torch.save(state, file)
 
 
+def compress(file: pathlib.Path, chance: random.Random, *unused: Any) -> None:
+    """The members of an archive, of which one unpacks to much more than it was."""
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    large = chance.choice(sorted(members))
+    members[large] += bytes(chance.choice([0, 1 << 20, 1 << 26]))
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def change_a_number(file: pathlib.Path, chance: random.Random, *unused: Any) -> None:
+    """Of a table."""
+    lines = [line.split(",") for line in file.read_text().splitlines()]
+    line = chance.choice(lines)
+    line[chance.randrange(len(line))] = chance.choice(
+        ["1e308", "-1e308", "1e-320", "inf", "nan", "", "x", "9" * 400, "-1"]
+    )
+    file.write_text("".join(f"{','.join(line)}\n" for line in lines))
+
+
 _ANY: list[Callable[..., str | None]] = [
     flip_bits, cut_off, delete, lengthen, replace_by_noise, replace_by_a_folder, replace_by_another,
     replace_by_a_pickle,
@@ -364,8 +385,9 @@ def _changes(file: pathlib.Path) -> list[Callable[..., str | None]]:
     """Those that there are for a file, the ones for its kind as likely as all others together."""
     of_kind: dict[str, list[Callable[..., str | None]]] = {
         ".json": [change_a_value],
-        ".npz": [change_an_array, change_an_array, ask_for_terabytes],
-        ".pt": [change_a_tensor],
+        ".npz": [change_an_array, change_an_array, ask_for_terabytes, compress],
+        ".pt": [change_a_tensor, change_a_tensor, compress],
+        ".csv": [change_a_number],
     }
     own = of_kind.get(file.suffix, [])
     return _ANY + own * (len(_ANY) // len(own) if own else 0)

@@ -2708,6 +2708,10 @@ EXPERIMENTS = [
         breakage(
             "a lock on a deleted file counts", "os.path.samestat(os.fstat(descriptor), path.stat())", "True"
         ),
+        breakage(
+            "a lock that is a link is followed", "writing.refuse_link(path)\n        descriptor", "descriptor"
+        ),
+        breakage("another's file is cut off", "_check_own(descriptor, path)\n            _lock", "_lock"),
         breakage("a run waits for the lock", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH"),
     ),
     *of(

@@ -45,6 +45,13 @@ def test_rows_without_a_finite_number_are_left_out(tmp_path):
     assert as_lists(plotting.read_curve(tmp_path, RETURN)) == ([0, 9], [1, 4])
 
 
+def test_numbers_that_cannot_be_drawn_are_left_out_with_a_warning(tmp_path, caplog):
+    rows = [(0, 1.0), (10, 1e308), (20, -1e308), (1e308, 2.0), (30, 3.0)]
+    write(tmp_path, [{"actor_steps": step, "episode_return": value} for step, value in rows])
+    assert as_lists(plotting.read_curve(tmp_path, RETURN)) == ([0, 30], [1.0, 3.0])
+    assert "evaluator.csv: 3 rows with a number beyond 1e+30 are left out" in caplog.text
+
+
 def test_a_run_that_has_only_begun_has_an_empty_curve(tmp_path):
     write(tmp_path, [{"actor_steps": 1, "episode_return": 1.0}], "actor")
     (tmp_path / "evaluator.csv").touch()

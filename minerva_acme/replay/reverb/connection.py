@@ -24,6 +24,7 @@ class ReverbConnection:
         if answer_seconds <= 0:
             raise ValueError(f"`answer_seconds` must be > 0, got {answer_seconds}.")
         _bypass_proxy(address)
+        loader.ensure_descriptors()
         self.address = address
         self.answer_seconds = answer_seconds
         self.pybind = loader.load()

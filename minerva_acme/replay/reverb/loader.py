@@ -25,6 +25,8 @@ LOADER_VARIABLE = "MINERVA_REVERB_LOADER"
 
 _TENSORFLOW_VERSION = "2.15."  # what the bindings were built against
 _BINDINGS = "reverb.libpybind"
+_MIN_DESCRIPTORS = 64  # a server and a few clients in one process take some 20
+_ENOUGH_DESCRIPTORS = 1024  # each actor that connects takes one
 _lock = threading.Lock()
 
 
@@ -55,6 +57,32 @@ def load() -> ModuleType:
             warnings.simplefilter("ignore", DeprecationWarning)
             importlib.import_module("reverb")
         return sys.modules[_BINDINGS]
+
+
+def ensure_descriptors() -> None:
+    """Sees to it that gRPC can open the files that it needs: without them it hangs, or ends the process.
+
+    Where fewer than 1024 are left, the soft limit is raised as far as the hard one allows.
+
+    Raises:
+        ReplayError: Too few are left.
+    """
+    import resource  # not on Windows, where there is no Reverb
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    num_open = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    if soft == resource.RLIM_INFINITY or soft - num_open >= _ENOUGH_DESCRIPTORS:
+        return
+    wanted = num_open + _ENOUGH_DESCRIPTORS
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if most > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        _logger.debug("the limit of open files is raised from %d to %d", soft, most)
+    if max(most, soft) - num_open < _MIN_DESCRIPTORS:
+        raise base.ReplayError(
+            f"Reverb needs at least {_MIN_DESCRIPTORS} open files more, but this process has {num_open} and "
+            f"may have {max(most, soft)}. Raise the limit in the shell that starts it: ulimit -n 4096"
+        )
 
 
 def _check_version() -> None:

@@ -55,9 +55,11 @@ class ReverbServer(base.ReplayServer):
             public: whether other machines can connect.
 
         Raises:
-            ReplayError: the port is in use, or the checkpoint is missing, unfinished or of other tables.
+            ReplayError: the port is in use, the process may open too few files, or the checkpoint is missing,
+                unfinished or of other tables.
         """
         messages.check_names(tables)
+        loader.ensure_descriptors()
         sizes.report(tables, ITEM_BYTES)
         if port is None:
             port = ports.free_port()

@@ -1,7 +1,11 @@
 """What is written comes back, on real servers."""
 
+import os
 import pathlib
 import re
+import resource
+import subprocess
+import sys
 import time
 import zlib
 
@@ -553,3 +557,40 @@ def test_a_server_that_writes_no_checkpoint_leaves_no_file(table, tmp_path, monk
     with replay.ReverbServer([table()], checkpoint_directory=str(tmp_path / "store")):
         pass
     assert [path.name for path in tmp_path.rglob("*")] == ["temporary"]
+
+
+def test_with_too_few_open_files_a_server_is_refused_in_a_sentence():
+    program = """
+import resource
+from minerva_acme import replay
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+for make in (lambda: replay.ReverbServer([TABLE]), lambda: replay.ReverbClient("localhost:1")):
+    try:
+        make()
+    except replay.ReplayError as error:
+        print(error)
+"""
+    program = program.replace(
+        "TABLE",
+        "replay.TableConfig(name='t', max_size=9, rate_limiter=replay.MinSize(1), signature="
+        "replay.ItemSignature(columns={}, fields={}))",
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert re.fullmatch(r"Reverb needs .* 64 open files more, .* may have 40\..*: ulimit -n 4096", line)
+
+
+def test_a_low_limit_of_open_files_is_raised_where_the_system_lets_it(serve, table, write):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 2000:
+        pytest.skip("this system does not let it")
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 5, before[1]))
+        client = serve(table()).client()
+        write(client, num_items=3)
+        assert client.table_info("replay").size == 3
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 1000
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
