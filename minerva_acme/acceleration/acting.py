@@ -198,7 +198,7 @@ class _TorchPolicy(ActingPolicy):
         return {"generator": self._generator.get_state()}
 
     def restore(self, state: Any) -> None:
-        self._generator.set_state(state["generator"])
+        self._generator.set_state(state["generator"].cpu())  # a checkpoint is loaded to the learner's device
 
 
 def _to_tensors(nest: Any) -> Any:

@@ -142,6 +142,7 @@ class _ToTask(nn.Module):
         self._scales = to_task.scales
         self._dtype = torch.from_numpy(np.empty(0, spec.dtype)).dtype
         if self._scales:
+            assert isinstance(spec, specs.BoundedArray)
             low, high = specs.bounds(spec)
             for name, value in (("minimum", low), ("half_range", 0.5 * (high - low)), ("maximum", high)):
                 self.register_buffer(name, torch.from_numpy(np.asarray(value)))
