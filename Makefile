@@ -91,8 +91,13 @@ soak: $(INSTALLED)  ## Train for 30 minutes with each store; what the process ho
 	python -m tests.endurance soak $(ARGS)
 
 .PHONY: storm
-storm: $(INSTALLED)  ## Kill trainings again and again; each must come out right (ARGS="mpo/reverb --kills 5")
+storm: $(INSTALLED)  ## Kill and stop trainings again and again; each must come out right (ARGS="mpo/reverb --kills 5": kills alone)
 	python -m tests.endurance storm $(ARGS)
+	$(if $(ARGS),,python -m tests.endurance stops)
+
+.PHONY: stops
+stops: $(INSTALLED)  ## Stop trainings by signals while they take long; nothing may be lost (ARGS="mpo/memory --signals 3")
+	python -m tests.endurance stops $(ARGS)
 
 .PHONY: storm-ray
 storm-ray: $(INSTALLED)  ## Kill processes of a distributed run at random, 20 in a row (ARGS="--kills 5 --seed 1")

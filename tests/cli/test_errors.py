@@ -2,6 +2,10 @@
 
 import collections
 import importlib
+import signal
+import subprocess
+import sys
+import time
 import traceback
 
 import gymnasium
@@ -10,6 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from minerva_acme import environments, replay, specs
+from minerva_acme.cli import training
 from minerva_acme.wrappers import spec_check
 
 cli = importlib.import_module("minerva_acme.cli.main")  # the package's `main` is its function
@@ -215,3 +220,32 @@ def test_what_can_be_lived_with_is_warned_of_and_training_goes_on(play, caplog, 
     assert status == 0
     told = [r.getMessage() for r in caplog.records if r.name == "minerva_acme.wrappers.spec_check"]
     assert told[0].startswith("Faulty-v0, step 5 of episode 1: " + message)
+
+
+def test_a_signal_after_the_work_is_done_does_not_change_the_exit_status():
+    code = (
+        "import os, signal, sys; from minerva_acme.cli import main; status = main();"
+        "[os.kill(os.getpid(), n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]; sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "list", "agents"], capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_each_signal_ends_a_command_with_130_and_one_line(monkeypatch, call, number):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells may ignore
+    monkeypatch.setattr(cli, "_run", lambda command: (signal.raise_signal(number), time.sleep(10.0)))
+    try:
+        assert call("doctor") == (130, "", "minerva: stopped without saving")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_while_the_result_is_shown_says_that_the_run_is_saved(monkeypatch, call, tmp_path):
+    monkeypatch.setattr(training.experiments, "run_experiment", lambda config, display: None)
+    monkeypatch.setattr(training, "_show", lambda *_: signal.raise_signal(signal.SIGTERM))
+    words = f"train ppo --env CartPole-v1 --num-env-steps 10 --directory {tmp_path / 'run'}"
+    status, _, said = call(*words.split())
+    assert (status, said) == (130, f"minerva: stopped after the run was saved in {tmp_path / 'run'}")

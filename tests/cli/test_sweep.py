@@ -248,7 +248,7 @@ def test_processes_run_some_at_a_time_and_a_failure_stops_no_other(tmp_path, mon
     assert jobs[3].log.read_text() == "run 3\nrun 3\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_passed_on_and_nothing_else_is_started(tmp_path, monkeypatch, number):
     # Whether it has come already or comes now, it ends by Ctrl-C.
     code = "import sys, time\ntry:\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(7)"

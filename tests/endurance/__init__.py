@@ -1,1 +1,1 @@
-"""Runs that are killed many times, and runs that last: `python -m tests.endurance --help`."""
+"""Runs that are killed or stopped many times, and runs that last: `python -m tests.endurance --help`."""

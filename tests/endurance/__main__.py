@@ -1,4 +1,4 @@
-"""Runs that are killed many times, and runs that last: `python -m tests.endurance storm|soak --help`."""
+"""Runs that are killed or stopped many times, and runs that last: `python -m tests.endurance --help`."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tests.benchmarks import machine
 
-from . import soak, storm, training
+from . import soak, stops, storm, training
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +34,18 @@ def _storm(chosen: argparse.Namespace, folder: pathlib.Path) -> tuple[str, list[
     return storm.table(results), [fault for result in results for fault in result.faults]
 
 
+def _stops(chosen: argparse.Namespace, folder: pathlib.Path) -> tuple[str, list[str]]:
+    storm.begin_processes(store for _, store in chosen.runs)
+    results = [
+        stops.run(
+            f"{agent}/{store}", folder / f"{agent}_{store}", num_signals=chosen.signals, seed=chosen.seed
+        )
+        for agent, store in chosen.runs
+    ]
+    storm.end_processes()
+    return stops.table(results), [fault for result in results for fault in result.faults]
+
+
 def _soak(chosen: argparse.Namespace, folder: pathlib.Path) -> tuple[str, list[str]]:
     results = [
         soak.run(agent, store, folder / f"{agent}_{store}", seconds=60.0 * chosen.minutes)
@@ -51,15 +63,24 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     storms.set_defaults(
         measure=_storm, default=[f"{a}/{s}" for a in training.AGENTS for s in training.STORES]
     )
+    of_stops = commands.add_parser(
+        "stops", help="stop trainings that take long by signals; nothing may be lost"
+    )
+    of_stops.add_argument("--signals", type=int, default=20, help="for each training")
+    of_stops.add_argument("--seed", type=int, default=0, help="of the moments and times")
+    of_stops.set_defaults(measure=_stops, default=list(stops.TRAININGS))
     soaks = commands.add_parser("soak", help="measure memory, threads and open files of long trainings")
     soaks.add_argument("--minutes", type=float, default=30.0, help="of each training")
     soaks.set_defaults(measure=_soak, default=["mpo/memory", "mpo/reverb"])
-    for command in (storms, soaks):
-        command.add_argument("runs", nargs="*", help="agent/store; mpo, ppo or vmpo on memory or reverb")
+    agents = ", ".join(training.AGENTS)
+    for command in (storms, of_stops, soaks):
+        command.add_argument("runs", nargs="*", help=f"agent/store: {agents} on memory or reverb")
         command.add_argument("--directory", help="a new folder in which the trainings are kept")
     chosen = parser.parse_args(arguments)
     chosen.runs = [run.partition("/")[::2] for run in chosen.runs or chosen.default]
     for agent, store in chosen.runs:
+        if chosen.measure is _stops and f"{agent}/{store}" == stops.RAY:
+            continue
         if agent not in training.AGENTS or store not in training.STORES:
             parser.error(f"a run must be like mpo/memory, got {agent}/{store}")
     return chosen

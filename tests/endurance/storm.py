@@ -117,10 +117,17 @@ class Training:
         self._journal.touch()
         self._arguments = (agent, store, folder, num_env_steps)
 
-    def attempt(self, moment: Moment | None) -> Attempt:
-        """Starts it, or starts it again, and kills it at a moment; None: lets it end."""
+    def attempt(self, moment: Moment | None, slow: training.Slow | None = None) -> Attempt:
+        """Starts it, or starts it again, and kills it at a moment, if it still lives then.
+
+        Args:
+            moment: returns then; None: lets it end.
+            slow: what takes long in it, if anything.
+        """
         place, started_at = self._drop_half_line(), time.time()
-        process = _PROCESSES.Process(target=_train, args=(self._output, self.temporary, *self._arguments))
+        process = _PROCESSES.Process(
+            target=_train, args=(self._output, self.temporary, *self._arguments, slow)
+        )
         process.start()
         try:
             if moment is None:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from minerva_acme.agents import registry
+
 # By the name that the processes know it by.
 from tests.endurance import __main__ as command
-from tests.endurance import soak, storm
+from tests.endurance import soak, stops, storm, training
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,34 @@ def test_counts_below_those_of_the_checkpoint_are_found():
         for name, reports in attempts.items()
     }
     assert faults == {"as saved": 0, "not as saved": 1, "backwards": 1}
+
+
+def test_a_signal_while_a_training_takes_long_loses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(stops, "_SECONDS", (1.0, 1.0))
+    monkeypatch.setattr(stops, "_STEPS", 50)
+    monkeypatch.setattr(stops, "_SLOW", ("stop",))
+    storm.begin_processes(["memory"])
+    try:
+        result = stops.run("mpo/memory", tmp_path / "training", num_signals=1, seed=0)
+    finally:
+        storm.end_processes()
+    assert result.faults == []
+    ((name, _, seconds, made, kept),) = result.stops
+    assert name == "SIGINT" and seconds > 0.0 and made == kept > 0
+    assert "| mpo/memory | 1 | 1, 0, 0 | 1 | 1.0 | 1.0 |" in stops.table([result])
+
+
+def test_a_stop_that_loses_steps_or_ends_badly_is_found(tmp_path, monkeypatch):
+    attempt = storm.Attempt(130, 0.0, [report(7, 0, 0)])
+    monkeypatch.setattr(storm.Training, "attempt", lambda *words: attempt)
+    faults = stops.run("mpo/memory", tmp_path / "training", num_signals=1, seed=0).faults
+    assert len(faults) == 4
+    for words in ("as in the checkpoint", "ended with 130", "of step 0, 7 were made", "is not whole"):
+        assert any(words in fault for fault in faults)
+
+
+def test_the_storm_is_of_all_seven_agents():
+    assert set(training.AGENTS) == set(registry.AGENTS)
 
 
 def samples(*, resident=lambda second: 1e8, threads=lambda second: 3, files=lambda second: 16):

@@ -1,5 +1,6 @@
 """Small trainings that write down at once what they do."""
 
+import functools
 import logging
 import math
 import os
@@ -13,7 +14,7 @@ import dm_env
 import torch
 
 from minerva_acme import builders, environments, experiments, machine_memory, wrappers
-from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3, vmpo
 from minerva_acme.experiments import progress
 
 STORES = ("memory", "reverb")
@@ -24,6 +25,13 @@ EVALUATION_PERIOD = 500
 the best alone a run does not resume as it was."""
 _EPISODE_STEPS = 50
 _SIZES: dict[str, Any] = {"policy_layer_sizes": (16,), "acceleration": "off"}
+_OFF_POLICY: dict[str, Any] = {
+    "critic_layer_sizes": (16,),
+    "batch_size": 8,
+    "min_replay_size": 40,
+    "max_replay_size": 500,
+    "samples_per_insert": 2.0,
+}
 
 
 def make_pendulum(seed: int) -> dm_env.Environment:
@@ -48,15 +56,24 @@ class Agent(NamedTuple):
 
 
 AGENTS = {
+    "sac": Agent(sac.SACBuilder(sac.SACConfig(**_SIZES, **_OFF_POLICY, random_steps=60)), make_pendulum, 100),
+    "td3": Agent(td3.TD3Builder(td3.TD3Config(**_SIZES, **_OFF_POLICY, random_steps=60)), make_pendulum, 100),
+    "d4pg": Agent(
+        d4pg.D4PGBuilder(d4pg.D4PGConfig(**_SIZES, **_OFF_POLICY, prioritized=True)), make_pendulum, 100
+    ),
+    # With one environment a save waits for the end of an episode, at most for another period.
+    "dqn": Agent(
+        dqn.DQNBuilder(
+            dqn.DQNConfig(**_OFF_POLICY, acceleration="off", target_update_period=20, epsilon_steps=200)
+        ),
+        make_cartpole,
+        200,
+    ),
     "mpo": Agent(
         mpo.MPOBuilder(
             mpo.MPOConfig(
                 **_SIZES,
-                critic_layer_sizes=(16,),
-                batch_size=8,
-                min_replay_size=40,
-                max_replay_size=500,
-                samples_per_insert=2.0,
+                **_OFF_POLICY,
                 num_samples=4,
                 retrace_mc_actions=2,
             )
@@ -105,27 +122,85 @@ class Journal:
 def make_config(agent: str, store: str, folder: pathlib.Path, **options: Any) -> experiments.ExperimentConfig:
     """The experiment that is trained."""
     return experiments.ExperimentConfig(
-        builder=AGENTS[agent].builder,
-        environment_factory=AGENTS[agent].make_environment,
-        directory=folder / "run",
-        replay=store,
-        device="cpu",
-        evaluation_episodes=1,
-        **options,
+        **{
+            "builder": AGENTS[agent].builder,
+            "environment_factory": AGENTS[agent].make_environment,
+            "directory": folder / "run",
+            "replay": store,
+            "device": "cpu",
+            "evaluation_episodes": 1,
+            **options,
+        }
     )
 
 
-def storm(agent: str, store: str, folder: pathlib.Path, num_env_steps: int) -> None:
-    """Trains, and writes down each report of progress."""
+class Slow(NamedTuple):
+    """What takes long in a training that is to be stopped."""
+
+    what: str
+    """"step": a step of the environment; "save": a checkpoint; "stop": every checkpoint, from a step on."""
+    seconds: float
+    step: int
+    """The step of the process from which on it is slow."""
+    flag: pathlib.Path
+    """Gets the number of the process that is to be stopped, once it is slow."""
+    process: int = 0
+    """That number; 0: the process that is slow."""
+
+    def begin(self) -> None:
+        """Tells that it is slow from now on."""
+        unfinished = self.flag.with_suffix(".unfinished")
+        unfinished.write_text(str(self.process or os.getpid()))
+        unfinished.rename(self.flag)
+
+
+class SlowEnvironment(wrappers.EnvironmentWrapper):
+    """Takes long for one step, or for its part in a checkpoint."""
+
+    def __init__(self, environment: dm_env.Environment, slow: Slow) -> None:
+        super().__init__(environment)
+        self._slow = slow
+        self._num_steps = 0
+        self._num_saves = 0
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        self._num_steps += 1
+        if self._num_steps == self._slow.step and self._slow.what != "save":
+            self._slow.begin()
+            if self._slow.what == "step":
+                time.sleep(self._slow.seconds)
+        return super().step(action)
+
+    def save(self) -> Any:
+        is_due = self._num_steps >= self._slow.step and (self._slow.what == "stop" or not self._num_saves)
+        if is_due and self._slow.what != "step":
+            self._num_saves += 1
+            if self._slow.what == "save":
+                self._slow.begin()
+            time.sleep(self._slow.seconds)
+        return self._environment.save()
+
+
+def make_slow(make: Callable[[int], dm_env.Environment], slow: Slow, seed: int) -> dm_env.Environment:
+    """Makes an environment that takes long."""
+    return SlowEnvironment(make(seed), slow)
+
+
+def storm(agent: str, store: str, folder: pathlib.Path, num_env_steps: int, slow: Slow | None = None) -> None:
+    """Trains, and writes down each report of progress. Args: slow: what takes long, if anything."""
     journal = Journal(folder / "journal.txt")
 
     def note(report: progress.Progress) -> None:
         journal.write(report.phase, report.env_steps, report.learner_steps, report.num_episodes)
 
+    make = AGENTS[agent].make_environment
+    slowed = {"environment_factory": functools.partial(make_slow, make, slow)} if slow else {}
     config = make_config(
         agent,
         store,
         folder,
+        **slowed,
+        evaluation_environment_factory=make,
         num_env_steps=num_env_steps,
         checkpoint_period=100,
         evaluation_period=EVALUATION_PERIOD,

@@ -664,6 +664,49 @@ def test_processes_end_with_their_parent(tmp_path, ending):
     assert group_members(parent.pid) == []
 
 
+NEVER_CLOSED = textwrap.dedent(
+    """
+    import functools, os, signal, sys, time
+    import numpy as np
+    from minerva_acme import environments
+
+    if __name__ == "__main__":
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        environment = environments.make_vector(
+            [functools.partial(environments.make, "Pendulum-v1")] * 2, processes=True
+        )
+        environment.reset()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            os.killpg(0, number)
+        environment.step([np.zeros(1, np.float32)] * 2)
+        print("stepped", flush=True)
+    """
+)
+
+
+def test_processes_outlive_signals_to_the_group_and_end_with_a_program_that_never_closes_them(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(NEVER_CLOSED)
+    parent = subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = parent.communicate(timeout=60)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert (parent.returncode, output, errors) == (0, "stepped\n", "")
+    deadline = time.monotonic() + 10
+    while group_members(parent.pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert group_members(parent.pid) == []
+
+
 class GivesTheNextEpisodes(vector.VectorWrapper):
     """`final_obs` is what the next episode begins with."""
 

@@ -18,7 +18,7 @@ from minerva_acme.agents import mpo
 from minerva_acme.experiments import checkpointing, run_lock, signals
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
-from tests.experiments.test_run import SMALL, make_config, make_pendulum
+from tests.experiments.test_run import NEVER_LEARNS, SMALL, make_config, make_pendulum
 
 STORES = ["memory", pytest.param("reverb", marks=pytest.mark.reverb)]
 
@@ -222,16 +222,17 @@ def test_a_step_and_a_save_may_each_take_as_long_as_they_need_after_one_signal(t
         "save",
         lambda *words, **options: (time.sleep(0.9), save(*words, **options)),
     )
-    result = experiments.run_experiment(make_config(tmp_path, 100, replay=store, environment_factory=make))
-    assert (result.interrupted_by, result.env_steps) == ("SIGTERM", 50)
-    assert checkpointing.find_to_resume(tmp_path).name.endswith("50")
+    config = make_config(tmp_path, 300, NEVER_LEARNS, replay=store, environment_factory=make)
+    result = experiments.run_experiment(config)
+    assert (result.interrupted_by, result.env_steps) == ("SIGTERM", 250)
+    assert checkpointing.find_to_resume(tmp_path).name.endswith("250")
 
 
 SLOW = """
     import pathlib, signal, sys, time
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from minerva_acme import experiments
-    from minerva_acme.experiments import checkpointing, run_lock, signals
+    from minerva_acme.experiments import checkpointing
     from tests.experiments.test_run import NEVER_LEARNS, make_config, make_pendulum
 
     directory, store, what = sys.argv[1:]

@@ -2737,11 +2737,30 @@ EXPERIMENTS = [
         ("tests/experiments/test_signals.py",),
         breakage(
             "the second signal is only another request",
-            "raise KeyboardInterrupt(_stopped(last_checkpoint))",
+            "raise KeyboardInterrupt(self._ended())",
             "return",
+        ),
+        breakage("an echo is another request", "self._num == 1 and self._is_first_over", "self._num == 1"),
+        breakage(
+            "a thread that has heard is deaf",
+            "return self.is_second_unheard and now - self._second_at",
+            "return now - self._second_at",
+        ),
+        breakage("one request is enough to be deaf", "self._num, self._first_at = 1, now", "self._num = 2"),
+        breakage("an echo of the second interrupts again", "self._heard_at = now", "self._heard_at = 0.0"),
+        breakage("a signal while closing stops the run", "if not self._is_closing and not", "if not"),
+        breakage(
+            "the main thread is never asked", "signal.pthread_kill(self._watched, _ARE_YOU_THERE)", "pass"
         ),
         breakage("long calls of an earlier run are reported", "call.started_at >= self._began_at", "True"),
         breakage("a wait outlasts a signal", "waiting.alone(lambda: bool(request))", "waiting.alone()"),
+    ),
+    *of(
+        "minerva_acme/experiments/interrupts.py",
+        ("tests/experiments/test_signals.py",),
+        breakage("nohup is of no use", "is not signal.SIG_IGN:", "is not None:"),
+        breakage("SIGTERM interrupts twice", "if last_at - before >= SAME_REQUEST_SECONDS:", "if True:"),
+        breakage("a forked process does not end", "if _before_sigterm:", "if False:"),
     ),
     *of(
         "minerva_acme/experiments/pacing.py",
