@@ -660,8 +660,8 @@ def a_folder_that_another_run_writes_to(s):
 
 @mistake(
     OSError,
-    "The checkpoint <folder>/000000020 could not be written: No space left on device. Free some "
-    "space or check the permissions there, then start the run again: it resumes from step 10.",
+    "The checkpoint <folder>/000000020 cannot be written: No space left on device, <...> are free there. "
+    "Free some space or check the permissions there, then start the run again: it resumes from step 10.",
 )
 def no_space_left_for_a_checkpoint(s):
     checkpointer = checkpointing.Checkpointer(s.folder)
