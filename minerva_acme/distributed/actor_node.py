@@ -78,9 +78,7 @@ class ActorNode(graph.Part):
             _check_same(specs.make_environment_spec(environment), self._spec, context.name)
             networks = builder.make_networks(self._spec, own_seeds.generator("networks"))
             client = store.ReverbClient(self._address, timeout_seconds=math.inf)
-            adders = [
-                _TimedAdder(builder.make_adder(client, self._spec)) for _ in range(num_environments)
-            ]
+            adders = [_TimedAdder(builder.make_adder(client, self._spec)) for _ in range(num_environments)]
             for adder in adders:
                 resources.enter_context(adder)
             stamping = [adder.adder for adder in adders if isinstance(adder.adder, rounds.StampingAdder)]
