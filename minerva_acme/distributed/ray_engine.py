@@ -194,7 +194,7 @@ class RayProgram:
         return ended
 
     def handle(self, name: str) -> graph.Handle:
-        return _Handle(name, self._namespace)
+        return _Handle(name, self._namespace, self._actors.get(name))  # the head is not asked for it
 
     def stop(self, name: str) -> None:
         self._stopping.add(name)
@@ -432,10 +432,10 @@ class _ByReference(NamedTuple):
 class _Handle:
     """Finds a node by its name whenever it calls it."""
 
-    def __init__(self, name: str, namespace: str) -> None:
+    def __init__(self, name: str, namespace: str, actor: Any = None) -> None:
         self._name = name
         self._namespace = namespace
-        self._actor: Any = None
+        self._actor = actor
 
     def call(self, method: str, *arguments: Any, timeout_seconds: float = 10.0) -> Any:
         import ray
