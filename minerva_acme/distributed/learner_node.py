@@ -214,7 +214,7 @@ class LearnerNode(graph.Part):
         return int(self._reporter.counter.get_counts().get("actor_steps", 0))
 
     def _hear(self, seconds: float) -> None:
-        """Hears what the others have counted. Args: seconds: How long a counter that is away is waited for."""
+        """Hears what the others have counted. Args: seconds: To wait for a counter that is away."""
         deadline = time.monotonic() + seconds
         while True:
             try:

@@ -2,12 +2,14 @@
 
 import collections
 import contextlib
+import fcntl
 import logging
 import os
 import pathlib
 import shutil
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import threading
@@ -26,9 +28,13 @@ _logger = logging.getLogger(__name__)
 _CONCURRENCY = 16  # calls that a node answers at once, its `run` included
 _STORE_BYTES = 256_000_000  # of shared memory on this machine, for weights
 _KEPT_LOG_LINES = 200
+_PREFIX = "minerva-"
 _REACH_SECONDS = 10.0
 _MAX_STARTS = 3  # of Ray, which gives up when its processes need more than 30 s
 _LOOK_SECONDS = 0.5  # between two looks for a process that Ray starts again
+_HEAD_SECONDS = 1.0  # between two looks for the head
+_MAX_HEAD_SILENCE = 8.0  # seconds; after 60 Ray ends this process
+_OWNER = "owner"  # the file of a folder of Ray's that is locked for as long as its driver lives
 _MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below, whose whole path may have 107
 
 
@@ -68,6 +74,7 @@ class RayEngine:
         self._ray = ray
         self._address = address
         self._folder: str | None = None
+        self._owner = -1  # the descriptor of its file
         self._is_own = False
         self.is_remote = address is not None
 
@@ -85,7 +92,9 @@ class RayEngine:
             self._is_own = True
             quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
             if self._address is None:
-                self._folder = tempfile.mkdtemp(prefix="minerva-", dir=_short_folder())
+                remove_left_folders()
+                self._folder = tempfile.mkdtemp(prefix=_PREFIX, dir=_short_folder())
+                self._owner = own_folder(self._folder)
                 self._start(num_cpus, quiet)
             else:
                 quiet.pop("include_dashboard")
@@ -127,6 +136,8 @@ class RayEngine:
             self._ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._owner)
+            self._folder = None
 
 
 class RayProgram:
@@ -149,6 +160,9 @@ class RayProgram:
         self._stopping: set[str] = set()
         self._where: dict[str, str] = {}  # the machines of the nodes, by Ray's ids
         self._about: dict[str, dict[str, float]] = {}
+        self._head = _Head(ray.get_runtime_context().gcs_address)
+        self._is_home_in_doubt = False
+        self._is_lost = False
         for node in program.nodes:
             self._actors[node.name] = self._make_actor(node)
 
@@ -180,14 +194,15 @@ class RayProgram:
         return ended
 
     def handle(self, name: str) -> graph.Handle:
-        return _Handle(name, self._namespace)
+        return _Handle(name, self._namespace, self._actors.get(name))  # the head is not asked for it
 
     def stop(self, name: str) -> None:
         self._stopping.add(name)
         self._actors[name].stop.remote()
 
     def endure(self) -> None:
-        if not self._is_remote:
+        self._check_engine()
+        if not self._is_remote or self._is_lost:
             return
         draining = self._draining()
         for name, place in self._where.items():
@@ -200,9 +215,36 @@ class RayProgram:
         return self._about
 
     def close(self) -> None:
+        self._head.close()
+        if self._is_lost:  # there is nobody to ask; processes of a lost cluster end by themselves
+            return
         for actor in self._actors.values():
             with contextlib.suppress(Exception):  # it may be gone, and so may Ray
                 self._ray.kill(actor, no_restart=True)
+
+    def _check_engine(self) -> None:
+        """Raises EngineLost, once, where no node can be started again."""
+        reason = None
+        if self._head.is_silent:
+            reason = f"The head of Ray at {self._head.address} has not answered for {_MAX_HEAD_SILENCE:.0f} s"
+        elif self._is_home_in_doubt:
+            self._is_home_in_doubt = False
+            alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+            if self._home not in alive:
+                reason = "Ray's own process on this machine (its raylet) is gone, and the learner with it"
+        if reason is None or self._is_lost:
+            return
+        self._is_lost = True
+        _logger.error("%s.", reason)  # at once: Ray may end this process before the run has ended
+        raise graph.EngineLost(
+            f"{reason}. Start Ray again, if you started it, then the same command resumes."
+        )
+
+    def _make_again(self, name: str) -> None:
+        """Makes the actor of a node again that Ray has given up, as where its machine is gone."""
+        self._is_home_in_doubt |= self._program[name].at_home
+        if not self._is_lost:
+            self._actors[name] = self._make_actor(self._program[name])
 
     def _make_actor(self, node: graph.Node) -> Any:
         from ray.util import scheduling_strategies
@@ -233,7 +275,7 @@ class RayProgram:
             self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
             if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good: its machine is gone
-                self._actors[name] = self._make_actor(self._program[name])
+                self._make_again(name)
                 return [graph.Ended(name, error, died=True)]
             self._absent.append((time.monotonic() + _LOOK_SECONDS, name, incarnation))
             return []
@@ -253,7 +295,7 @@ class RayProgram:
             has_left = isinstance(cause, graph.NodeLeft)
             return graph.Ended(name, cause if isinstance(cause, Exception) else error, died=has_left)
         except exceptions.ActorDiedError as error:  # for good: its machine is gone
-            self._actors[name] = self._make_actor(self._program[name])
+            self._make_again(name)
             return graph.Ended(name, error, died=True)
         except exceptions.RayError as error:
             return graph.Ended(name, error, died=True)
@@ -390,10 +432,10 @@ class _ByReference(NamedTuple):
 class _Handle:
     """Finds a node by its name whenever it calls it."""
 
-    def __init__(self, name: str, namespace: str) -> None:
+    def __init__(self, name: str, namespace: str, actor: Any = None) -> None:
         self._name = name
         self._namespace = namespace
-        self._actor: Any = None
+        self._actor = actor
 
     def call(self, method: str, *arguments: Any, timeout_seconds: float = 10.0) -> Any:
         import ray
@@ -417,6 +459,40 @@ class _Handle:
             ) from None
 
 
+class _Head(threading.Thread):
+    """Looks whether the head of Ray answers.
+
+    Attributes:
+        address: The head's address.
+        is_silent: Whether it has not answered for a while.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Begins to look. Args: address: The head's `host:port`."""
+        super().__init__(name="ray-head", daemon=True)
+        self.address = address
+        self.is_silent = False
+        self._done = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        answered_at = time.monotonic()
+        while not self._done.wait(_HEAD_SECONDS):
+            try:
+                _check_reachable(self.address, timeout_seconds=_MAX_HEAD_SILENCE)
+            except OSError as error:
+                _logger.debug("the head of Ray does not answer: %s", error)
+                self.is_silent = time.monotonic() - answered_at >= _MAX_HEAD_SILENCE
+            else:
+                self.is_silent = False
+                answered_at = time.monotonic()
+
+    def close(self) -> None:
+        """Looks no more."""
+        self._done.set()
+        self.join(_HEAD_SECONDS)
+
+
 class _Keeper(logging.Handler):
     def __init__(self, keep: Any) -> None:
         super().__init__()
@@ -437,7 +513,7 @@ class _NoAddressError(ValueError):
     pass
 
 
-def _check_reachable(address: str) -> None:
+def _check_reachable(address: str, timeout_seconds: float = _REACH_SECONDS) -> None:
     """Checks that somebody listens at an address, for which Ray itself would wait for minutes.
 
     Raises:
@@ -449,7 +525,7 @@ def _check_reachable(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise _NoAddressError("it is neither `auto` nor host:port")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS).close()
+    socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_seconds).close()
 
 
 def _children_in(folder: str) -> Iterator[int]:
@@ -459,6 +535,35 @@ def _children_in(folder: str) -> Iterator[int]:
             with contextlib.suppress(OSError):
                 if folder in pathlib.Path("/proc", pid, "cmdline").read_text():
                     yield int(pid)
+
+
+def own_folder(folder: str | os.PathLike[str]) -> int:
+    """Says in a folder which process it is of, for as long as that lives; returns a descriptor to close."""
+    path = pathlib.Path(folder, f".{_OWNER}")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    path.rename(path.with_name(_OWNER))  # by this name it is locked from the start
+    return descriptor
+
+
+def remove_left_folders() -> None:
+    """Removes the folders of this user's processes that were killed and could not remove them."""
+    for folder in pathlib.Path(_short_folder() or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+                continue
+            descriptor = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:  # removed by now, or none of ours
+            continue
+        with contextlib.closing(os.fdopen(descriptor)), contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process lives
+            for path in folder.iterdir():
+                if path.name != _OWNER:  # the last, so that what is left by now is found again
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+            shutil.rmtree(folder)
+            _logger.info("removed %s, left by a process that was killed", folder)
 
 
 def _short_folder() -> str | None:

@@ -75,8 +75,8 @@ def run_distributed_experiment(
         ValueError: the agent cannot handle the environment or has one actor alone, another run is going on in
             the directory, it was made by one process, or something is missing to run it so; the message says
             what.
-        ProgramFailed: A process that the run needs has failed again and again, the head of the cluster or this
-            machine's part of Ray is lost, or the last checkpoint could not be written. The message names the
+        ProgramFailed: A process that the run needs has failed again and again, the head of the cluster or
+            this machine's part of Ray is lost, or a checkpoint could not be written. The message names the
             newest checkpoint and the steps that it lacks.
     """
     stop_early = stopping.StopEarly(config)
@@ -266,7 +266,9 @@ class _Run:
             if written != before:
                 wrote_at = now
             if now - wrote_at > _SAVE_SECONDS:
-                _logger.warning("the learner has written nothing for %.0f s and is left behind", now - wrote_at)
+                _logger.warning(
+                    "the learner has written nothing for %.0f s and is left behind", now - wrote_at
+                )
                 break
             if now - said_at >= _SAY_SECONDS:
                 said_at = now
@@ -290,7 +292,9 @@ class _Run:
         directory = pathlib.Path(self._config.directory, "checkpoints")
         num_bytes = 0
         for pattern in (".unfinished-*", ".replay"):
-            for path in itertools.chain.from_iterable(folder.rglob("*") for folder in directory.glob(pattern)):
+            for path in itertools.chain.from_iterable(
+                folder.rglob("*") for folder in directory.glob(pattern)
+            ):
                 with contextlib.suppress(OSError):  # it has just been moved
                     num_bytes += path.stat().st_size
         return num_bytes

@@ -137,7 +137,7 @@ class Supervisor:
         """Notes how a node has ended that was asked to."""
         if isinstance(error, graph.NodeLeft):  # it returned first
             return
-        self.end_errors[name] = "its process died" if died else f"{type(error).__name__}: {error}"
+        self.end_errors[name] = _describe(error, died)
         _logger.warning("%s failed while it ended: %s", name, self.end_errors[name])
 
     def _take_up(self, name: str, error: Exception, died: bool) -> None:
@@ -149,7 +149,7 @@ class Supervisor:
         is_idle = not (has_left or self.has_worked(name, self._incarnations[name]))
         is_quick = is_idle or now - self._started_at[name] < _QUICK_SECONDS
         self._quick_ends[name] = self._quick_ends[name] + 1 if is_quick else 0
-        what = "its process died" if died else f"{type(error).__name__}: {error}"
+        what = _describe(error, died)
         what += " before it had done any work" * (died and is_idle)
         if not has_left:
             self._idle_ends[name] = self._idle_ends[name] + 1 if is_idle else 0
@@ -170,3 +170,9 @@ class Supervisor:
             raise ProgramFailed(f"Node {node.name} {why}") from error
         self.given_up[node.name] = why
         _logger.error("%s %s; the run continues without it", node.name, why)
+
+
+def _describe(error: Exception, died: bool) -> str:
+    if died:  # what the engine says of it is long, and seldom why
+        return "its process died"
+    return str(error) if isinstance(error, graph.NodeDoomed) else f"{type(error).__name__}: {error}"

@@ -42,8 +42,8 @@ class ExperimentResult:
     """Why a callback, `stop_at_return` or `stop_after_minutes` stopped the run early, or None. Other than
     after a signal, `after` was evaluated."""
     given_up: tuple[str, ...] = ()
-    """The actors, and the evaluator, that failed again and again and that a distributed run has ended without,
-    each with the reason. Without its evaluator a run has no `after`."""
+    """The actors, and the evaluator, that a distributed run has ended without since they failed again and
+    again, each with the reason. Without its evaluator a run has no `after`."""
 
 
 def run_experiment(

@@ -1,12 +1,13 @@
 """Small experiments for several actors, also for processes of their own."""
 
 import pathlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
 import numpy as np
 
-from minerva_acme import experiments, specs
+from minerva_acme import core, experiments, specs
 from minerva_acme.agents import ppo, sac, vmpo
 
 
@@ -51,6 +52,46 @@ def sac_builder(**changes: Any) -> sac.SACBuilder:
         "critic_layer_sizes": (8,),
     }
     return sac.SACBuilder(sac.SACConfig(**(settings | changes)))
+
+
+class Saving(core.Learner):
+    """A learner that does something else when it is saved."""
+
+    def __init__(self, learner: core.Learner, on_save: Callable[[], None]) -> None:
+        self._learner = learner
+        self._on_save = on_save
+
+    def step(self) -> Any:
+        return self._learner.step()
+
+    def get_variables(self, names: Sequence[str]) -> Any:
+        return self._learner.get_variables(names)
+
+    def poll_variables(self, names: Sequence[str], newer_than: int | None = None) -> Any:
+        return self._learner.poll_variables(names, newer_than)
+
+    def save(self) -> Any:
+        self._on_save()
+        return self._learner.save()
+
+    def restore(self, state: Any) -> None:
+        self._learner.restore(state)
+
+
+class SavingBuilder(sac.SACBuilder):
+    """SAC whose learner does something else when it is saved."""
+
+    def __init__(self, config: sac.SACConfig, on_save: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_save = on_save
+
+    def make_learner(self, **arguments: Any) -> core.Learner:
+        return Saving(super().make_learner(**arguments), self._on_save)
+
+
+def saving_builder(on_save: Callable[[], None]) -> SavingBuilder:
+    """As `sac_builder`. Args: on_save: Called, in the learner's process, when its state is saved."""
+    return SavingBuilder(sac_builder().config, on_save)
 
 
 # Rollouts of 8 steps of each of 2 environments.

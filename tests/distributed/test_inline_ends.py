@@ -1,0 +1,247 @@
+"""How a run ends whose nodes fail, in threads: well only with a checkpoint of its last step."""
+
+import errno
+import os
+import pathlib
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from minerva_acme import distributed, experiments
+from minerva_acme.distributed import learner_node, run, supervisor
+from minerva_acme.experiments import checkpointing
+from tests.distributed import small
+
+pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_MAX_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(learner_node, "_SAVE_PAUSES", (0.01, 0.02, 0.03))
+
+
+def play(config: experiments.ExperimentConfig, *callbacks: Any, num_actors: int = 1) -> Any:
+    return distributed.run_distributed_experiment(config, *callbacks, num_actors=num_actors, engine="inline")
+
+
+def replaced(config: experiments.ExperimentConfig, **changes: Any) -> experiments.ExperimentConfig:
+    return experiments.ExperimentConfig(**{**vars(config), **changes})
+
+
+def make(tmp_path: pathlib.Path, builder: Any, **changes: Any) -> experiments.ExperimentConfig:
+    return small.experiment(
+        tmp_path,
+        builder,
+        **({"num_env_steps": 200, "evaluation_period": 0, "checkpoint_period": 0} | changes),
+    )
+
+
+class FullDisk:
+    """Fails so often, from the first save on that is asked for at this number."""
+
+    def __init__(self, first: int, times: int) -> None:
+        self.num_saves = 0
+        self.failing = range(first, first + times)
+
+    def __call__(self) -> None:
+        self.num_saves += 1
+        if self.num_saves in self.failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_the_learner_tries_a_save_again_that_has_failed(tmp_path: pathlib.Path) -> None:
+    disk = FullDisk(first=1, times=3)
+    result = play(make(tmp_path, small.saving_builder(disk)))
+    assert disk.num_saves == 4 and result.env_steps == 200
+    assert checkpointing.env_steps(checkpointing.find(tmp_path)) == 200
+
+
+def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
+    tmp_path: pathlib.Path,
+) -> None:
+    disk = FullDisk(first=0, times=0)
+
+    def fill(progress: experiments.Progress) -> None:
+        if progress.phase != "train":
+            disk.failing = range(1000)
+
+    config = make(tmp_path, small.saving_builder(disk), checkpoint_period=1600, num_env_steps=3000)
+    with pytest.raises(distributed.ProgramFailed) as raised:
+        play(config, fill)
+    newest = checkpointing.find(tmp_path)
+    lost = 3000 - checkpointing.env_steps(newest)
+    assert 0 < lost < 3000
+    assert str(raised.value) == (
+        "The end of the run could not be saved: [Errno 28] No space left on device. The run has made 3,000 "
+        f"environment steps; the newest checkpoint ({newest}) lacks {lost:,} of them."
+    )
+
+
+def test_a_save_in_mid_training_that_fails_for_good_ends_the_run_and_learns_nothing_again(
+    tmp_path: pathlib.Path,
+) -> None:
+    disk = FullDisk(first=2, times=100)
+    config = make(tmp_path, small.saving_builder(disk), checkpoint_period=100, num_env_steps=100_000)
+    with pytest.raises(distributed.ProgramFailed, match=r"No space left.*the newest checkpoint \(.*\) lacks"):
+        play(config)
+    assert disk.num_saves == 5  # one that did, and four that did not
+
+
+@pytest.mark.parametrize("how", ["all_steps", "callback"])
+def test_a_learner_that_dies_in_its_last_save_is_not_passed_over(tmp_path: pathlib.Path, how: str) -> None:
+    def die() -> None:
+        raise RuntimeError("killed")
+
+    def enough(progress: experiments.Progress) -> None:
+        if how == "callback" and progress.env_steps > 50:
+            raise experiments.StopRun("enough")
+
+    with pytest.raises(
+        distributed.ProgramFailed,
+        match=r"could not be saved: RuntimeError: killed\. The run has made .*\(none yet\) lacks",
+    ):
+        play(make(tmp_path, small.saving_builder(die), num_env_steps=400), enough)
+
+
+def test_a_save_that_takes_long_is_waited_for_with_a_message(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "_SAY_SECONDS", 0.2)
+    result = play(make(tmp_path, small.saving_builder(lambda: time.sleep(1.5))))
+    assert checkpointing.env_steps(checkpointing.find(tmp_path)) == result.env_steps == 200
+    assert any(message.startswith("saving for ") for message in caplog.messages)
+
+
+def test_a_save_that_writes_is_waited_for_and_one_that_does_not_is_left_behind(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_SAVE_SECONDS", 1.0)
+    is_over = threading.Event()
+    folder = tmp_path / "checkpoints" / ".replay" / "test"
+
+    def write() -> None:
+        folder.mkdir(parents=True)
+        for number in range(8):
+            is_over.wait(0.3)
+            (folder / str(number)).write_bytes(b"0")
+
+    assert play(make(tmp_path, small.saving_builder(write))).env_steps == 200
+    with pytest.raises(distributed.ProgramFailed, match="was not saved in time. .* lacks 100 of them"):
+        play(
+            make(tmp_path, small.saving_builder(lambda: is_over.wait(30.0) or None), num_env_steps=300),
+            *[lambda progress: is_over.set() if progress.phase == "never" else None],
+        )
+    is_over.set()
+
+
+def test_a_learner_that_is_being_started_again_at_the_end_saves_first(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died: list[int] = []
+
+    def die_once() -> None:
+        if not died:
+            died.append(1)
+            raise RuntimeError("killed")
+
+    def stop_then(progress: experiments.Progress) -> None:
+        if died:
+            raise experiments.StopRun("enough")
+
+    restore = learner_node.LearnerNode._restore
+
+    def restore_slowly(self: Any, learner: Any) -> None:
+        time.sleep(1.5 * len(died))
+        restore(self, learner)
+
+    monkeypatch.setattr(learner_node.LearnerNode, "_restore", restore_slowly)
+    config = make(tmp_path, small.saving_builder(die_once), checkpoint_period=50, num_env_steps=100_000)
+    result = play(config, stop_then)
+    assert died == [1] and result.stopped_by == "enough"
+    assert checkpointing.env_steps(checkpointing.find(tmp_path)) == result.env_steps
+
+
+class Broken(small.Ramp):
+    """Fails at its second step in all environments but one: by the order in which they are made."""
+
+    num_made = 0
+    healthy: tuple[int, ...] = ()
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        type(self).num_made += 1
+        self._number = self.num_made
+
+    def step(self, action: Any) -> Any:
+        if self._step == 2 and self._number not in self.healthy:
+            raise RuntimeError("the simulator is gone")
+        return super().step(action)
+
+
+def test_an_evaluator_that_is_given_up_does_not_hang_the_run_and_is_told_in_its_result(
+    tmp_path: pathlib.Path,
+) -> None:
+    class Evaluation(Broken):
+        pass
+
+    seen: list[experiments.Progress] = []
+    config = replaced(
+        make(tmp_path, small.sac_builder(), evaluation_period=50), evaluation_environment_factory=Evaluation
+    )
+    result = play(config, seen.append)
+    assert result.env_steps == 200 and result.after is None
+    (told,) = result.given_up
+    assert told.startswith("evaluator failed 6 times, the last time: RuntimeError: the simulator is gone")
+    assert seen[-1].nodes["evaluator"].startswith("given up: failed 6 times")
+    assert checkpointing.env_steps(checkpointing.find(tmp_path)) == 200
+
+
+def test_a_run_continues_without_an_actor_that_is_given_up_and_makes_all_its_steps(
+    tmp_path: pathlib.Path,
+) -> None:
+    class Training(Broken):
+        healthy = (1, 2)  # the first is made for its specs
+
+    config = replaced(make(tmp_path, small.sac_builder()), environment_factory=Training)
+    config = replaced(config, evaluation_environment_factory=small.Ramp)
+    result = play(config, num_actors=2)
+    assert result.env_steps == 200 and len(result.given_up) == 1
+    assert checkpointing.env_steps(checkpointing.find(tmp_path)) == 200
+
+
+def test_a_run_that_learns_from_rounds_of_all_actors_ends_where_one_is_given_up(
+    tmp_path: pathlib.Path,
+) -> None:
+    class Training(Broken):
+        healthy = (1, 2, 3)
+
+    config = replaced(
+        make(tmp_path, small.ppo_builder(), num_env_steps=100_000), environment_factory=Training
+    )
+    config = replaced(config, evaluation_environment_factory=small.Ramp)
+    with pytest.raises(
+        distributed.ProgramFailed, match=r"The learner needs rollouts of every actor, and node actor/. failed"
+    ):
+        play(config, num_actors=2)
+
+
+@pytest.mark.parametrize("num_actors", [1, 3])
+@pytest.mark.parametrize("builder", [small.sac_builder(), small.ppo_builder()], ids=["sac", "ppo"])
+def test_actors_make_the_steps_of_the_run_and_at_most_one_of_each_environment_more(
+    tmp_path: pathlib.Path, builder: Any, num_actors: int
+) -> None:
+    result = play(make(tmp_path, builder, num_env_steps=601), num_actors=num_actors)
+    assert 601 <= result.env_steps <= 601 + num_actors * (builder.num_environments - 1)
+
+
+def test_an_error_of_a_callback_surfaces_once_the_run_is_saved(tmp_path: pathlib.Path) -> None:
+    def fail(progress: experiments.Progress) -> None:
+        if progress.env_steps > 20:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        play(make(tmp_path, small.sac_builder(), num_env_steps=100_000), fail)
+    assert checkpointing.env_steps(checkpointing.find(tmp_path)) > 20
