@@ -257,4 +257,4 @@ class MPOLearner(learners.ModuleLearner):
 
     def restore(self, state: core.State) -> None:
         super().restore(state)
-        self._target_critic.refresh()
+        self._target_critic.restored()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import tree
 
-from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
+from minerva_acme import acceleration, core, counting, learners, loggers, losses, networks, types
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.ppo.config import PPOConfig
 
@@ -66,6 +66,7 @@ class PPOLearner(learners.ModuleLearner):
             generator: on the network's device, shuffles the samples.
         """
         self._acceleration = acceleration.Acceleration(config.acceleration)
+        self._agreement = acceleration.Agreement("PPO's updates")
         self._network = self._acceleration.network("network", network)
         self._optimizer = make_optimizer(
             "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
@@ -112,6 +113,10 @@ class PPOLearner(learners.ModuleLearner):
             self._preparer.update_observation_statistics(rollout)
         self._finish_step({**metrics, "learning_rate": learning_rate})
 
+    def restore(self, state: core.State) -> None:
+        super().restore(state)
+        self._agreement.forget()
+
     def _improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
         """A few epochs of gradient steps on shuffled minibatches."""
         config = self._config
@@ -131,6 +136,7 @@ class PPOLearner(learners.ModuleLearner):
             self._step_on,
             self._network,
             self._optimizer,
+            self._agreement,
             minibatch_size=config.minibatch_size,
             normalize_advantages=config.normalize_advantages,
             max_grad_norm=config.max_grad_norm,

@@ -5,6 +5,7 @@ Every part has a plain twin, a test that holds the two equal, and says once, at 
 
 from minerva_acme.acceleration.acting import ActingPolicy, Choice
 from minerva_acme.acceleration.adam import Adam, AdamW
+from minerva_acme.acceleration.agreement import Agreement
 from minerva_acme.acceleration.choice import Acceleration, Mode
 from minerva_acme.acceleration.target_critic import TargetCritic
 
@@ -13,6 +14,7 @@ __all__ = [
     "ActingPolicy",
     "Adam",
     "AdamW",
+    "Agreement",
     "Choice",
     "Mode",
     "TargetCritic",

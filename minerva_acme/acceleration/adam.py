@@ -94,7 +94,7 @@ class _Direct(torch.optim.Optimizer):
             weight_decay=group["weight_decay"],
             eps=group["eps"],
             amsgrad=False,
-            maximize=False,
+            maximize=group["maximize"],
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme.acceleration import kernels
+from minerva_acme.acceleration import agreement, kernels
 from minerva_acme.networks import torso
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -77,30 +77,17 @@ def _parts(vector: Array, parameters: Sequence[nn.Parameter]) -> list[Array]:
 
 
 def _is_plain(parameter: nn.Parameter) -> bool:
-    return parameter.device.type == "cpu" and parameter.dtype == torch.float32 and not has_hooks(parameter)
-
-
-def has_hooks(parameter: nn.Parameter) -> bool:
-    """Whether autograd would call something with the parameter's gradient."""
-    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+    has_hooks = parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+    is_known = type(parameter) is nn.Parameter and parameter.layout == torch.strided
+    return is_known and parameter.device.type == "cpu" and parameter.dtype == torch.float32 and not has_hooks
 
 
 def require_just(module: nn.Module, kind: type[nn.Module]) -> None:
-    """Raises `UnknownNetwork` if a module is not exactly of a kind, or something is called on the way."""
+    """Raises `UnknownNetwork` if a module is not exactly of a kind, or calls more than its class does."""
     if kernels.plain_type(module) is not kind:
         raise UnknownNetwork(f"{type(module).__name__} is not just {kind.__name__}")
-    if any(hooks_of(module)) or "forward" in vars(module):
+    if not agreement.is_called_as_written(module):
         raise UnknownNetwork(f"{type(module).__name__} has hooks")
-
-
-def hooks_of(module: nn.Module) -> list[Mapping[int, Any]]:
-    """The hooks that calling a module calls, by kind: empty ones fill if one is registered later."""
-    return [
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    ]
 
 
 class Layer(abc.ABC):

@@ -4,6 +4,7 @@ Shapes: n samples of a minibatch, P all parameters' elements.
 """
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import nn
+from torch.optim import optimizer as torch_optimizer
 
 from minerva_acme.acceleration import adam, notes
+from minerva_acme.acceleration.agreement import Agreement, Pair
 from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic
 from minerva_acme.acceleration.array_layers import UnknownNetwork
 
@@ -37,6 +40,7 @@ def make_step(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     *,
+    agreement: Agreement,
     minibatch_size: int,
     normalize_advantages: bool,
     max_grad_norm: float,
@@ -44,12 +48,16 @@ def make_step(
 ) -> Iterator[Step]:
     """Makes a gradient step on arrays that equals a plain one, which is returned where it does not pay.
 
+    Where that was not seen yet, the first minibatch goes both ways. If they agree, the numbers are those of
+    the arrays, as if it had gone that way alone; otherwise this and all later steps are plain.
+
     At the end of the block network and optimiser are as the steps have made them.
 
     Args:
         plain: the step by autograd.
         network: to train.
         optimizer: of `network.parameters()`, in one group.
+        agreement: Whether both ways were seen to agree; of the learner, for all its calls.
         minibatch_size: samples of a minibatch.
         normalize_advantages: whether a minibatch's advantages are normalised.
         max_grad_norm: global norm to which gradients are clipped.
@@ -59,6 +67,8 @@ def make_step(
         num_parameters = sum(parameter.numel() for parameter in network.parameters())
         if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
             raise UnknownNetwork("minibatch and network are large")
+        if agreement.is_broken:
+            raise UnknownNetwork("arrays gave something else")
         if type(optimizer) not in (adam.Adam, torch.optim.Adam):
             raise UnknownNetwork(f"{type(optimizer).__name__} is not known")
         if not _is_plain(optimizer, network):
@@ -94,9 +104,65 @@ def make_step(
         updates.step()
         return torch.tensor([*loss.losses, grad_norm])
 
+    way: Step | None = step if agreement.holds() else None
+
+    def take(minibatch: Any) -> torch.Tensor:
+        nonlocal way
+        if way is not None:
+            return way(minibatch)
+        found = step(minibatch)
+        before = _Before(network, optimizer)
+        wanted = plain(minibatch)
+        if agreement.settle(network, losses=Pair(found, wanted), **before.pairs(arrays)):
+            before.restore()
+            way = step
+            return found
+        way = plain
+        return wanted
+
     with np.errstate(over="ignore", invalid="ignore"):  # A learner looks at the norms.
-        yield step
-    updates.finish()
+        yield take
+    if way is step:
+        updates.finish()
+
+
+class _Before:
+    """A network and its optimiser before a plain step, which is then compared and taken back."""
+
+    def __init__(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._parameters = [*network.parameters()]
+        self._values = [parameter.detach().clone() for parameter in self._parameters]
+        self._optimizer = optimizer
+        self._state = {
+            parameter: {name: copy.deepcopy(value) for name, value in state.items()}
+            for parameter, state in optimizer.state.items()
+        }
+
+    def pairs(self, arrays: ArrayActorCritic) -> dict[str, Pair]:
+        """The gradient of each parameter, and how far all moved, by arrays and by the plain step."""
+        sizes = [parameter.numel() for parameter in self._parameters]
+        gradients = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for parameter in self._parameters
+        ]
+        before = torch.cat([value.flatten() for value in self._values])
+        after = torch.cat([parameter.detach().flatten() for parameter in self._parameters])
+        return {
+            "gradients": Pair(
+                torch.from_numpy(arrays.gradient).split(sizes), [gradient.flatten() for gradient in gradients]
+            ),
+            # Adam's first step goes as far for a gradient that is rounding as for any other.
+            "steps": Pair(torch.from_numpy(arrays.parameters) - before, after - before, tolerance=0.1),
+        }
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Takes the plain step back."""
+        for parameter, value in zip(self._parameters, self._values, strict=True):
+            parameter.copy_(value)
+            parameter.grad = None
+        self._optimizer.state.clear()
+        self._optimizer.state.update(self._state)
 
 
 class Gradients(NamedTuple):
@@ -238,11 +304,27 @@ class _Adam:
             }
 
 
+_NUMBERS = ("lr", "eps", "weight_decay", "maximize")
+_KNOWN_STATE = {"step", "exp_avg", "exp_avg_sq"}
+# What `_Adam` does not know, where it is on. `decoupled_weight_decay` is AdamW, since PyTorch 2.7.
+_OFF = ("amsgrad", "capturable", "differentiable", "decoupled_weight_decay")
+_OF_NO_CONSEQUENCE = ("params", "betas", "foreach", "fused")
+
+
 def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
     """Whether it does to the network's parameters what `_Adam` does."""
     group, *others = optimizer.param_groups
     is_whole = [id(each) for each in group["params"]] == [id(each) for each in network.parameters()]
-    hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    # PyTorch 2.7 and newer have AdamW as a setting of Adam.
-    is_other = group["amsgrad"] or group.get("decoupled_weight_decay")
-    return is_whole and not (others or hooks or is_other)
+    numbers = [*(group[name] for name in _NUMBERS), *group["betas"]]
+    is_known = group.keys() <= {*_NUMBERS, *_OFF, *_OF_NO_CONSEQUENCE}
+    is_known &= all(isinstance(number, int | float) for number in numbers)
+    is_known &= not any(group.get(name) for name in _OFF)
+    is_known &= all(state.keys() == _KNOWN_STATE for state in optimizer.state.values() if state)
+    is_watched = (
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or torch_optimizer._global_optimizer_pre_hooks
+        or torch_optimizer._global_optimizer_post_hooks
+        or "step" in vars(optimizer)  # such as a schedule's of torch
+    )
+    return is_whole and is_known and not (others or is_watched)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from minerva_acme.acceleration import acting, array_ppo, kernels, notes, parallel, target_critic
+from minerva_acme.acceleration.agreement import Agreement
 
 Mode = Literal["auto", "off"]
 Network = TypeVar("Network", bound=nn.Module)
@@ -102,11 +103,16 @@ class Acceleration:
         return "torch has one thread" if torch.get_num_threads() == 1 else ""
 
     def ppo_step(
-        self, plain: array_ppo.Step, network: nn.Module, optimizer: torch.optim.Optimizer, **settings: Any
+        self,
+        plain: array_ppo.Step,
+        network: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        agreement: Agreement,
+        **settings: Any,
     ) -> contextlib.AbstractContextManager[array_ppo.Step]:
         """Gradient steps of PPO on minibatches; see `array_ppo.make_step`."""
         if self._is_on:
-            return array_ppo.make_step(plain, network, optimizer, **settings)
+            return array_ppo.make_step(plain, network, optimizer, agreement=agreement, **settings)
         notes.say("PPO's updates", "autograd: acceleration is off")
         return contextlib.nullcontext(plain)
 

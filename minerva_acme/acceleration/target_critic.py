@@ -5,7 +5,7 @@ Shapes: R rows; O observation size, D action dimensions; `...` any leading axes.
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from minerva_acme import networks
 from minerva_acme.acceleration import cpu, fused, kernels, notes, parallel
+from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, is_called_as_written
 
 Critic = Callable[[torch.Tensor, torch.Tensor], Any]
 Torso = Callable[..., torch.Tensor]
@@ -25,6 +26,11 @@ _MAX_ROWS = 2048
 # Multiplications of a part from which on it is compiled: a fifth of a millisecond.
 _MIN_FUSED_SIZE = 2**24
 
+_PART = "target critic"
+
+# Largest difference from the critic itself, relative to the values' norm. Rounding makes 1e-6 and 1e-2.
+_TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+
 _KNOWN = (networks.Critic, networks.CriticWithHead)
 _Known = networks.Critic | networks.CriticWithHead
 
@@ -35,8 +41,9 @@ class TargetCritic:
     The torso of a `networks.Critic`, of a `networks.CriticWithHead`, or of each in an `Ensemble` of these, is
     evaluated a cache's worth of rows at a time on a CPU, by threads that each compute alone, through `fused`
     where that pays, and in bfloat16 where that is asked for. That is so if it is as the library makes it,
-    without hooks. Any other critic is called as it is: it may have state, give something else than values, or
-    compute something else than its layers say.
+    without hooks, and gave the same as the critic itself at the first call, and at the first one after each
+    `restored` or replaced part. Any other critic is called as it is: it may have state, give something else
+    than values, or compute something else than its layers say.
 
     In bfloat16 the products between the first and the last layer are. The first layer and the
     LayerNorms stay in float32: they are a few percent of the work, and take observations of any size.
@@ -60,8 +67,7 @@ class TargetCritic:
             ValueError: bfloat16 is asked for and the critic is not known.
         """
         self._critic = critic
-        self._evaluate: list[Critic] = []  # of each critic in it; none: no other way than the critic itself
-        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._agreement = Agreement(_PART)
         reason = why_unknown(critic) if accelerated else "acceleration is off"
         if precision == "bfloat16" and reason:
             raise ValueError(
@@ -71,40 +77,50 @@ class TargetCritic:
         device = next(critic.parameters()).device
         if precision == "bfloat16" and device.type == "cpu" and not cpu.multiplies_bfloat16():
             notes.warn(
-                "target critic",
+                _PART,
                 "float32, as this CPU has no instructions for bfloat16 and would emulate it, several times "
                 "slower",
             )
             precision = "float32"
+        self._dtype: torch.dtype = getattr(torch, precision)
+        self._make(reason)
+
+    def _make(self, reason: str) -> None:
+        """Makes the faster way for the critic as it is now, or none where there is a reason against it."""
+        self._evaluate: list[Critic] = []  # of each critic in it; none: no other way than the critic itself
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._watch = Watch(self._critic)
         if reason:
-            notes.say("target critic", f"plain torch, float32: {reason}")
+            say = notes.warn if self._dtype == torch.bfloat16 else notes.say
+            say(_PART, f"plain torch, float32: {reason}")
             return
-        fuses = device.type == "cpu" and fused.pays(getattr(torch, precision))
-        notes.say(
-            "target critic",
-            f"{precision}, {'fused by oneDNN' if fuses else 'layer by layer'}, rows shared between threads",
-        )
-        dtype = getattr(torch, precision)
-        self._evaluate = [self._by_weights(member, dtype, fuses) for member in _members(critic)]
+        fuses = next(self._critic.parameters()).device.type == "cpu" and fused.pays(self._dtype)
+        how = "fused by oneDNN" if fuses else "layer by layer"
+        precision = str(self._dtype).removeprefix("torch.")
+        notes.say(_PART, f"{precision}, {how}, rows shared between threads")
+        self._evaluate = [self._by_weights(member, self._dtype, fuses) for member in _members(self._critic)]
 
     def _by_weights(self, critic: _Known, dtype: torch.dtype, fuses: bool) -> Critic:
         """Evaluates a known critic by its weights, those of hidden layers copied where they are rounded."""
-        hidden = {id(p) for layer in _linears(critic.torso)[1:] for p in layer.parameters()}
+        layers = _LAYERS[type(critic.torso)](critic.torso)
+        hidden = [layer for layer in layers if isinstance(layer, nn.Linear)][1:]
         weights = []  # of each layer, in the order of the torsos' functions
-        for parameter in critic.torso.parameters():
-            weight = parameter.detach()
-            if id(parameter) in hidden and dtype != weight.dtype:
-                self._copies.append((weight.to(dtype), weight))
-                weight = self._copies[-1][0]
-            weights.append(weight)
+        for layer in layers:
+            for parameter in (layer.weight, layer.bias):
+                weight = parameter.detach()
+                if layer in hidden and dtype != weight.dtype:
+                    self._copies.append((weight.to(dtype), weight))
+                    weight = self._copies[-1][0]
+                weights.append(weight)
         has_values = isinstance(critic, networks.Critic)
         if has_values:  # Their head is one more layer; what other heads give is made of all their outputs.
             weights += [parameter.detach() for parameter in critic.head.parameters()]
         low, high = critic.low, critic.high
-        (norm, *_) = (layer for layer in critic.torso.modules() if isinstance(layer, nn.LayerNorm))
-        torso = functools.partial(
-            _TORSOS[type(critic.torso)], dtype=dtype, shape=tuple(norm.normalized_shape), epsilon=norm.eps
-        )
+        # Constants: what is read from a tensor while a function is traced is computed at each call.
+        norms = [
+            (tuple(each.normalized_shape), each.eps) for each in layers if isinstance(each, nn.LayerNorm)
+        ]
+        torso = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
         evaluate = functools.partial(_values, torso=torso) if has_values else torso
         graph = fused.Fused(evaluate)
         min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
@@ -137,6 +153,11 @@ class TargetCritic:
         for rounded, weight in self._copies:
             rounded.copy_(weight)
 
+    def restored(self) -> None:
+        """`refresh` after a restore: the next call is compared with the critic's own again."""
+        self._agreement.forget()
+        self.refresh()
+
     @torch.no_grad()
     def __call__(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
         """What the critic gives, without gradient.
@@ -153,6 +174,27 @@ class TargetCritic:
             observation = observation.expand(*action[0].shape[:-1], observation.shape[-1])
         if not self._evaluate:
             return self._critic(observation, *action)
+        if self._agreement.holds():
+            return self._fast(observation, *action)
+        return self._compared(observation, *action)
+
+    def _compared(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
+        """The values where they are to be compared: at first, after a restore and a change of the critic."""
+        if not self._watch.is_unchanged():
+            self._make(why_unknown(self._critic))
+        with torch.random.fork_rng(devices=[]):  # What a layer might draw changes nothing of the run.
+            wanted = self._critic(observation, *action)
+        if not self._evaluate:
+            return wanted
+        found = self._fast(observation, *action)
+        tolerance = _TOLERANCES[self._dtype]
+        if self._agreement.settle(self._critic, values=Pair(found, wanted, tolerance)):
+            return found
+        if self._agreement.is_broken:
+            self._evaluate = []
+        return wanted
+
+    def _fast(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
         outputs = [evaluate(observation, *action) for evaluate in self._evaluate]
         if isinstance(self._critic, networks.Ensemble):
             return networks.EnsemblePrediction(tuple(outputs), self._critic.rule)
@@ -168,11 +210,16 @@ def why_unknown(critic: nn.Module) -> str:
             return "it values all discrete actions at once"
         if type(member.torso) not in _TORSOS:
             return f"its torso, {type(member.torso).__name__}, is not known"
-        leaves = [kernels.plain_type(module) for module in member.torso.modules() if not [*module.children()]]
-        if leaves != _leaves_as_made(member.torso, len(leaves)) or not isinstance(member.head, nn.Linear):
+        if not _is_as_made(member):
             return "its layers were changed"
-    if any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in critic.modules()):
+    if not all(map(is_called_as_written, critic.modules())):
         return "it has hooks"
+    modules = [module for _, module in critic.named_modules(remove_duplicate=False)]
+    parameters = [parameter for _, parameter in critic.named_parameters(remove_duplicate=False)]
+    if len({*modules}) < len(modules) or len({*parameters}) < len(parameters):
+        return "layers share weights"
+    if any(parameter.dtype != torch.float32 for parameter in parameters):
+        return "its weights are not float32"
     return ""
 
 
@@ -180,23 +227,58 @@ def _members(critic: nn.Module) -> list[Any]:
     return [*critic.members] if type(critic) is networks.Ensemble else [critic]
 
 
-def _leaves_as_made(torso: nn.Module, num_leaves: int) -> list[type[nn.Module]]:
-    """The layers of such a torso, of so many; activations in a block have none."""
-    first, repeated, last = _LEAVES[type(torso)]
-    num_repeated = (num_leaves - len(first) - len(last)) // len(repeated)
-    return [*first, *(repeated * num_repeated), *last]
+def _is_as_made(critic: _Known) -> bool:
+    """Whether torso and head have the layers that the library gives them, and every setting of these."""
+    parts = [kernels.plain_type(module) for module in critic.torso.modules()]
+    first, repeated, last = _PARTS[type(critic.torso)]
+    num_repeated = (len(parts) - len(first) - len(last)) // len(repeated)
+    if parts != [*first, *(repeated * num_repeated), *last]:
+        return False
+    is_linear = kernels.plain_type(critic.head) is nn.Linear
+    if not (is_linear if isinstance(critic, networks.Critic) else isinstance(critic.head, nn.Linear)):
+        return False
+    return all(map(_has_known_settings, [*critic.torso.modules(), critic.head]))
 
 
-_Layers = list[type[nn.Module]]
+def _has_known_settings(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Linear):
+        return layer.bias is not None
+    if isinstance(layer, nn.LayerNorm):
+        return layer.weight is not None and layer.bias is not None and len(layer.normalized_shape) == 1
+    return not isinstance(layer, nn.ELU) or layer.alpha == 1.0
 
-_LEAVES: Mapping[type[nn.Module], tuple[_Layers, _Layers, _Layers]] = {
-    networks.LayerNormMLP: ([nn.Linear, nn.LayerNorm, nn.Tanh], [nn.Linear, nn.ELU], []),
-    networks.SimBa: ([nn.Linear], [nn.LayerNorm, nn.Linear, nn.Linear], [nn.LayerNorm]),
+
+_Parts = list[type[nn.Module]]
+_Norm = tuple[tuple[int, ...], float]  # shape and epsilon of a LayerNorm
+
+_PARTS: Mapping[type[nn.Module], tuple[_Parts, _Parts, _Parts]] = {
+    networks.LayerNormMLP: (
+        [networks.LayerNormMLP, nn.Linear, nn.LayerNorm, nn.Tanh],
+        [nn.Linear, nn.ELU],
+        [],
+    ),
+    networks.SimBa: (
+        [networks.SimBa, nn.Linear],
+        [networks.ResidualBlock, nn.LayerNorm, nn.Linear, nn.Linear],
+        [nn.LayerNorm],
+    ),
 }
 
 
-def _linears(torso: nn.Module) -> list[nn.Linear]:
-    return [layer for layer in torso.modules() if isinstance(layer, nn.Linear)]
+def _layers_of_mlp(torso: nn.Module) -> list[Any]:
+    return [layer for layer in torso.children() if isinstance(layer, nn.Linear | nn.LayerNorm)]
+
+
+def _layers_of_simba(torso: Any) -> list[Any]:
+    first, *blocks, last = torso
+    return [first, *(layer for block in blocks for layer in (block.norm, block.expand, block.contract)), last]
+
+
+# The layers with weights, in the order in which the functions below take these.
+_LAYERS: Mapping[type[nn.Module], Callable[[nn.Module], list[Any]]] = {
+    networks.LayerNormMLP: _layers_of_mlp,
+    networks.SimBa: _layers_of_simba,
+}
 
 
 def _values(pairs: torch.Tensor, *weights: torch.Tensor, torso: Torso) -> torch.Tensor:
@@ -209,26 +291,29 @@ def _values(pairs: torch.Tensor, *weights: torch.Tensor, torso: Torso) -> torch.
 
 
 def _evaluate_mlp(
-    pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], epsilon: float
+    pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, norms: Sequence[_Norm]
 ) -> torch.Tensor:
     first, first_bias, norm, norm_bias, *hidden = weights
     features = functional.linear(pairs, first, first_bias)
-    features = torch.tanh(functional.layer_norm(features, shape, norm, norm_bias, epsilon)).to(dtype)
+    ((shape, epsilon),) = norms
+    features = functional.layer_norm(features, shape, norm, norm_bias, epsilon)
+    features = torch.tanh(features).to(dtype)
     for weight, bias in zip(hidden[::2], hidden[1::2], strict=True):
         features = functional.elu(functional.linear(features, weight, bias))
     return features.float()
 
 
 def _evaluate_simba(
-    pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], epsilon: float
+    pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, norms: Sequence[_Norm]
 ) -> torch.Tensor:
     first, first_bias, *blocks, norm, norm_bias = weights
     features = functional.linear(pairs, first, first_bias)  # what blocks add to stays in float32
-    for i in range(0, len(blocks), 6):
+    for i, (shape, epsilon) in zip(range(0, len(blocks), 6), norms[:-1], strict=True):
         block_norm, block_norm_bias, expand, expand_bias, contract, contract_bias = blocks[i : i + 6]
         hidden = functional.layer_norm(features, shape, block_norm, block_norm_bias, epsilon).to(dtype)
         hidden = torch.relu(functional.linear(hidden, expand, expand_bias))
         features = features + functional.linear(hidden, contract, contract_bias).float()
+    shape, epsilon = norms[-1]
     return functional.layer_norm(features, shape, norm, norm_bias, epsilon)
 
 

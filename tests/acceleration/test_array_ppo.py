@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, losses, networks
-from minerva_acme.acceleration import array_ppo
+from minerva_acme.acceleration import Agreement, array_ppo
 
 SETTINGS = {"clip_ratio": 0.2, "clip_value": True, "entropy_coef": 0.01, "value_coef": 0.5}
 TRAINED = ("log_prob", "value", "entropy")
@@ -231,7 +231,13 @@ def make_plain(network, optimizer, settings):
 
 
 def make_step(network, optimizer, settings):
-    return array_ppo.make_step(make_plain(network, optimizer, settings), network, optimizer, **settings)
+    return array_ppo.make_step(
+        make_plain(network, optimizer, settings),
+        network,
+        optimizer,
+        agreement=Agreement("PPO's updates"),
+        **settings,
+    )
 
 
 def run_epoch(step_context, samples, seed):
@@ -303,7 +309,9 @@ def test_where_arrays_do_not_suit_the_plain_step_is_returned_and_the_log_says_wh
     settings, network, _ = make()
     change(settings, network)
     plain = make_plain(network, make_optimizer(network), settings)
-    with array_ppo.make_step(plain, network, make_optimizer(network), **settings) as step:
+    with array_ppo.make_step(
+        plain, network, make_optimizer(network), agreement=Agreement("PPO's updates"), **settings
+    ) as step:
         assert step is plain
     assert said() == [f"PPO's updates: autograd: {reason}"]
 
@@ -312,7 +320,7 @@ def test_another_optimiser_makes_plain_steps(said):
     settings, network, _ = make()
     plain = make_plain(network, make_optimizer(network), settings)
     sgd = torch.optim.SGD(network.parameters(), lr=1e-2)
-    with array_ppo.make_step(plain, network, sgd, **settings) as step:
+    with array_ppo.make_step(plain, network, sgd, agreement=Agreement("PPO's updates"), **settings) as step:
         assert step is plain
     assert said() == ["PPO's updates: autograd: SGD is not known"]
 
@@ -354,7 +362,9 @@ def test_torchs_own_adam_makes_steps_on_arrays_too():
         optimizer = kind(module)
         optimizer.param_groups[0]["eps"] = 1e-5
         plain = make_plain(module, optimizer, settings)
-        with array_ppo.make_step(plain, module, optimizer, **settings) as step:
+        with array_ppo.make_step(
+            plain, module, optimizer, agreement=Agreement("PPO's updates"), **settings
+        ) as step:
             assert step is not plain
             step(samples)
     for own, torchs in zip(network.parameters(), other.parameters(), strict=True):
@@ -394,6 +404,8 @@ def in_two_groups(network):
 def test_an_adam_with_settings_that_arrays_do_not_know_makes_plain_steps(make_adam, reason, said):
     settings, network, _ = make()
     plain = make_plain(network, make_optimizer(network), settings)
-    with array_ppo.make_step(plain, network, make_adam(network), **settings) as step:
+    with array_ppo.make_step(
+        plain, network, make_adam(network), agreement=Agreement("PPO's updates"), **settings
+    ) as step:
         assert step is plain
     assert reason in said()[0]

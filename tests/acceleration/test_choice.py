@@ -221,6 +221,6 @@ def test_without_acceleration_ppo_makes_plain_steps(said):
 
     network = make_actor_critic("tanh")
     for _ in range(2):
-        with acceleration.Acceleration("off").ppo_step(plain, network, None) as step:
+        with acceleration.Acceleration("off").ppo_step(plain, network, None, None) as step:
             assert step is plain
     assert said() == ["PPO's updates: autograd: acceleration is off"]

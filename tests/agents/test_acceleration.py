@@ -5,9 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from minerva_acme.acceleration import acting, array_ppo, fused, kernels, parallel, target_critic
+from minerva_acme import networks, testing
+from minerva_acme.acceleration import Agreement, acting, array_ppo, fused, kernels, parallel, target_critic
 from minerva_acme.agents import mpo
+from minerva_acme.networks.actor_critic import GaussianHead
+from minerva_acme.networks.policy import GaussianPolicy
 
 from .mpo import scene as mpo_scene
 
@@ -94,6 +98,87 @@ def test_each_part_of_a_learner_is_said_once_however_many_steps_it_makes(learner
         learner.run(num_steps=3)
     lines = without_acting(said())
     assert sorted(line.partition(":")[0] for line in lines) == sorted(SAYS[learner_scene.name])
+
+
+# Agreement of both ways.
+
+
+def tanh_of_mean(forward):
+    def edited(self, features):
+        policy = forward(self, features)
+        return policy._replace(mean=policy.mean.tanh())
+
+    return edited
+
+
+@pytest.fixture
+def edited(monkeypatch):
+    """Formulas as a researcher might edit them: of a policy's mean, and of a torso."""
+    for kind in (GaussianPolicy, GaussianHead):
+        monkeypatch.setattr(kind, "forward", tanh_of_mean(kind.forward))
+    monkeypatch.setattr(
+        networks.LayerNormMLP, "forward", lambda self, x: 2.0 * nn.Sequential.forward(self, x)
+    )
+
+
+@pytest.mark.usefixtures("small_is_large", "edited")
+def test_an_edited_formula_trains_as_without_acceleration(learner_scene, caplog):
+    torso = {} if learner_scene.name == "mpo" else {"torso": "layer_norm"}
+    batches = [learner_scene.make_batch(seed) for seed in range(3)]
+    caplog.clear()
+    states = []
+    for mode in ("auto", "off"):
+        learner, rows = learner_scene.make(batches, acceleration=mode, **torso)
+        learner.run(num_steps=3)
+        assert rows[-1]["skipped_batches"] == 0
+        states.append(learner.save()["modules"])
+    for name, plain in states[1].items():
+        for key, expected in plain.items():
+            torch.testing.assert_close(states[0][name][key], expected, rtol=1e-4, atol=2e-5)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    parts = [warning.partition(":")[0] for warning in warnings]
+    # Where the target critic is not fused, its layers are called as they are.
+    possible = {"mpo": [["target critic"], []], "ppo": [["PPO's updates"]], "vmpo": [[]]}
+    assert parts in possible[learner_scene.name]
+
+
+@pytest.mark.usefixtures("small_is_large")
+def test_a_comparison_changes_no_number_of_a_run(learner_scene, monkeypatch):
+    batches = [learner_scene.make_batch(seed) for seed in range(4)]
+    states = []
+    for is_compared in (True, False):
+        if not is_compared:
+            monkeypatch.setattr(Agreement, "holds", lambda self: True)
+            monkeypatch.setattr(Agreement, "settle", lambda *_, **__: pytest.fail("compared"))
+        learner, rows = learner_scene.make(batches, acceleration="auto")
+        learner.run(num_steps=2)
+        learner.restore(testing.through_a_file(learner.save()))
+        learner.run(num_steps=2)
+        states.append({"state": learner.save(), "rows": [without_time(row) for row in rows]})
+    testing.assert_nests_equal(*states, "A comparison left a trace.")
+
+
+def without_time(row):
+    return {name: float(value) for name, value in row.items() if name != "walltime"}
+
+
+@pytest.mark.usefixtures("small_is_large")
+def test_both_ways_are_compared_at_first_and_after_a_restore(learner_scene, monkeypatch):
+    settled = []
+    settle = Agreement.settle
+
+    def counting(self, *args, **pairs):
+        settled.append(settle(self, *args, **pairs))
+        return settled[-1]
+
+    monkeypatch.setattr(Agreement, "settle", counting)
+    learner, _ = learner_scene.make([learner_scene.make_batch(seed) for seed in range(4)])
+    num_twins = {"mpo": 1, "ppo": 1, "vmpo": 0}[learner_scene.name]
+    learner.run(num_steps=2)
+    assert settled == [True] * num_twins
+    learner.restore(testing.through_a_file(learner.save()))
+    learner.run(num_steps=2)
+    assert settled == [True] * 2 * num_twins
 
 
 # Hooks on inner layers.

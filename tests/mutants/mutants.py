@@ -673,7 +673,7 @@ MPO = [
         ),
         breakage(
             "MPO's restored learner has old rounded weights",
-            "super().restore(state)\n        self._target_critic.refresh()",
+            "super().restore(state)\n        self._target_critic.restored()",
             "super().restore(state)",
         ),
         breakage("MPO makes one M-step", "range(config.m_steps)", "range(1)"),
@@ -903,6 +903,42 @@ MPO = [
         breakage(
             "the target critic takes actions beyond the bounds", "torch.clamp(action, low, high)", "action"
         ),
+    ),
+    *of(
+        "minerva_acme/acceleration/target_critic.py",
+        ("tests/acceleration/test_edits.py",),
+        breakage(
+            "a target critic's settings are not looked at",
+            "all(map(_has_known_settings, [*critic.torso.modules(), critic.head]))",
+            "True",
+        ),
+        breakage(
+            "a target critic is never compared",
+            "if self._agreement.holds():",
+            "if self._watch.is_unchanged():",
+        ),
+        breakage(
+            "a target critic's replaced parts are not seen", "if not self._watch.is_unchanged():", "if False:"
+        ),
+        breakage(
+            "a disagreeing target critic is taken",
+            "            return found\n        if",
+            "            pass\n        if",
+        ),
+    ),
+    *of(
+        "minerva_acme/acceleration/agreement.py",
+        ("tests/acceleration/test_agreement.py",),
+        breakage("a hook that comes later is not seen", "if any(self._empty) or", "if"),
+        breakage("other data is not seen", "[*map(torch.Tensor.data_ptr, self._tensors)],", ""),
+        breakage("a replaced layer is not seen", "all(map(operator.is_, held, self._seen_held))", "True"),
+        breakage("an edited class is not seen", "[kind.forward for kind in kinds],", ""),
+        breakage(
+            "what is not a number agrees", "not difference <= pair.tolerance", "difference > pair.tolerance"
+        ),
+        breakage("a disagreement is forgotten", "self.is_broken = True", "pass"),
+        breakage("a batch that is not finite breaks the agreement", "bool(x.isfinite().all())", "True"),
+        breakage("small tensors hide behind large ones", "_ROUNDING = 1e-3", "_ROUNDING = 1.0"),
     ),
     *of(
         "agents/mpo/builder.py",
@@ -1376,6 +1412,7 @@ ON_POLICY_AGENTS = [
     *of(
         "minerva_acme/acceleration/array_ppo.py",
         ("tests/acceleration/test_array_ppo.py", "tests/agents/ppo/test_reference_step.py"),
+        breakage("a plain step that was compared is not taken back", "            before.restore()\n", ""),
         breakage("PPO on arrays has gradients where it is clipped", "d_log_prob[is_clipped] = 0.0", "pass"),
         breakage("PPO on arrays sums instead of means", "advantages * (-1.0 / n)", "-advantages"),
         breakage(
@@ -1408,6 +1445,26 @@ ON_POLICY_AGENTS = [
             '"exp_avg_sq": square.clone()',
             '"exp_avg_sq": mean.clone()',
         ),
+    ),
+    *of(
+        "minerva_acme/acceleration/array_ppo.py",
+        ("tests/acceleration/test_edits.py",),
+        breakage(
+            "PPO on arrays decays no weights",
+            '("lr", "weight_decay", "eps", "amsgrad", "maximize")}',
+            '("lr", "eps", "amsgrad", "maximize")} | {"weight_decay": 0.0}',
+        ),
+        breakage(
+            "PPO on arrays descends where the optimiser climbs",
+            '("lr", "weight_decay", "eps", "amsgrad", "maximize")}',
+            '("lr", "weight_decay", "eps", "amsgrad")} | {"maximize": False}',
+        ),
+        breakage(
+            "PPO on arrays takes no part of decoupled decay",
+            '_OFF = ("amsgrad", "capturable", "differentiable", "decoupled_weight_decay")',
+            '_OFF = ("amsgrad", "capturable", "differentiable")',
+        ),
+        breakage("PPO on arrays is not compared", "step if agreement.holds() else None", "step"),
     ),
     *of(
         "agents/vmpo/learner.py",

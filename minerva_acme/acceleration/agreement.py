@@ -1,0 +1,174 @@
+"""Decides whether a faster twin may stand for the plain way.
+
+The formula that a reader finds is the one that runs, unless a faster twin was seen to agree with it, and
+nothing that both compute with was replaced since.
+"""
+
+import itertools
+import math
+import operator
+from typing import Any, NamedTuple
+
+import torch
+import tree
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from minerva_acme.acceleration import notes
+
+_ROUNDING = 1e-3  # of the largest of several norms; a difference of a thousandth of this is rounding
+_TINY = 1e-30  # nothing differs from nothing by nothing
+
+
+class Watch:
+    """Sees in a few microseconds whether modules are still made of what they were made of.
+
+    That is: the same layers, parameters and buffers, in the same memory; equal attributes, such as an ELU's
+    alpha; the same classes with the same `forward`; no hook, and no method of an instance's own.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        """Args: root: The module to watch, with all its parts."""
+        self._parts = [*root.modules()]
+        holders: list[dict[str, Any]] = [d for part in self._parts for d in (part._parameters, part._buffers, part._modules)]
+        self._holders = [holder for holder in holders if holder]
+        self._empty = [holder for holder in holders if not holder]
+        self._empty += [hooks for part in self._parts for hooks in hooks_of(part)] + _GLOBAL_HOOKS
+        self._attributes = [vars(part) for part in self._parts]
+        self._tensors = [x for x in self._held() if isinstance(x, torch.Tensor)]
+        self._seen_held = self._held()
+        self._seen = self._look()
+
+    def is_unchanged(self) -> bool:
+        """Whether nothing was replaced, inserted or changed, other than the numbers in the tensors."""
+        held = self._held()
+        if any(self._empty) or len(held) != len(self._seen_held):
+            return False
+        if not all(map(operator.is_, held, self._seen_held)):
+            return False
+        try:
+            return self._look() == self._seen
+        except (RuntimeError, ValueError):  # Attributes that are tensors or arrays, and others than before.
+            return False
+
+    def _held(self) -> list[Any]:
+        return [*itertools.chain.from_iterable(map(dict.values, self._holders))]
+
+    def _look(self) -> list[Any]:
+        kinds: list[Any] = [*map(type, self._parts)]
+        return [
+            kinds,
+            [kind.forward for kind in kinds],
+            [*itertools.chain.from_iterable(map(dict.values, self._attributes))],
+            [*map(torch.Tensor.data_ptr, self._tensors)],
+            [*map(torch.Tensor.stride, self._tensors)],
+        ]
+
+
+class Pair(NamedTuple):
+    """What a twin gave and what the plain way gave: tensors, or nests with tensors of the same shapes."""
+
+    found: Any
+    wanted: Any
+    tolerance: float = 1e-3  # the largest difference, relative to the norm of each tensor
+
+    def difference(self) -> float:
+        """The largest difference of a tensor, relative to its norm; infinite where shapes differ."""
+        found, wanted = _tensors(self.found), _tensors(self.wanted)
+        if [x.shape for x in found] != [x.shape for x in wanted]:
+            return math.inf
+        norms = [_norm(x) for x in wanted]
+        # Beside a large tensor a small one may be nothing but rounding.
+        floor = _ROUNDING * max(norms, default=0.0) + _TINY
+        differences = [_norm(x.detach() - y.detach()) for x, y in zip(found, wanted, strict=True)]
+        return max(
+            (difference / (norm + floor) for difference, norm in zip(differences, norms, strict=True)),
+            key=lambda share: (math.isnan(share), share),
+            default=0.0,
+        )
+
+
+class Agreement:
+    """Whether a faster twin of one part was seen to give what the plain way gives.
+
+        if agreement.holds():                  # compared, and nothing was replaced since
+            return fast(x)
+        found, wanted = fast(x), plain(x)
+        return found if agreement.settle(network, outputs=Pair(found, wanted)) else wanted
+
+    A disagreement is said in one warning, and is for good: `is_broken`.
+    """
+
+    def __init__(self, part: str) -> None:
+        """Args: part: The part's name, for the log."""
+        self._part = part
+        self._watch: Watch | None = None
+        self.is_broken = False
+
+    def holds(self) -> bool:
+        """Whether the twin may compute without being compared."""
+        return self._watch is not None and self._watch.is_unchanged()
+
+    def forget(self) -> None:
+        """Makes the next call a comparison, as after a restore."""
+        self._watch = None
+
+    def settle(self, network: nn.Module, **pairs: Pair) -> bool:
+        """Compares what the twin gave with what the plain way gave.
+
+        Args:
+            network: The module that both compute; replacing a part of it makes the agreement void.
+            **pairs: What the twin and what the plain way gave, by name.
+
+        Returns:
+            Whether the twin's results may be used. Where the plain ones are not finite that stays open: the
+            next call is a comparison again.
+        """
+        if not all(bool(x.isfinite().all()) for pair in pairs.values() for x in _tensors(pair.wanted)):
+            return False
+        for name, pair in pairs.items():
+            difference = pair.difference()
+            if not difference <= pair.tolerance:  # also where it is not a number
+                self.is_broken = True
+                notes.warn(
+                    self._part,
+                    "plain torch from here on, as the faster way gave something else: "
+                    f"{name} differ by {difference:.2g} of their norm",
+                )
+                return False
+        self._watch = Watch(network)
+        return True
+
+
+def hooks_of(module: nn.Module) -> list[Any]:
+    """The hooks that calling a module calls, by kind: empty ones fill if one is registered later."""
+    return [
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    ]
+
+
+_GLOBAL_HOOKS: list[Any] = [  # of all modules
+    torch_module._global_forward_hooks,
+    torch_module._global_forward_pre_hooks,
+    torch_module._global_backward_hooks,
+    torch_module._global_backward_pre_hooks,
+]
+
+
+def is_called_as_written(module: nn.Module) -> bool:
+    """Whether calling a module runs its class's methods alone: no hooks, no methods of the instance."""
+    if any(hooks_of(module)) or any(_GLOBAL_HOOKS):
+        return False
+    kind = type(module)
+    return not any(callable(value) and hasattr(kind, name) for name, value in vars(module).items())
+
+
+def _norm(x: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(x.detach().double()))
+
+
+def _tensors(nest: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree.flatten(nest) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,364 @@
+"""Whatever a researcher edits, the faster ways give what the edited formula gives, or leave it to torch."""
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import distributions, losses, networks
+from minerva_acme.acceleration import agreement, array_ppo, fused, target_critic
+from minerva_acme.networks import actor_critic
+
+from . import test_array_ppo as ppo
+from . import test_target_critic as target
+
+# Edits of a torso: layers 0, 3 and 5 are linear, 1 is a LayerNorm, 4 and 6 are ELUs.
+
+
+class TwiceLinear(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2.0 * super().forward(input)
+
+
+def become(module: nn.Module, kind: type[nn.Module]) -> None:
+    module.__class__ = kind
+
+
+def replace_data(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        parameter.data = 1.5 * parameter.data
+
+
+def assign(module: nn.Module) -> None:
+    state = {name: 1.5 * value for name, value in module.state_dict().items()}
+    module.load_state_dict(state, assign=True)
+
+
+def transpose(module: Any) -> None:
+    module[3].weight.data = module[3].weight.data.T
+
+
+def tie(module: Any) -> None:
+    module[5] = module[3]
+
+
+def tie_weights(module: Any) -> None:
+    module[5].weight = module[3].weight
+
+
+def own_forward(module: Any) -> None:
+    module[3].forward = lambda x: 2.0 * nn.functional.linear(x, module[3].weight, module[3].bias)
+
+
+def change_output(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+    return output + 1.0
+
+
+def scaled_by_a_hook(module: Any) -> None:
+    module[3].register_forward_pre_hook(lambda module, args: (2.0 * args[0],))
+
+
+def normalised_spectrum(module: Any) -> None:
+    nn.utils.parametrizations.spectral_norm(module[3]).eval()  # or every call would change it
+
+
+def old_normalised_weight(module: Any) -> None:
+    nn.utils.parametrizations.weight_norm(module[3])
+    with torch.no_grad():
+        module[3].parametrizations.weight.original0 *= 2.0
+
+
+TORSO = {
+    "ELU's alpha": lambda torso: setattr(torso[4], "alpha", 0.3),
+    "LayerNorm's epsilon": lambda torso: setattr(torso[1], "eps", 0.5),
+    "LayerNorm without weights": lambda torso: setattr(
+        torso, "1", nn.LayerNorm(torso.output_size, elementwise_affine=False)
+    ),
+    "LayerNorm without a bias": lambda torso: torso[1].register_parameter("bias", None),
+    "a layer without a bias": lambda torso: torso[3].register_parameter("bias", None),
+    "another activation": lambda torso: setattr(torso, "4", nn.SiLU()),
+    "an inserted activation": lambda torso: torso.append(nn.Softplus()),
+    "an inserted layer": lambda torso: torso.append(seeded_linear(torso.output_size)),
+    "a replaced layer": lambda torso: setattr(torso, "3", seeded_linear(torso.output_size)),
+    "a layer removed": lambda torso: torso.__delitem__(4),
+    "tied layers": tie,
+    "tied weights": tie_weights,
+    "a subclass of a layer": lambda torso: become(torso[3], TwiceLinear),
+    "a forward of an instance": own_forward,
+    "a forward of the torso's own": lambda torso: setattr(torso, "forward", lambda x: 0.5 * torso[0](x)),
+    "a hook": lambda torso: torso[3].register_forward_hook(change_output),
+    "a hook before": scaled_by_a_hook,
+    "spectral_norm": normalised_spectrum,
+    "weight_norm": old_normalised_weight,
+    "weights as other data": replace_data,
+    "weights transposed in place": transpose,
+    "weights that are assigned": assign,
+    "weights in shared memory": lambda torso: torso.share_memory(),
+    "a replaced parameter": lambda torso: setattr(
+        torso[3], "weight", nn.Parameter(torch.full_like(torso[3].weight, 0.1))
+    ),
+}
+
+
+def seeded_linear(size: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return nn.Linear(size, size)
+
+
+# Edits of a class: of a name in a module or class, by what takes the place of a function.
+
+
+def doubled(function):
+    return lambda *args, **kwargs: 2.0 * function(*args, **kwargs)
+
+
+def tanh_of_mean(forward):
+    def edited(self, features):
+        policy = forward(self, features)
+        return policy._replace(mean=policy.mean.tanh())
+
+    return edited
+
+
+def other_loss(function):
+    def edited(**arguments):
+        loss = function(**arguments)
+        return loss._replace(total=loss.total + arguments["log_prob"].square().mean())
+
+    return edited
+
+
+def edit_function(monkeypatch, owner, name, edit):
+    monkeypatch.setattr(owner, name, edit(getattr(owner, name)))
+
+
+# PPO.
+
+SIZES = {"layer_sizes": (16, 16, 16), "value_layer_sizes": (16, 16, 16), "torso": "layer_norm"}
+PPO_FUNCTIONS = {
+    "the Gaussian's mean": (actor_critic.GaussianHead, "forward", tanh_of_mean),
+    "the torso": (networks.LayerNormMLP, "forward", doubled),
+    "the loss": (losses, "ppo_loss", other_loss),
+    "the entropy": (distributions.DiagonalGaussian, "entropy", doubled),
+    "the density": (distributions.DiagonalGaussian, "log_prob", doubled),
+    "the clipping": (nn.utils, "clip_grad_norm_", lambda function: lambda p, norm: function(p, 0.1 * norm)),
+}
+
+
+def own_method(network: Any) -> None:
+    plain = type(network).from_normalized
+    network.from_normalized = lambda x, past=(): plain(network, 2.0 * x, past)
+
+
+PPO_NETWORKS = {
+    **{f"torso: {name}": lambda n, edit=edit: edit(n.policy_torso) for name, edit in TORSO.items()},
+    "a head of a subclass": lambda network: become(network.value_head, TwiceLinear),
+    "a method of an instance": own_method,
+    "one torso for both": lambda network: setattr(network, "value_torso", network.policy_torso),
+    "a frozen layer": lambda network: network.policy_torso[0].requires_grad_(False),
+    "a hook of a parameter": lambda network: network.value_head.weight.register_hook(lambda g: 2.0 * g),
+    "a hook on the way back": lambda network: network.value_head.register_full_backward_hook(
+        lambda module, grad_input, grad_output: tuple(2.0 * g for g in grad_input)
+    ),
+}
+
+
+def make_ppo():
+    settings, _, samples = ppo.make()
+    network = networks.make_actor_critic(
+        normalizer=networks.RunningNorm(5),
+        encoder=networks.IdentityEncoder(5),
+        encoder_loss="both",
+        num_actions=None,
+        action_size=2,
+        **SIZES,
+        shared_torso=False,
+        state_dependent_std=False,
+        initial_stddev=1.0,
+        policy_gain=0.5,
+        generator=torch.Generator().manual_seed(0),
+    )
+    return settings, network, samples
+
+
+def make_adam(network, **settings):
+    # With Adam's own epsilon, gradients that are mostly rounding would make steps of full size.
+    settings = {"lr": 1e-3, "eps": 1e-2, "fused": True} | settings
+    return torch.optim.Adam([*network.parameters()], **settings)
+
+
+def train_ppo(by_arrays, edit_before, edit_later, make_optimizer=make_adam):
+    """Two epochs; returns what was logged and the weights."""
+    settings, network, samples = make_ppo()
+    edit_before(network)
+    optimizer = make_optimizer(network)
+    seen = agreement.Agreement("PPO's updates")
+    rows = []
+    for seed in (0, 1):
+        if seed == 1:
+            edit_later(network)
+            known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            new = [parameter for parameter in network.parameters() if id(parameter) not in known]
+            if new:
+                optimizer = make_optimizer(network)
+        plain = ppo.make_plain(network, optimizer, settings)
+        step = contextlib.nullcontext(plain)
+        if by_arrays:
+            step = array_ppo.make_step(plain, network, optimizer, agreement=seen, **settings)
+        rows.append(ppo.run_epoch(step, samples, seed))
+    return torch.cat(rows), [parameter.detach().clone() for parameter in network.parameters()]
+
+
+def nothing(network: nn.Module) -> None:
+    pass
+
+
+def assert_trains_as_by_torch(**run: Any) -> None:
+    (rows, weights), (plain_rows, plain_weights) = train_ppo(True, **run), train_ppo(False, **run)
+    torch.testing.assert_close(rows, plain_rows, rtol=1e-3, atol=1e-4)
+    for found, expected in zip(weights, plain_weights, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_later", [False, True], ids=["before", "later"])
+@pytest.mark.parametrize("name", PPO_NETWORKS)
+def test_an_edited_network_of_ppo_is_trained_as_by_torch(name, is_later):
+    edit = PPO_NETWORKS[name]
+    assert_trains_as_by_torch(
+        edit_before=nothing if is_later else edit, edit_later=edit if is_later else nothing
+    )
+
+
+@pytest.mark.parametrize("name", PPO_FUNCTIONS)
+def test_an_edited_function_of_ppo_is_the_one_that_trains_and_a_warning_names_the_part(
+    name, monkeypatch, caplog
+):
+    edit_function(monkeypatch, *PPO_FUNCTIONS[name])
+    assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith(
+        "PPO's updates: plain torch from here on, as the faster way gave something else"
+    )
+
+
+def decoupled(network):
+    optimizer = make_adam(network, weight_decay=0.3)
+    optimizer.param_groups[0]["decoupled_weight_decay"] = True
+    return optimizer
+
+
+def on_schedule(network):
+    optimizer = make_adam(network)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)
+    return optimizer
+
+
+def with_a_step_of_its_own(network):
+    optimizer = make_adam(network)
+    optimizer.step = lambda: [parameter.data.mul_(0.9) for parameter in network.parameters()]
+    return optimizer
+
+
+OPTIMIZERS = {
+    "weight decay": lambda network: make_adam(network, weight_decay=0.3),
+    "maximize": lambda network: make_adam(network, maximize=True),
+    "amsgrad": lambda network: make_adam(network, amsgrad=True),
+    "other betas": lambda network: make_adam(network, betas=(0.5, 0.9)),
+    "decoupled decay": decoupled,
+    "a schedule": on_schedule,
+    "a step of its own": with_a_step_of_its_own,
+    "a rate that is a tensor": lambda network: make_adam(network, lr=torch.tensor(1e-3)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_setting_of_adam_is_the_optimisers_own(name):
+    assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing, make_optimizer=OPTIMIZERS[name])
+
+
+# The target critic.
+
+
+@pytest.fixture(params=[False, True], ids=["as it is", "fused"])
+def fuses(request, monkeypatch):
+    if request.param and not fused.works(torch.float32):
+        pytest.skip("this torch or CPU fuses nothing")
+    monkeypatch.setattr(fused, "pays", lambda dtype: request.param)
+    monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
+
+
+CRITICS = {
+    **{f"torso: {name}": lambda c, edit=edit: edit(c.torso) for name, edit in TORSO.items()},
+    "a head of a subclass": lambda critic: become(critic.head, TwiceLinear),
+    "a head without a bias": lambda critic: critic.head.register_parameter("bias", None),
+    "other bounds": lambda critic: setattr(critic, "low", torch.full((2,), -0.1)),
+    "bounds as other data": lambda critic: setattr(critic.low, "data", torch.full((2,), -0.1)),
+    "a hook": lambda critic: critic.register_forward_hook(lambda module, args, output: 2.0 * output),
+}
+
+
+def make_critic():
+    generator = torch.Generator().manual_seed(0)
+    critic = networks.Critic(4, -torch.ones(2), torch.ones(2), (16, 16, 16), generator=generator)
+    with torch.no_grad():
+        for parameter in critic.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return critic.requires_grad_(False)
+
+
+pairs = target.pairs
+
+
+@pytest.mark.usefixtures("fuses")
+@pytest.mark.parametrize("when", ["at first", "before a call", "later"])
+@pytest.mark.parametrize("name", CRITICS)
+def test_an_edited_target_critic_gives_what_the_critic_gives(name, when, pairs):
+    critic = make_critic()
+    before = critic(*pairs)
+    if when == "at first":
+        CRITICS[name](critic)
+    fast = target_critic.TargetCritic(critic)
+    if when == "later":
+        torch.testing.assert_close(fast(*pairs), before, rtol=1e-5, atol=1e-5)
+    if when != "at first":
+        CRITICS[name](critic)
+    if name != "torso: weights in shared memory":
+        assert not torch.allclose(critic(*pairs), before, rtol=1e-3)  # The edit is one.
+    for _ in range(2):
+        torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("fuses")
+@pytest.mark.parametrize("kind", [networks.LayerNormMLP, networks.Critic])
+def test_an_edited_class_of_the_target_critic_is_the_one_that_values_and_a_warning_names_it(
+    kind, monkeypatch, pairs, caplog
+):
+    critic = make_critic()
+    fast = target_critic.TargetCritic(critic)
+    edit_function(monkeypatch, kind, "forward", doubled)
+    for _ in range(2):
+        torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert all(line.startswith("target critic: plain torch from here on") for line in warnings)
+    assert len(warnings) <= 1
+
+
+@pytest.mark.usefixtures("fuses")
+def test_another_rule_of_an_ensemble_is_taken_from_the_next_call_on(pairs):
+    ensemble = networks.Ensemble([target.make_critic_with_head(seed, "mlp") for seed in (0, 1)], rule="mean")
+    fast = target_critic.TargetCritic(ensemble)
+    fast(*pairs)
+    ensemble.rule = "min"
+    torch.testing.assert_close(fast(*pairs).mean(), ensemble(*pairs).mean(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("fuses")
+def test_blocks_of_simba_have_epsilons_of_their_own(pairs):
+    critic = target.make_critic(torso="simba")
+    critic.torso[1].norm.eps = 0.5
+    torch.testing.assert_close(
+        target_critic.TargetCritic(critic)(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5
+    )
