@@ -20,6 +20,8 @@ from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
 from tests.experiments.test_run import NEVER_LEARNS, SMALL, make_config, make_pendulum
 
+# What is answered at once, on a machine that is busy with other work; what hangs here does so for 600 s.
+SOON = 60.0
 STORES = ["memory", pytest.param("reverb", marks=pytest.mark.reverb)]
 
 
@@ -35,7 +37,7 @@ def test_a_learner_that_waits_for_what_nobody_writes_is_an_error_at_once(tmp_pat
     start = time.monotonic()
     with pytest.raises(replay.ReplayDeadlock, match="Waiting for 20 items in table 'replay', has 11.*due"):
         experiments.run_experiment(make_config(tmp_path, 100, replay=store, builder=HastyBuilder(SMALL)))
-    assert time.monotonic() - start < 20.0
+    assert time.monotonic() - start < SOON
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -73,7 +75,7 @@ class Process:
             self._lines.put(line)
         self._lines.put("(the process has ended)")
 
-    def wait_for(self, words, seconds=60.0):
+    def wait_for(self, words, seconds=200.0):
         """Returns the next line with these words in it."""
         deadline = time.monotonic() + seconds
         while True:
@@ -141,7 +143,7 @@ def test_ctrl_c_ends_a_learners_wait_with_a_save(tmp_path, start, store):
     process.wait_for("SIGINT: stopping after this step, then saving; press Ctrl-C again to end now.")
     process.wait_for("SIGINT 15 0")
     assert time.monotonic() - began < 5.0
-    assert process.wait(20.0) == 0
+    assert process.wait(SOON) == 0
     assert checkpointing.Checkpointer(tmp_path / "checkpoints").latest().name.endswith("15")
 
 
@@ -275,9 +277,9 @@ def test_what_takes_longer_than_5_s_after_one_signal_does_not_lose_the_run(
     process = start(SLOW, tmp_path, store, what)
     process.wait_for("SLOW")
     process.signal(number)
-    process.wait_for(f"{number.name}: stopping after this step, then saving", seconds=3.0)
+    process.wait_for(f"{number.name}: stopping after this step, then saving", seconds=SOON)
     process.wait_for(end)
-    assert process.wait(20.0) == 0
+    assert process.wait(SOON) == 0
     assert checkpointing.find_to_resume(tmp_path).name.endswith(end.split()[1])
 
 
@@ -322,7 +324,7 @@ def test_a_signal_within_a_step_is_said_at_once_and_the_run_saved_after_the_step
     line = process.wait_for("stopping after this step, then saving", seconds=1.5)
     assert f"Last checkpoint: step 200 in {tmp_path / 'checkpoints'}." in line
     process.wait_for("SIGINT 250")
-    assert process.wait(20.0) == 0
+    assert process.wait(SOON) == 0
 
 
 @pytest.mark.parametrize(("how", "status"), [("python", -signal.SIGINT), ("c", 130)])
@@ -330,11 +332,11 @@ def test_the_second_signal_ends_a_step_that_hangs_and_names_the_last_checkpoint(
     process = start(HANGING, tmp_path, how)
     process.wait_for("HANGING")
     process.signal()
-    process.wait_for("press Ctrl-C again to end now", seconds=3.0)
+    process.wait_for("press Ctrl-C again to end now", seconds=SOON)
     time.sleep(1.0)
     process.signal()
-    process.wait_for(f"stopped without saving; last checkpoint: step 200 in {tmp_path}", seconds=5.0)
-    assert process.wait(5.0) == status
+    process.wait_for(f"stopped without saving; last checkpoint: step 200 in {tmp_path}", seconds=SOON)
+    assert process.wait(SOON) == status
     # What was saved can be resumed from.
     assert checkpointing.Checkpointer(tmp_path / "checkpoints").latest().name.endswith("200")
 
@@ -362,8 +364,8 @@ def test_the_command_ends_with_130_and_one_line_after_the_second_signal(tmp_path
     process.wait_for("press Ctrl-C again to end now")
     time.sleep(1.0)
     process.signal()
-    process.wait_for("minerva: stopped without saving; last checkpoint: none yet", seconds=5.0)
-    assert process.wait(10.0) == 130
+    process.wait_for("minerva: stopped without saving; last checkpoint: none yet", seconds=SOON)
+    assert process.wait(SOON) == 130
     assert "Traceback" not in process.rest()
 
 
@@ -391,8 +393,8 @@ def test_a_signal_while_the_parts_are_made_ends_the_command_as_ctrl_c_does(tmp_p
     process.wait_for("MAKING")
     assert len(group(process._process.pid)) >= 3
     process.signal(number)
-    process.wait_for("minerva: stopped without saving", seconds=20.0)
-    assert process.wait(20.0) == 130
+    process.wait_for("minerva: stopped without saving", seconds=SOON)
+    assert process.wait(SOON) == 130
     assert "Traceback" not in process.rest()
     wait_for_end(process)
     with run_lock.hold(tmp_path / "run"):
@@ -419,7 +421,7 @@ def group(leader):
 
 
 def wait_for_end(process):
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + SOON
     while group(process._process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not group(process._process.pid)
@@ -442,14 +444,14 @@ def test_a_signal_to_all_while_worker_processes_are_in_a_step_saves_the_run_and_
     process.wait_for("HANGING")
     assert len(group(process._process.pid)) >= 3
     process.signal(number)
-    process.wait_for("stopping after this step", seconds=3.0)
+    process.wait_for("stopping after this step", seconds=SOON)
     if num_signals == 2:
         time.sleep(1.0)
         process.signal(number)
-        process.wait_for("stopped without saving; last checkpoint", seconds=5.0)
+        process.wait_for("stopped without saving; last checkpoint", seconds=SOON)
     else:
         process.wait_for(f"{number.name}\n")
-    status = process.wait(10.0)
+    status = process.wait(SOON)
     assert status == (0 if num_signals == 1 else -signal.SIGINT)
     assert "Error" not in process.rest()
     wait_for_end(process)

@@ -17,6 +17,7 @@ def server():
     server.close()
 
 
+@pytest.mark.timeout(900)  # a minute where nothing else runs
 def test_a_hundred_changed_files_end_in_a_sentence_or_a_correct_run(server):
     outcomes = collections.Counter(server.check(seed) for seed in range(_COUNT))
     # Otherwise the changes would not reach what they are to try.
