@@ -34,6 +34,7 @@ _MAX_STARTS = 3  # of Ray, which gives up when its processes need more than 30 s
 _LOOK_SECONDS = 0.5  # between two looks for a process that Ray starts again
 _HEAD_SECONDS = 1.0  # between two looks for the head
 _MAX_HEAD_SILENCE = 8.0  # seconds; after 60 Ray ends this process
+_DOUBT_SECONDS = 30.0  # in which Ray notices that a machine is lost
 _OWNER = "owner"  # the file of a folder of Ray's that is locked for as long as its driver lives
 _MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below, whose whole path may have 107
 
@@ -161,7 +162,7 @@ class RayProgram:
         self._where: dict[str, str] = {}  # the machines of the nodes, by Ray's ids
         self._about: dict[str, dict[str, float]] = {}
         self._head = _Head(ray.get_runtime_context().gcs_address)
-        self._is_home_in_doubt = False
+        self._doubt_until = 0.0  # whether Ray still runs on this machine
         self._is_lost = False
         for node in program.nodes:
             self._actors[node.name] = self._make_actor(node)
@@ -173,6 +174,12 @@ class RayProgram:
     def wait(self, timeout_seconds: float) -> list[graph.Ended]:
         ray = self._ray
         now = time.monotonic()
+        if self._is_lost:  # what has not been started will not be
+            waiting = [*self._starts.values(), *((name, start) for _, name, start in self._absent)]
+            self._starts.clear()
+            self._absent.clear()
+            if waiting:
+                return [graph.Ended(name, None, died=False) for name, _ in waiting]
         due = [entry for entry in self._absent if entry[0] <= now]
         self._absent = [entry for entry in self._absent if entry[0] > now]
         for _, name, incarnation in due:
@@ -227,8 +234,7 @@ class RayProgram:
         reason = None
         if self._head.is_silent:
             reason = f"The head of Ray at {self._head.address} has not answered for {_MAX_HEAD_SILENCE:.0f} s"
-        elif self._is_home_in_doubt:
-            self._is_home_in_doubt = False
+        elif time.monotonic() < self._doubt_until:
             alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
             if self._home not in alive:
                 reason = "Ray's own process on this machine (its raylet) is gone, and the learner with it"
@@ -242,9 +248,14 @@ class RayProgram:
 
     def _make_again(self, name: str) -> None:
         """Makes the actor of a node again that Ray has given up, as where its machine is gone."""
-        self._is_home_in_doubt |= self._program[name].at_home
+        self._doubt_home(name)
         if not self._is_lost:
             self._actors[name] = self._make_actor(self._program[name])
+
+    def _doubt_home(self, name: str) -> None:
+        """Notes that a node has died, with which this machine's part of Ray may be gone."""
+        if self._program[name].at_home:
+            self._doubt_until = time.monotonic() + _DOUBT_SECONDS
 
     def _make_actor(self, node: graph.Node) -> Any:
         from ray.util import scheduling_strategies
@@ -298,6 +309,7 @@ class RayProgram:
             self._make_again(name)
             return graph.Ended(name, error, died=True)
         except exceptions.RayError as error:
+            self._doubt_home(name)
             return graph.Ended(name, error, died=True)
 
     def _listen(self, name: str) -> None:

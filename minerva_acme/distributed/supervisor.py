@@ -87,6 +87,8 @@ class Supervisor:
         try:
             self._launched.endure()
         except graph.EngineLost as lost:
+            self._stopping.update(self.restarts)  # nothing can be started again
+            self._due.clear()
             raise ProgramFailed(str(lost)) from lost
         ended = self._launched.wait(timeout_seconds)
         for name, _, _ in ended:
