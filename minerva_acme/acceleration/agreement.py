@@ -30,7 +30,9 @@ class Watch:
     def __init__(self, root: nn.Module) -> None:
         """Args: root: The module to watch, with all its parts."""
         self._parts = [*root.modules()]
-        holders: list[dict[str, Any]] = [d for part in self._parts for d in (part._parameters, part._buffers, part._modules)]
+        holders: list[dict[str, Any]] = [
+            d for part in self._parts for d in (part._parameters, part._buffers, part._modules)
+        ]
         self._holders = [holder for holder in holders if holder]
         self._empty = [holder for holder in holders if not holder]
         self._empty += [hooks for part in self._parts for hooks in hooks_of(part)] + _GLOBAL_HOOKS

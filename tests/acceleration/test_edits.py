@@ -61,7 +61,11 @@ def scaled_by_a_hook(module: Any) -> None:
 
 
 def normalised_spectrum(module: Any) -> None:
-    nn.utils.parametrizations.spectral_norm(module[3]).eval()  # or every call would change it
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(
+            3
+        )  # It draws vectors to begin with, and in training it would change them at each call.
+        nn.utils.parametrizations.spectral_norm(module[3]).eval()
 
 
 def old_normalised_weight(module: Any) -> None:
@@ -232,6 +236,7 @@ def test_an_edited_network_of_ppo_is_trained_as_by_torch(name, is_later):
     )
 
 
+@pytest.mark.usefixtures("said")
 @pytest.mark.parametrize("name", PPO_FUNCTIONS)
 def test_an_edited_function_of_ppo_is_the_one_that_trains_and_a_warning_names_the_part(
     name, monkeypatch, caplog
@@ -331,19 +336,26 @@ def test_an_edited_target_critic_gives_what_the_critic_gives(name, when, pairs):
         torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("fuses")
+@pytest.mark.usefixtures("fuses", "said")
+@pytest.mark.parametrize("when", ["at first", "later"])
 @pytest.mark.parametrize("kind", [networks.LayerNormMLP, networks.Critic])
 def test_an_edited_class_of_the_target_critic_is_the_one_that_values_and_a_warning_names_it(
-    kind, monkeypatch, pairs, caplog
+    kind, when, monkeypatch, pairs, caplog
 ):
+    if when == "at first":
+        edit_function(monkeypatch, kind, "forward", doubled)
     critic = make_critic()
     fast = target_critic.TargetCritic(critic)
-    edit_function(monkeypatch, kind, "forward", doubled)
+    if when == "later":
+        fast(*pairs)
+        edit_function(monkeypatch, kind, "forward", doubled)
     for _ in range(2):
         torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    # Where nothing is fused, the torso is called as it is.
+    calls_torso = kind is networks.LayerNormMLP and not fused.pays(torch.float32)
+    assert len(warnings) == (0 if calls_torso else 1)
     assert all(line.startswith("target critic: plain torch from here on") for line in warnings)
-    assert len(warnings) <= 1
 
 
 @pytest.mark.usefixtures("fuses")

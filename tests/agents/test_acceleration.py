@@ -121,7 +121,7 @@ def edited(monkeypatch):
     )
 
 
-@pytest.mark.usefixtures("small_is_large", "edited")
+@pytest.mark.usefixtures("small_is_large", "edited", "said")
 def test_an_edited_formula_trains_as_without_acceleration(learner_scene, caplog):
     torso = {} if learner_scene.name == "mpo" else {"torso": "layer_norm"}
     batches = [learner_scene.make_batch(seed) for seed in range(3)]
