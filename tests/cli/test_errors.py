@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from minerva_acme import environments, replay, specs
+from minerva_acme import distributed, environments, replay, specs
 from minerva_acme.cli import training
 from minerva_acme.wrappers import spec_check
 
@@ -80,6 +80,7 @@ def function_of(module, source, error):
         (RAISE, replay.ReplayError("The server is gone"), 1, "The server is gone"),
         (RAISE, specs.SpecError("`reward` is None"), 1, "`reward` is None"),
         (RAISE, environments.EnvironmentWorkerError("A process ended"), 1, "A process ended"),
+        (RAISE, distributed.ProgramFailed("The run could not be saved"), 1, "The run could not be saved"),
         (RAISE, KeyboardInterrupt(), 130, "stopped without saving"),
         (OPEN, None, 1, "[Errno 2] No such file or directory: '/nowhere/at/all'"),
         (IMPORT, None, 1, "No module named 'no_such_package'"),
