@@ -280,8 +280,13 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_setting_of_adam_is_the_optimisers_own(name):
+def test_every_setting_of_adam_is_the_optimisers_own(name, said):
     assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing, make_optimizer=OPTIMIZERS[name])
+    # None is first noticed by comparing.
+    way = "arrays, the gradient written down"
+    if name not in ("weight decay", "maximize", "other betas"):
+        way = "autograd: Adam has several groups, hooks or settings that are not known"
+    assert said() == [f"PPO's updates: {way}"]
 
 
 # The target critic.
@@ -356,6 +361,29 @@ def test_an_edited_class_of_the_target_critic_is_the_one_that_values_and_a_warni
     calls_torso = kind is networks.LayerNormMLP and not fused.pays(torch.float32)
     assert len(warnings) == (0 if calls_torso else 1)
     assert all(line.startswith("target critic: plain torch from here on") for line in warnings)
+
+
+@pytest.mark.usefixtures("fuses")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torso: LayerNorm's epsilon",
+        "torso: a replaced layer",
+        "torso: a replaced parameter",
+        "torso: weights as other data",
+        "torso: weights that are assigned",
+        "torso: weights in shared memory",
+        "other bounds",
+    ],
+)
+def test_what_is_replaced_by_its_like_is_evaluated_as_fast_as_before(name, pairs, said):
+    critic = make_critic()
+    fast = target_critic.TargetCritic(critic)
+    fast(*pairs)
+    lines = said()
+    CRITICS[name](critic)
+    fast(*pairs)
+    assert fast._agreement.holds() and said() == lines
 
 
 @pytest.mark.usefixtures("fuses")

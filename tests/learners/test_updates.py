@@ -196,6 +196,22 @@ def test_gradients_are_clipped_as_torch_clips_them(max_norm, dtype):
         assert torch.equal(gradient, parameter.grad)
 
 
+@pytest.mark.parametrize("frozen", [["bias"], ["weight", "bias"]])
+def test_frozen_parameters_stay_and_the_others_move(frozen):
+    scene = Scene()
+    critic = scene.modules["critic"]
+    for name in frozen:
+        critic.get_parameter(name).requires_grad_(False)
+    before = {name: parameter.detach().clone() for name, parameter in critic.named_parameters()}
+    with scene.updates.whole_or_nothing(0):
+        norm = scene.updates.minimise("critic", scene.loss("critic", batch(0)))
+    moved = {
+        name for name, parameter in critic.named_parameters() if not torch.equal(parameter, before[name])
+    }
+    assert moved == before.keys() - {*frozen}
+    assert (norm > 0.0) == bool(moved)
+
+
 def test_a_loss_of_nothing_that_is_trained_changes_nothing():
     scene = Scene("sgd")
     before = scene.state()["modules"]["critic"]

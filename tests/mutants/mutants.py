@@ -922,8 +922,8 @@ MPO = [
         ),
         breakage(
             "a disagreeing target critic is taken",
-            "            return found\n        if",
-            "            pass\n        if",
+            "Pair(found, wanted, tolerance)):",
+            "Pair(found, wanted, tolerance)) or True:",
         ),
     ),
     *of(
