@@ -13,7 +13,7 @@ from typing import Any
 
 import tree
 
-from minerva_acme import core, counting, loggers, specs
+from minerva_acme import core, counting, loggers, specs, writing
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, reports, weights
 from minerva_acme.experiments import checkpointing, parts, seeds
@@ -331,7 +331,7 @@ class LearnerNode(graph.Part):
 @contextlib.contextmanager
 def _alone_in(directory: pathlib.Path, stop: threading.Event) -> Iterator[None]:
     """Keeps a second learner of the same run out; waits a while for the end of the first."""
-    descriptor = os.open(directory / ".learner.lock", os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(directory / ".learner.lock", os.O_RDWR | os.O_CREAT | writing.NO_LINK, 0o666)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
