@@ -22,16 +22,27 @@ def signal_self(number):
     time.sleep(0.05)
 
 
+@contextlib.contextmanager
+def no_interrupt():
+    """A KeyboardInterrupt would end all tests."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pytest.fail("interrupted")
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_first_signal_asks_and_the_second_interrupts(number, monkeypatch):
     monkeypatch.setattr(signals.interrupts, "SAME_REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(signals, "_end_process", lambda: None)  # not the one of the tests
     before = signal.getsignal(number)
     with signals.stop_request_on_signals() as stop:
         assert not stop
-        signal_self(number)
-        assert stop and stop.signal_name == number.name
-        signal_self(number)  # as `timeout` sends it, to the process and to its group
-        time.sleep(0.5)
+        with no_interrupt():
+            signal_self(number)
+            assert stop and stop.signal_name == number.name
+            signal_self(number)  # as `timeout` sends it, to the process and to its group
+            time.sleep(0.5)
         with pytest.raises(KeyboardInterrupt):
             signal_self(number)
             time.sleep(10.0)
@@ -129,7 +140,7 @@ def hasty(monkeypatch):
 
 @pytest.mark.parametrize("numbers", [NUMBERS, NUMBERS * 5], ids=["one of each", "five of each"])
 def test_stopping_may_take_longer_than_the_time_after_which_a_thread_is_deaf(hasty, numbers):
-    with signals.stop_request_on_signals() as stop:
+    with no_interrupt(), signals.stop_request_on_signals() as stop:
         for number in numbers:
             os.kill(os.getpid(), number)
         time.sleep(1.0)
@@ -205,7 +216,8 @@ def test_an_echo_does_not_interrupt_what_closes_after_the_first(monkeypatch):
     with interrupts.like_ctrl_c():
         with pytest.raises(KeyboardInterrupt):
             signal_self(signal.SIGTERM)
-        signal_self(signal.SIGHUP)
+        with no_interrupt():
+            signal_self(signal.SIGHUP)
         monkeypatch.setattr(interrupts, "SAME_REQUEST_SECONDS", 0.01)
         with pytest.raises(KeyboardInterrupt):
             signal_self(signal.SIGTERM)
