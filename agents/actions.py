@@ -43,8 +43,8 @@ class RawActions(abc.ABC):
     def reround(self, log_prob: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
         """Rounds log-densities of raw actions as if they came from those of the executed actions.
 
-        Earlier versions recorded the latter, from which PPO took the former. Its numbers stay what they were,
-        bit for bit.
+        Earlier versions recorded the latter, from which PPO took the former. On a CPU its numbers stay what
+        they were, bit for bit; elsewhere they differ by that rounding.
 
         Args:
             log_prob: [...].
@@ -97,7 +97,9 @@ class SquashedActions(RawActions):
         return log_det
 
     def reround(self, log_prob: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
-        array = raw.numpy(force=True)
+        if raw.device.type != "cpu":  # where no update waits for the host
+            return log_prob
+        array = raw.numpy()
         with np.errstate(invalid="ignore"):  # a bad batch is refused elsewhere
             log_slope = _TWO * (_LOG_TWO - array - np.logaddexp(_ZERO, -_TWO * array))
         # On arrays, as actors computed it, which torch rounds differently.

@@ -6,6 +6,7 @@ import logging
 import os
 import pathlib
 import resource
+import signal
 import sys
 import threading
 import time
@@ -68,6 +69,10 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure() -> None:
+    # A shell has signals ignored for what it runs in the background or by nohup, which children inherit.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     # Several threads gain nothing on tensors this small, and slow each other on a busy machine.
     torch.set_num_threads(1)
 

@@ -190,13 +190,14 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             for part in (name, *objective.modules):
                 _check_name(f"The objective '{name}' of {agent}", part, modules)
             parts = nn.ModuleList([modules[part] for part in objective.modules or [name]])
-            # What several modules share, such as an encoder, the first loss trains; what is frozen, none.
-            own = [p for p in parts.parameters() if p.requires_grad and p not in taken]
+            # What several modules share, such as an encoder, the first loss trains. What is frozen belongs to
+            # its loss too, which trains it once it is unfrozen.
+            own = [p for p in parts.parameters() if p not in taken]
             if not own:
                 raise ValueError(
                     f"The objective '{name}' of {agent} must train something, but each parameter of "
-                    f"{', '.join(objective.modules or [name])} is frozen, or trained by an objective before "
-                    "it. Leave the objective out, or unfreeze them: requires_grad_()."
+                    f"{', '.join(objective.modules or [name])} is trained by an objective before it. Leave the "
+                    "objective out."
                 )
             taken.update(own)
             trained[name] = own

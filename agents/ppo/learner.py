@@ -79,7 +79,6 @@ class PPOLearner(learners.ModuleLearner):
         self._dataset = learners.checked_samples(
             dataset,
             modules=[network],
-            device=generator.device,
             kind=types.Rollout,
             layout="RolloutLayout",
             extras=("log_prob", "raw_action"),

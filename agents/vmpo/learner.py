@@ -67,7 +67,6 @@ class VMPOLearner(learners.ModuleLearner):
         self._dataset = learners.checked_samples(
             dataset,
             modules=[network],
-            device=generator.device,
             kind=types.Rollout,
             layout="RolloutLayout",
             extras=("log_prob", "raw_action", "parameters"),

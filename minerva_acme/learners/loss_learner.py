@@ -106,7 +106,6 @@ class LossLearner(module_learner.ModuleLearner):
         self._dataset = samples.checked_samples(
             dataset,
             modules=modules.values(),
-            device=generator.device,
             needs_info=priorities is not None,
         )
         self._priorities = priorities

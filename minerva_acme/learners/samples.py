@@ -22,7 +22,7 @@ def checked_samples(
     dataset: Iterator[Any],
     *,
     modules: Iterable[nn.Module],
-    device: torch.device,
+    device: torch.device | None = None,
     kind: type[Any] | None = None,
     layout: str = "",
     extras: Sequence[str] = (),
@@ -37,7 +37,7 @@ def checked_samples(
     Args:
         dataset: An iterator of samples with `data`, or of bare `types.Transition`, `Trajectory` or `Rollout`.
         modules: The networks that will see the data; the first floating-point parameter says their dtype.
-        device: The device of the learner.
+        device: The device of the learner; None for that of the networks.
         kind: The class that the data must have; None for any.
         layout: The name of the layout that packs and unpacks the kind, for the message.
         extras: The names that the data's `extras` must have.
@@ -55,7 +55,10 @@ def checked_samples(
         )
     if isinstance(dataset, datasets.Dataset):
         return dataset
-    return _CheckedSamples(dataset, list(modules), device, kind, layout, extras, needs_info)
+    modules = list(modules)
+    if device is None:
+        device = next(parameter.device for module in modules for parameter in module.parameters())
+    return _CheckedSamples(dataset, modules, device, kind, layout, extras, needs_info)
 
 
 def check_kind(data: Any, kind: type[Any], layout: str) -> None:

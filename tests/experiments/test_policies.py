@@ -312,7 +312,7 @@ def test_a_policy_of_the_library_refuses_one_number_for_a_cart_of_four_and_what_
         policy(np.zeros(1))
     with pytest.raises(specs.SpecError, match=r"must be Array\(4,\) float32 and finite, got nan in it"):
         policy(np.array([0.0, np.nan, 0.0, 0.0], np.float32))
-    with pytest.raises(specs.SpecError, match=r"For several observations at once call `policy.batch"):
+    with pytest.raises(specs.SpecError, match=r"For several observations call `policy.batch"):
         policy(np.zeros((5, 4), np.float32))
     with pytest.raises(specs.SpecError, match=r"That is one observation: call `policy\(observation\)`"):
         policy.batch(np.zeros(4, np.float32))

@@ -125,8 +125,8 @@ def test_run_experiment_writes_it_and_says_what_only_python_can_continue(tmp_pat
     with caplog.at_level(logging.WARNING):
         experiments.run_experiment(make_config(tmp_path, evaluation_episodes=1))
     assert run_folder.read(tmp_path).agent == "ppo"
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"{tmp_path} cannot be continued from its folder alone: ")
+    start = f"{tmp_path} cannot be continued from its folder alone: "
+    (said,) = [text for text in caplog.messages if text.startswith(start)]
     assert "`make_config.<locals>.<lambda>`" in said
 
 

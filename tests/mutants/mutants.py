@@ -1735,7 +1735,6 @@ ON_POLICY_AGENTS = [
     *of(
         "agents/off_policy/builder.py",
         ("tests/agents/off_policy/test_builder.py",),
-        breakage("a frozen module is trained", "if p.requires_grad and p not in taken", "if p not in taken"),
         breakage("a module without objective is never trained", 'if "target" in name or', "if True or"),
         breakage("the replay of another n_step is read", '"n_step": self._config.n_step, ', ""),
     ),

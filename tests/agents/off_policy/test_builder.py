@@ -235,7 +235,7 @@ def test_a_policy_that_is_no_module_is_refused_by_name():
 
 @pytest.mark.parametrize(
     ("freezes_model", "modules", "num_trained"),
-    [(True, ["q_network"], 1), (True, ["q_network", "model"], 1), (False, ["q_network", "model"], 3)],
+    [(True, ["q_network"], 1), (True, ["q_network", "model"], 3), (False, ["q_network", "model"], 3)],
 )
 def test_a_module_may_be_frozen_or_be_trained_by_the_loss_of_another(freezes_model, modules, num_trained):
     builder = PartsBuilder(scene.QConfig(prioritized=False))
