@@ -265,8 +265,8 @@ class LearnerNode(graph.Part):
             mean, env_steps, variables = self._best.pop(0)
             best = self._checkpointer.best_evaluation()
             if self._config.checkpoint_best and (best is None or mean > best):
-                state = self._state() | checkpointing.policy_state(variables)
                 try:
+                    state = self._state() | checkpointing.policy_state(variables)
                     self._checkpointer.save(env_steps, state, evaluation=mean, light=True)
                 except OSError as error:  # training continues, and the next checkpoint may fit
                     _logger.warning("the best weights so far are not kept apart: %s", error)

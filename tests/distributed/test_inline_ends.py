@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from minerva_acme import distributed, experiments
-from minerva_acme.distributed import learner_node, run, supervisor
+from minerva_acme import distributed, experiments, specs
+from minerva_acme.distributed import graph, learner_node, run, supervisor
 from minerva_acme.experiments import checkpointing
 from tests.distributed import small
 
@@ -35,7 +35,10 @@ def make(tmp_path: pathlib.Path, builder: Any, **changes: Any) -> experiments.Ex
     return small.experiment(
         tmp_path,
         builder,
-        **({"num_env_steps": 200, "evaluation_period": 0, "checkpoint_period": 0} | changes),
+        **(
+            {"num_env_steps": 200, "evaluation_period": 0, "checkpoint_period": 0, "checkpoint_best": False}
+            | changes
+        ),
     )
 
 
@@ -57,6 +60,30 @@ def test_the_learner_tries_a_save_again_that_has_failed(tmp_path: pathlib.Path) 
     result = play(make(tmp_path, small.saving_builder(disk)))
     assert disk.num_saves == 4 and result.env_steps == 200
     assert checkpointing.env_steps(checkpointing.find(tmp_path)) == 200
+
+
+def test_best_weights_that_cannot_be_kept_end_nothing(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    node = graph.Node(name="learner", kind="learner", factory="m:f")
+    part: Any = learner_node.LearnerNode(
+        graph.Context(node, 0, lambda name: pytest.fail(name), threading.Event()),
+        config=make(tmp_path, small.sac_builder(), checkpoint_best=True),
+        spec=specs.make_environment_spec(small.Ramp(0)),
+        num_actors=1,
+        address="localhost:0",
+        resume_from=None,
+    )
+    part._checkpointer = checkpointing.Checkpointer(tmp_path / "checkpoints")
+    part._state = fail
+    part.keep_best(1.0, 5, [])
+    part._keep_best()
+    assert caplog.messages == [
+        "the best weights so far are not kept apart: [Errno 28] No space left on device"
+    ]
 
 
 def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
