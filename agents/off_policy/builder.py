@@ -196,8 +196,8 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             if not own:
                 raise ValueError(
                     f"The objective '{name}' of {agent} must train something, but each parameter of "
-                    f"{', '.join(objective.modules or [name])} is trained by an objective before it. Leave the "
-                    "objective out."
+                    f"{', '.join(objective.modules or [name])} is trained by an objective before it. Leave "
+                    "the objective out."
                 )
             taken.update(own)
             trained[name] = own
