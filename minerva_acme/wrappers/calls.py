@@ -41,12 +41,17 @@ def call_unchecked(environment: Any, method: str, *arguments: Any) -> Any:
     try:
         return getattr(environment, method)(*arguments)
     except SystemExit as error:
-        code = "" if error.code is None else repr(error.code)
-        raise EnvironmentExit(
-            f"`{method}` of {_name(environment)} called sys.exit({code}), which would end the run "
-            "without saving it. An environment that cannot continue must raise an exception that says why. "
-            "The traceback of the SystemExit shows what called it."
-        ) from error
+        raise exit_error(environment, method, error) from error
+
+
+def exit_error(environment: Any, method: str, error: SystemExit) -> EnvironmentExit:
+    """Makes the error to raise in the place of a SystemExit of an environment."""
+    code = "" if error.code is None else repr(error.code)
+    return EnvironmentExit(
+        f"`{method}` of {_name(environment)} called sys.exit({code}), which would end the run without saving "
+        "it. An environment that cannot continue must raise an exception that says why. The traceback of the "
+        "SystemExit shows what called it."
+    )
 
 
 def check(timestep: Any, environment: Any, method: str) -> None:

@@ -282,4 +282,5 @@ def test_an_actor_asks_at_once_when_its_lease_is_used_up(
     leasing.lease = 2
     with playing(reporter) as steps:
         wait_for(steps, 2)
+        assert len(steps) == 2  # none beyond the lease
     reporter.close()

@@ -59,7 +59,7 @@ class Process:
 
     def __init__(self, script, *arguments):
         self._process = subprocess.Popen(
-            [sys.executable, "-u", "-c", textwrap.dedent(script), *map(str, arguments)],
+            [sys.executable, "-u", "-X", "faulthandler", "-c", textwrap.dedent(script), *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -93,7 +93,11 @@ class Process:
         os.killpg(self._process.pid, number)
 
     def wait(self, seconds):
-        return self._process.wait(seconds)
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)  # of which it says where its threads are
+            pytest.fail(f"It has not ended within {seconds:g} s: {self.rest()}")
 
     def rest(self):
         self._reader.join(10.0)

@@ -9,6 +9,7 @@ from torch import nn
 
 from minerva_acme import experiments, networks, specs, testing, wrappers
 from minerva_acme.agents import mpo
+from minerva_acme.experiments import checkpointing
 
 from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
 
@@ -273,8 +274,8 @@ def test_a_run_on_single_frames_is_the_run_on_whole_stacks_bit_for_bit(tmp_path)
             )
         )
         assert result.learner_steps > 5
-        policy = experiments.load_policy(tmp_path / str(frame_stack), builder, make_environment(0))
-        states.append(policy._network.state_dict())
+        state = checkpointing.load_state(checkpointing.find(tmp_path / str(frame_stack)))
+        states.append(state["learner"]["modules"])
     assert shapes == [
         {"observation/it": (3, 4, 4), "float32": shapes[0]["float32"]},
         {"uint8": (16,), "float32": (shapes[0]["float32"][0] + 1,)},
