@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -11,11 +12,16 @@ from tests.benchmarks import machine
 
 from . import soak, stops, storm, training
 
+_DEFAULTS = {signal.SIGINT: signal.default_int_handler}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Shows what was measured; returns 1 where something was not as promised."""
     chosen = _parse(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow says when it is imported
+    for number in stops.SIGNALS:  # nohup has SIGHUP ignored, which those that are stopped would inherit
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _DEFAULTS.get(number, signal.SIG_DFL))
     print(*(f"{name} {value};" for name, value in machine.describe().items()), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         table, faults = chosen.measure(chosen, pathlib.Path(chosen.directory or folder))

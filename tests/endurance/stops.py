@@ -27,7 +27,7 @@ from . import storm, training
 
 RAY = "sac/ray"
 TRAININGS = ("mpo/memory", "mpo/reverb", RAY)
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SLOW = ("step", "save", "stop")
 _SECONDS = 1.0, 10.0  # that it takes
 _STEPS = 150  # of a process at most, before it is slow
@@ -70,9 +70,9 @@ def run(name: str, folder: pathlib.Path, *, num_signals: int, seed: int) -> Resu
     for index in range(num_signals):
         flag = folder / "slow"
         flag.unlink(missing_ok=True)
-        number = _SIGNALS[index % len(_SIGNALS)]
+        number = SIGNALS[index % len(SIGNALS)]
         slow = training.Slow(
-            _SLOW[index // len(_SIGNALS) % len(_SLOW)],
+            _SLOW[index // len(SIGNALS) % len(_SLOW)],
             random_.uniform(*_SECONDS),
             random_.randint(1, _STEPS),
             flag,
@@ -181,7 +181,7 @@ def table(results: Sequence[Result]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, stops, faults in results:
-        kinds = [sum(stop.name == number.name for stop in stops) for number in _SIGNALS]
+        kinds = [sum(stop.name == number.name for stop in stops) for number in SIGNALS]
         slow = [sum(stop.slow.what == what for stop in stops) for what in _SLOW]
         took = [stop.slow.seconds for stop in stops]
         seconds = [stop.seconds for stop in stops]
