@@ -159,7 +159,8 @@ def test_a_server_closes_at_once_under_blocked_users(table, write_with):
 
 @pytest.mark.parametrize("user", ["sampler", "writer", "table_info", "priorities", "checkpoint", "new"])
 def test_a_killed_server_is_an_error_and_no_hang(server_process, write, write_with, user):
-    write(replay.ReverbClient(server_process.address), num_items=20)  # as long as its start takes
+    # As long as its start takes, on a busy machine too.
+    write(replay.ReverbClient(server_process.address, answer_seconds=100.0), num_items=20)
     client = replay.ReverbClient(server_process.address, timeout_seconds=0.5, answer_seconds=2.0)
     sampler, writer = client.sampler("replay"), client.writer(3)
     sampler.sample_batch(1)
