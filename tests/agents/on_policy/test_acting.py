@@ -84,7 +84,7 @@ def test_the_natural_ratio_on_policy_is_1(agent, bounded_spec, squashes, acceler
             log_prob = network.policy(torch.from_numpy(OBSERVATIONS)).log_prob(
                 torch.from_numpy(extras.raw_action)
             )
-        np.testing.assert_allclose(np.exp(log_prob - extras.log_prob), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(np.exp(log_prob.numpy() - extras.log_prob), 1.0, rtol=1e-5)
 
 
 def test_squashed_actions_never_leave_their_bounds(vmpo_agent):
