@@ -71,8 +71,13 @@ compare-plain: $(INSTALLED)  ## Train MPO and a plain loop with equal settings, 
 	python -m tests.learning.against_plain $(ARGS)
 
 .PHONY: compare-sb3
-compare-sb3: $(INSTALLED)  ## Train our agents and Stable-Baselines3's with equal settings (an hour and a half)
+compare-sb3: $(INSTALLED) build/rivals/sb3/.installed build/rivals/sbx/.installed  ## Train our agents, Stable-Baselines3's and SBX's with equal settings (hours)
 	python -m tests.learning.against_stable_baselines3 $(ARGS)
+
+build/rivals/%/.installed: tests/learning/rivals/%.txt
+	python -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
 .PHONY: bench
 bench: $(INSTALLED)  ## Run the benchmarks (ARGS="mpo_learner --threads 2" selects)

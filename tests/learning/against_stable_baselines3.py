@@ -1,18 +1,24 @@
-"""Do our agents learn as well as those of Stable-Baselines3? `make compare-sb3`, and `--help` behind ARGS.
+"""Do our agents learn as well and as fast as those of others? `make compare-sb3`, and `--help` behind ARGS.
 
 SAC and TD3 on Pendulum-v1, DQN and PPO on CartPole-v1: equal settings, where either has a switch that the
-other lacks it is off. The trained policies play the same episodes, by their mean or best action. The two
-programs take turns, one after the other, seed by seed, so that their seconds can be compared too.
+other lacks it is off. The programs are ours as it is by default, ours with `acceleration="compile"`,
+Stable-Baselines3, and SBX, its version in JAX. Each of the latter two has a Python environment of its own.
+The trained policies play the same episodes, by their mean or best action. The programs take turns, seed by
+seed, each on one thread, so that their seconds can be compared too: those of whole trainings, with what it
+takes to compile.
 """
 
 import argparse
-import copy
 import csv
+import dataclasses
 import functools
+import json
+import os
 import pathlib
 import statistics
+import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -21,9 +27,16 @@ import torch
 
 from minerva_acme import builders, environments, experiments
 from minerva_acme.agents import dqn, ppo, sac, td3
-from tests.learning import against_plain
+from tests.learning import against_plain, rival
 
-Policy = Callable[[np.ndarray], Any]
+OURS = ("ours", "compiled")
+LIBRARIES: Mapping[str, str] = {"sb3": "stable_baselines3", "sbx": "sbx"}  # by program
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
 
 
 class Row(NamedTuple):
@@ -32,6 +45,7 @@ class Row(NamedTuple):
     agent: str
     program: str
     seed: int
+    num_env_steps: int
     avg_return: float
     seconds: float
     cpu_seconds: float
@@ -135,11 +149,14 @@ PAIRS: Mapping[str, Pair] = {
 _NUM_ENVIRONMENTS = {"PPO": 8}
 
 
-def train_ours(pair: Pair, seed: int, num_env_steps: int, folder: pathlib.Path) -> Policy:
+def train_ours(
+    pair: Pair, seed: int, num_env_steps: int, folder: pathlib.Path, acceleration: str = "auto"
+) -> rival.Policy:
     """Trains by the library, with two episodes of evaluation."""
+    config = dataclasses.replace(pair.builder.config, acceleration=acceleration)
     experiments.run_experiment(
         experiments.ExperimentConfig(
-            builder=pair.builder,
+            builder=type(pair.builder)(config),
             environment_factory=functools.partial(_make_ours, pair.task),
             directory=folder,
             num_env_steps=num_env_steps,
@@ -162,68 +179,74 @@ def _make_ours(task: str, seed: int) -> Any:
     return environments.make_training_environment(f"gymnasium/{task}", seed=seed)
 
 
-def train_theirs(name: str, pair: Pair, seed: int, num_env_steps: int) -> Policy:
-    """Trains by Stable-Baselines3."""
-    import stable_baselines3
-    from stable_baselines3.common import env_util, noise
-
-    environment = env_util.make_vec_env(pair.task, n_envs=_NUM_ENVIRONMENTS.get(name, 1), seed=seed)
-    settings = copy.deepcopy(dict(pair.theirs))  # they write into what they are given
-    if name == "TD3":
-        size = environment.action_space.shape
-        settings["action_noise"] = noise.NormalActionNoise(np.zeros(size), np.full(size, 0.1))
-    model = getattr(stable_baselines3, name)("MlpPolicy", environment, seed=seed, device="cpu", **settings)
-    model.learn(num_env_steps)
-    return lambda observation: model.predict(observation, deterministic=True)[0]
+def row_of_ours(
+    name: str, program: str, seed: int, num_env_steps: int, num_episodes: int, folder: pathlib.Path
+) -> Row:
+    """Trains by the library and plays the episodes."""
+    pair = PAIRS[name]
+    clock, cpu = time.perf_counter(), rival.cpu_seconds()
+    acceleration = "compile" if program == "compiled" else "auto"
+    policy = train_ours(pair, seed, num_env_steps, folder, acceleration)
+    clock, cpu = time.perf_counter() - clock, rival.cpu_seconds() - cpu
+    score = rival.mean_return(policy, pair.task, num_episodes)
+    return Row(name, program, seed, num_env_steps, round(score, 1), round(clock, 2), round(cpu, 2))
 
 
-def mean_return(policy: Policy, task: str, num_episodes: int) -> float:
-    """Plays episodes, the same for every policy.
-
-    Returns:
-        The mean over the episodes of the sum of rewards.
-    """
-    environment = gymnasium.make(task)
-    total = 0.0
-    for episode in range(num_episodes):
-        observation, _ = environment.reset(seed=1_000_000 + episode)
-        ended = False
-        while not ended:
-            # In float32, as in training.
-            observation, reward, terminated, truncated, _ = environment.step(
-                policy(np.asarray(observation, np.float32))
-            )
-            total += float(reward)
-            ended = terminated or truncated
-    environment.close()
-    return total / num_episodes
+def row_of_theirs(
+    name: str, program: str, seed: int, num_env_steps: int, num_episodes: int, python: pathlib.Path
+) -> Row:
+    """Trains by another library, in a process of its own Python, and plays the episodes there."""
+    pair = PAIRS[name]
+    settings = json.dumps(dict(pair.theirs))
+    counts = {
+        "--seed": seed,
+        "--num-env-steps": num_env_steps,
+        "--num-environments": _NUM_ENVIRONMENTS.get(name, 1),
+        "--episodes": num_episodes,
+    }
+    arguments = [str(part) for item in counts.items() for part in item]
+    run = subprocess.run(
+        [python, rival.__file__, LIBRARIES[program], name, pair.task, "--settings", settings, *arguments],
+        env={**os.environ, **_ONE_THREAD},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = json.loads(run.stdout.splitlines()[-1])
+    if found["dropped"]:
+        print(f"{program} has no {', '.join(found['dropped'])}")
+    score, clock, cpu = (found[key] for key in ("avg_return", "seconds", "cpu_seconds"))
+    return Row(name, program, seed, num_env_steps, round(score, 1), round(clock, 2), round(cpu, 2))
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A line an agent: mean returns over seeds with standard errors, and how much faster ours was.
+    """A line an agent and program: the mean return over seeds with its standard error, and the CPU time.
 
-    A mean is below theirs where it is so by more than the standard error of the difference.
+    Our mean is below theirs where it is so by more than the standard error of the difference. The CPU time of
+    a step is the median over the seeds, its ratio the median over those that ours was trained with too.
     """
-    lines = [
-        "agent        ours          Stable-Baselines3  verdict           seconds  CPU seconds, theirs / ours"
-    ]
+    lines = ["agent program        return             our mean is      CPU ms a step  over ours"]
     for agent in dict.fromkeys(row.agent for row in rows):
-        ours, theirs = ([r for r in rows if (r.agent, r.program) == (agent, p)] for p in ("ours", "theirs"))
-        if not ours or len(ours) != len(theirs):
-            continue
-        (mean, error), (their_mean, their_error) = (
-            against_plain.mean_and_error([r.avg_return for r in x]) for x in (ours, theirs)
-        )
-        below = their_mean - mean > (error**2 + their_error**2) ** 0.5
-        wall, cpu = (
-            statistics.median(getattr(t, unit) / getattr(o, unit) for o, t in zip(ours, theirs, strict=True))
-            for unit in ("seconds", "cpu_seconds")
-        )
-        lines.append(
-            f"{agent:5} {mean:8.1f} +- {error:5.1f}  {their_mean:8.1f} +- {their_error:5.1f}  "
-            f"{'below theirs' if below else 'not below theirs':16}  {wall:7.2f}  {cpu:7.2f}"
-        )
+        ours = {row.seed: row for row in rows if (row.agent, row.program) == (agent, "ours")}
+        for program in dict.fromkeys(row.program for row in rows if row.agent == agent):
+            found = {row.seed: row for row in rows if (row.agent, row.program) == (agent, program)}
+            mean, error = against_plain.mean_and_error([row.avg_return for row in found.values()])
+            verdict, ratio = "", ""
+            if both := [seed for seed in found if seed in ours]:
+                our_mean, our_error = against_plain.mean_and_error([ours[seed].avg_return for seed in both])
+                below = mean - our_mean > (error**2 + our_error**2) ** 0.5
+                if program != "ours" and error == error and our_error == our_error:  # more than one seed
+                    verdict = "below" if below else "not below"
+                ratio = f"{statistics.median(_ms(found[seed]) / _ms(ours[seed]) for seed in both):9.2f}"
+            ms = statistics.median(map(_ms, found.values()))
+            lines.append(
+                f"{agent:5} {program:9} {mean:10.1f} +- {error:5.1f}    {verdict:15}  {ms:13.3f}  {ratio}"
+            )
     return "\n".join(lines)
+
+
+def _ms(row: Row) -> float:
+    return 1000.0 * row.cpu_seconds / row.num_env_steps
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Row]:
@@ -232,10 +255,23 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
         prog="python -m tests.learning.against_stable_baselines3", description=__doc__
     )
     parser.add_argument("--agents", nargs="+", default=[*PAIRS], choices=[*PAIRS])
+    parser.add_argument(
+        "--programs",
+        nargs="+",
+        default=[*OURS, *LIBRARIES],
+        choices=[*OURS, *LIBRARIES],
+        help="by default all",
+    )
     parser.add_argument("--seeds", type=int, nargs="+", help="by default as many as the agent has, from 0")
     parser.add_argument("--num-env-steps", type=int, default=None, help="fewer than the task has")
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--directory", type=pathlib.Path, default=pathlib.Path("runs/against_sb3"))
+    parser.add_argument(
+        "--environments",
+        type=pathlib.Path,
+        default=pathlib.Path("build/rivals"),
+        help="the folder with a Python environment of each other program's name",
+    )
     chosen = parser.parse_args(arguments)
     chosen.directory.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -248,21 +284,14 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
             (name, seed) for name in chosen.agents for seed in chosen.seeds or range(PAIRS[name].num_seeds)
         ]
         for agent, seed in trainings:
-            pair = PAIRS[agent]
-            steps = chosen.num_env_steps or pair.num_env_steps
-            programs = {
-                "ours": functools.partial(
-                    train_ours, pair, seed, steps, chosen.directory / f"{agent}_{seed}"
-                ),
-                "theirs": functools.partial(train_theirs, agent, pair, seed, steps),
-            }
+            steps = chosen.num_env_steps or PAIRS[agent].num_env_steps
             # Whoever begins has the cooler machine.
-            for program in sorted(programs, reverse=bool(seed % 2)):
-                clock, cpu = time.perf_counter(), time.process_time()
-                policy = programs[program]()
-                clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
-                score = mean_return(policy, pair.task, chosen.episodes)
-                rows.append(Row(agent, program, seed, round(score, 1), round(clock, 1), round(cpu, 1)))
+            for program in chosen.programs[:: -1 if seed % 2 else 1]:
+                where = (agent, program, seed, steps, chosen.episodes)
+                if program in OURS:
+                    rows.append(row_of_ours(*where, chosen.directory / f"{agent}_{program}_{seed}"))
+                else:
+                    rows.append(row_of_theirs(*where, chosen.environments / program / "bin" / "python"))
                 writer.writerow(rows[-1])
                 file.flush()
                 print(*rows[-1], flush=True)
