@@ -6,8 +6,8 @@ import threading
 
 from minerva_acme import core, loggers, specs
 from minerva_acme.distributed import graph, reports, weights
-from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import evaluator, seeds, signals
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 

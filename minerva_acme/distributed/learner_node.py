@@ -16,11 +16,12 @@ import tree
 from minerva_acme import core, counting, loggers, specs, writing
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, reports, weights
-from minerva_acme.experiments import checkpointing, parts, seeds
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import parts, seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import store
+from minerva_acme.runs import checkpointing
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 

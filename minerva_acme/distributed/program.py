@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from minerva_acme import specs
 from minerva_acme.distributed import graph
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.runs import config as experiment_config
 
 AfterFailure: TypeAlias = Literal["restore", "empty"]
 """What replay begins with when its process was killed: the newest checkpoint's items, or nothing."""

@@ -14,22 +14,12 @@ from typing import Any, Literal
 
 from minerva_acme import builders, specs, thread_settings
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
-from minerva_acme.experiments import (
-    checkpointing,
-    evaluation,
-    parts,
-    progress,
-    provenance,
-    run_folder,
-    run_lock,
-    seeds,
-    signals,
-    stopping,
-)
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import parts, progress, seeds, signals, stopping
 from minerva_acme.experiments import run as one_process
 from minerva_acme.replay import backends
 from minerva_acme.replay.reverb import ports
+from minerva_acme.runs import checkpointing, evaluation, provenance, run_folder, run_lock
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import dm_env
 
 from minerva_acme import actors, core, counting, environments, loggers, specs, types
-from minerva_acme.experiments import config as experiment_config
-from minerva_acme.experiments import evaluation, signals
 from minerva_acme.experiments import seeds as run_seeds
+from minerva_acme.experiments import signals
+from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import evaluation
 
 _logger = logging.getLogger(__name__)
 

@@ -13,10 +13,11 @@ import dm_env
 from minerva_acme import builders, core, counting, environments, loggers, specs
 from minerva_acme.adders import acme_shaped
 from minerva_acme.environments import multi_agent
-from minerva_acme.experiments import checkpointing, provenance, run_folder, run_lock, run_logs, seeds
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import seeds
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
+from minerva_acme.runs import checkpointing, provenance, run_folder, run_lock, run_logs
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from minerva_acme import environments, loggers
-from minerva_acme.experiments import evaluation, evaluator, parts
+from minerva_acme.experiments import evaluator, parts
 from minerva_acme.replay import backends
+from minerva_acme.runs import evaluation
 
 _logger = logging.getLogger(__name__)
 

@@ -4,9 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 
-from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import (
-    evaluation,
     evaluator,
     interrupts,
     pacing,
@@ -18,6 +16,8 @@ from minerva_acme.experiments import (
     stopping,
 )
 from minerva_acme.replay import base as replay
+from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import evaluation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,9 @@ import pathlib
 from typing import Any
 
 from minerva_acme import core
-from minerva_acme.experiments import checkpointing, evaluator, pacing, parts
+from minerva_acme.experiments import evaluator, pacing, parts
 from minerva_acme.replay import waiting
+from minerva_acme.runs import checkpointing
 
 _logger = logging.getLogger(__name__)
 

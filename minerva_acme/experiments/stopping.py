@@ -6,7 +6,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from minerva_acme.experiments import checkpointing, options, progress
+from minerva_acme.experiments import progress
+from minerva_acme.runs import checkpointing, options
 
 
 class StopEarly:

@@ -11,7 +11,7 @@ import pytest
 
 from minerva_acme import distributed, experiments, specs
 from minerva_acme.distributed import graph, learner_node, run, supervisor
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
 pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]

@@ -9,8 +9,9 @@ import torch
 
 import minerva_acme
 from minerva_acme import builders, distributed, experiments
-from minerva_acme.experiments import checkpointing, seeds
+from minerva_acme.experiments import seeds
 from minerva_acme.replay import base as replay
+from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
 pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]

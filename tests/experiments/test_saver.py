@@ -4,8 +4,9 @@ import types
 import numpy as np
 import pytest
 
-from minerva_acme import counting, environments, experiments, testing
-from minerva_acme.experiments import checkpointing, saver
+from minerva_acme import counting, environments, experiments, runs, testing
+from minerva_acme.experiments import saver
+from minerva_acme.runs import checkpointing
 from tests.distributed import small
 from tests.environments import test_gymnasium_adapter
 
@@ -120,7 +121,7 @@ def test_open_episodes_end_and_what_was_written_is_sent_before_the_run_is_saved(
 
 def evaluated(env_steps, *returns):
     evaluations = FakeState("evaluations")
-    evaluations.latest = (env_steps, experiments.Evaluation(returns=returns, lengths=(1,) * len(returns)))
+    evaluations.latest = (env_steps, runs.Evaluation(returns=returns, lengths=(1,) * len(returns)))
     return evaluations
 
 

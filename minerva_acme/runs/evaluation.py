@@ -8,7 +8,7 @@ import dm_env
 import numpy as np
 
 from minerva_acme import builders, core, environments, specs
-from minerva_acme.experiments import policies
+from minerva_acme.runs import policies
 
 _LEAF = "episode_return/"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from minerva_acme import plotting, results
 from minerva_acme.agents import registry
-from minerva_acme.experiments import checkpointing, evaluation, options, provenance, run_folder, tasks
+from minerva_acme.runs import checkpointing, evaluation, options, provenance, run_folder, tasks
 
 UNSEEN_SEED = 10_000
 """Added to a run's seed, it is that of the initial states which score its last policy."""

@@ -11,11 +11,11 @@ import textwrap
 
 import pytest
 
-from minerva_acme.experiments import run_lock
+from minerva_acme.runs import run_lock
 
 HOLDER = """
     import multiprocessing, subprocess, sys, time
-    from minerva_acme.experiments import run_lock
+    from minerva_acme.runs import run_lock
 
     with run_lock.hold(sys.argv[1]):
         children = [subprocess.Popen(["sleep", "60"], close_fds=False).pid]
@@ -122,7 +122,7 @@ def test_a_file_that_its_owner_deletes_meanwhile_is_no_lock(tmp_path, monkeypatc
 def test_a_forked_process_does_not_free_what_its_parent_holds(tmp_path):
     code = f"""
     import os, sys
-    from minerva_acme.experiments import run_lock
+    from minerva_acme.runs import run_lock
     with run_lock.hold({str(tmp_path)!r}):
         child = os.fork()
         if child:

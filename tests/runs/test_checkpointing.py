@@ -13,7 +13,7 @@ import zipfile
 import pytest
 import torch
 
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 
 @pytest.fixture
