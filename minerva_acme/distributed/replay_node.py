@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from minerva_acme.distributed import graph
+from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
 from minerva_acme.replay.reverb import store
 
@@ -58,8 +59,11 @@ class ReplayNode(graph.Part):
             restore_from = str(newest) if newest is not None and after_failure == "restore" else None
             _logger.warning("replay comes back %s", f"with {restore_from}" if restore_from else "empty")
         shutil.rmtree(scratch, ignore_errors=True)
-        self._server = store.ReverbServer(
-            tables, port, checkpoint_directory=scratch, restore_from=restore_from, public=public
+        self._server = backends.restore_or_begin_empty(
+            lambda files: store.ReverbServer(
+                tables, port, checkpoint_directory=scratch, restore_from=files, public=public
+            ),
+            restore_from,
         )
         self._scratch = scratch
 
