@@ -1,26 +1,24 @@
 """The node that learns, serves weights and writes the checkpoints."""
 
 import contextlib
-import fcntl
 import logging
 import math
-import os
 import pathlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tree
 
-from minerva_acme import core, loggers, specs, writing
+from minerva_acme import core, loggers, specs
 from minerva_acme.agents.on_policy import rounds
-from minerva_acme.distributed import graph, reports, weights
+from minerva_acme.distributed import graph, program, reports, weights
 from minerva_acme.experiments import parts, saver, seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import store
-from minerva_acme.runs import checkpointing, evaluation
+from minerva_acme.runs import checkpointing, evaluation, run_lock
 from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
@@ -83,7 +81,14 @@ class LearnerNode(graph.Part):
         config, builder = self._config, self._config.builder
         own_seeds = seeds.Seeds(config.seed)
         with contextlib.ExitStack() as resources:
-            resources.enter_context(_alone_in(pathlib.Path(config.directory), self._context.stop))
+            deadline = time.monotonic() + _LOCK_SECONDS
+            resources.enter_context(
+                run_lock.hold(
+                    config.directory,
+                    file=program.LEARNER_LOCK,
+                    should_wait=lambda: time.monotonic() < deadline and not self._context.stop.is_set(),
+                )
+            )
             self._generators = seeds.GlobalGenerators(config.torch_device)
             resources.enter_context(self._generators.seeded(own_seeds))
             self._checkpointer = parts.make_checkpointer(config, self._player)
@@ -318,24 +323,6 @@ class LearnerNode(graph.Part):
 
     def _tables(self) -> Sequence[replay.TableConfig]:
         return self._config.builder.make_replay_tables(self._spec)
-
-
-@contextlib.contextmanager
-def _alone_in(directory: pathlib.Path, stop: threading.Event) -> Iterator[None]:
-    """Keeps a second learner of the same run out; waits a while for the end of the first."""
-    descriptor = os.open(directory / ".learner.lock", os.O_RDWR | os.O_CREAT | writing.NO_LINK, 0o666)
-    try:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline or stop.wait(_IDLE_SECONDS):
-                    raise ValueError(f"Another learner still writes to {directory}.") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _copied(leaf: Any) -> Any:

@@ -13,6 +13,9 @@ from minerva_acme.runs import config as experiment_config
 AfterFailure: TypeAlias = Literal["restore", "empty"]
 """What replay begins with when its process was killed: the newest checkpoint's items, or nothing."""
 
+LEARNER_LOCK = ".learner.lock"
+"""The file in the run's folder that keeps a second learner out."""
+
 _PACKAGE = "minerva_acme.distributed"
 
 
@@ -89,7 +92,7 @@ def make_program(
                 "port": port,
                 "public": host != "localhost",
                 "scratch": str(directory / "checkpoints" / ".replay"),
-                "checkpoints": str(directory / "checkpoints"),
+                "directory": str(directory),
                 "restore_from": beginning and beginning.replay_files,
                 "after_failure": after_failure,
             },

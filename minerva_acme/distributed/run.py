@@ -9,7 +9,6 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any, Literal
 
 from minerva_acme import builders, thread_settings
@@ -454,14 +453,9 @@ def _newest(directory: pathlib.Path) -> str:
 
 
 def _remove_left_overs(directory: pathlib.Path) -> None:
-    for path in _left_overs(directory):
+    for path in (*directory.glob(".counts-*"), directory / program.LEARNER_LOCK):
         path.unlink(missing_ok=True)
     shutil.rmtree(directory / "checkpoints" / ".replay", ignore_errors=True)
-
-
-def _left_overs(directory: pathlib.Path) -> Iterator[pathlib.Path]:
-    yield from directory.glob(".counts-*")
-    yield from directory.glob(".learner.lock")
 
 
 def _sentence(reason: object) -> str:

@@ -24,6 +24,7 @@ branch.json says which checkpoints a run has left behind, see `continue_from`:
     abandoned   The names of the later ones, whose steps are made again. None of them is the "latest", and
                 they are removed once the run has saved; the best of all evaluations stays.
 
+Where no state is written or read, torch is not imported: the process that holds replay finds checkpoints too.
 Checking a checkpoint reads it once more. Hashing takes about 1 second for each GiB on one core, when it is
 saved and when it is resumed; who wants the policy alone checks state.pt alone.
 """
@@ -41,7 +42,6 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
-import torch
 import tree
 
 from minerva_acme import types, writing
@@ -139,6 +139,8 @@ class Checkpointer:
         Raises:
             OSError: it could not be written. The older checkpoints stay.
         """
+        import torch
+
         # A name that was left behind stays taken after its folder is gone: it would count as abandoned.
         branch = _branch(self.directory)
         names = map(_NAME.fullmatch, {*os.listdir(self.directory), *branch.abandoned})
@@ -418,6 +420,8 @@ def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
     Raises:
         DamagedCheckpoint: it cannot be read, would unpack to more than itself, or is something else.
     """
+    import torch
+
     path = checkpoint / _STATE_FILE
     try:
         _check_stored(path)
@@ -464,6 +468,8 @@ def policy_state(variables: Sequence[types.NestedArray]) -> dict[str, Any]:
     Args:
         variables: those that the policy acts with, as the learner gives them.
     """
+    import torch
+
     return {"policy_variables": [tree.map_structure(torch.from_numpy, value) for value in variables]}
 
 

@@ -207,3 +207,22 @@ def test_a_distributed_checkpoint_of_an_earlier_version_is_resumed(tmp_path: pat
     for play, steps in ((play_together, 800), (experiments.run_experiment, 1000)):
         result = play(small.experiment(tmp_path, builder, num_env_steps=steps))
         assert result.env_steps >= steps and result.before is not None
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_processes_of_their_own_continue_a_run_and_give_it_back(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = small.sac_builder()
+    first = experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=300))
+    then = small.experiment(tmp_path, builder, num_env_steps=600)
+    second = distributed.run_distributed_experiment(then, num_actors=1)
+    assert second.env_steps == 600 and second.learner_steps > first.learner_steps
+    assert "replay: replay begins empty" in caplog.text  # said by its process, heard here
+    state = checkpointing.load_state(checkpointing.find(tmp_path))
+    assert state["learner"]["num_steps"] == second.learner_steps
+    third = experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=900))
+    assert third.env_steps == 900 and third.learner_steps > second.learner_steps
+    assert third.before == second.before == first.before

@@ -158,3 +158,25 @@ def test_a_lock_that_has_another_name_or_is_no_file_is_refused_and_not_cut_off(t
     os.mkfifo(tmp_path / ".lock")
     with pytest.raises(ValueError, match=r"or is no plain file"), run_lock.hold(tmp_path):
         pass
+
+
+def test_a_folder_that_is_held_is_waited_for_as_long_as_is_wanted(tmp_path):
+    asked = []
+
+    def should_wait():
+        asked.append(len(asked))
+        if len(asked) == 3:
+            first.close()
+        return True
+
+    with contextlib.ExitStack() as first:
+        first.enter_context(run_lock.hold(tmp_path, file=".learner.lock"))
+        with run_lock.hold(tmp_path):  # another lock
+            pass
+        with run_lock.hold(tmp_path, file=".learner.lock", should_wait=should_wait):
+            assert asked == [0, 1, 2]
+        first.enter_context(run_lock.hold(tmp_path, file=".learner.lock"))
+        patience = iter([True, False])
+        with pytest.raises(ValueError, match=f"in use by process {os.getpid()} on"):
+            run_lock.hold(tmp_path, file=".learner.lock", should_wait=lambda: next(patience)).__enter__()
+    assert not list(tmp_path.iterdir())
