@@ -45,8 +45,8 @@ _MODULES_OF_PACKAGES = (
     "minerva_acme.agents.actions",
     "minerva_acme.agents.mpo.targets",
     "minerva_acme.agents.registry",
-    "minerva_acme.experiments.checkpointing",
-    "minerva_acme.experiments.tasks",
+    "minerva_acme.runs.checkpointing",
+    "minerva_acme.runs.tasks",
     "minerva_acme.replay.dataset",
     "minerva_acme.replay.layouts",
 )
@@ -165,7 +165,7 @@ def defaults_table(agent: str) -> str:
 def results_tables() -> str:
     """Tables of the results in `tasks.toml`, with the command of every row."""
     from minerva_acme.agents import registry
-    from minerva_acme.experiments import tasks
+    from minerva_acme.runs import tasks
 
     lines = []
     for agent in registry.AGENTS:

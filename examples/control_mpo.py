@@ -10,7 +10,7 @@ import dataclasses
 import torch
 import tyro
 
-from minerva_acme import acceleration, actors, counting, environments, experiments, loggers, losses, specs
+from minerva_acme import acceleration, actors, counting, environments, loggers, losses, runs, specs
 from minerva_acme.adders import SequenceAdder
 from minerva_acme.agents import acting, actions, mpo
 from minerva_acme.agents.mpo import targets
@@ -33,7 +33,7 @@ class Options:
     """Hyperparameters."""
 
 
-def main(options: Options) -> experiments.Evaluation:
+def main(options: Options) -> runs.Evaluation:
     """Trains, and returns an evaluation of the trained policy."""
     config, seed = options.config, options.seed
     device = torch.device("cpu")
@@ -121,7 +121,7 @@ def main(options: Options) -> experiments.Evaluation:
         )
         greedy_actor = actors.FeedForwardActor(policy=greedy)
         evaluation_environment = environments.make_training_environment(options.env, seed=seed + 3)
-        return experiments.evaluate(evaluation_environment, greedy_actor, num_episodes=5)
+        return runs.evaluate(evaluation_environment, greedy_actor, num_episodes=5)
 
 
 if __name__ == "__main__":

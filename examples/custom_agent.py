@@ -15,7 +15,7 @@ import torch
 import tyro
 from torch import nn
 
-from minerva_acme import actors, core, environments, experiments, replay, specs, types
+from minerva_acme import actors, core, environments, replay, runs, specs, types
 from minerva_acme.adders import NStepTransitionAdder
 from minerva_acme.replay import dataset as datasets
 from minerva_acme.replay import layouts
@@ -93,7 +93,7 @@ class QActor(core.Actor):
         self._network.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
 
 
-def main(num_env_steps: int = 30_000, seed: int = 0) -> experiments.Evaluation:
+def main(num_env_steps: int = 30_000, seed: int = 0) -> runs.Evaluation:
     """Trains on CartPole-v1 and evaluates the greedy policy. The same seed gives the same result."""
     environment = environments.make_training_environment("CartPole-v1", seed=seed)
     spec = specs.make_environment_spec(environment)
@@ -122,7 +122,7 @@ def main(num_env_steps: int = 30_000, seed: int = 0) -> experiments.Evaluation:
         greedy_actor = QActor(network, learner, adder=None, seed=seed)
         greedy_actor.update(wait=True)
     unseen = environments.make_training_environment("CartPole-v1", seed=seed + 1)
-    return experiments.evaluate(unseen, greedy_actor, num_episodes=20)
+    return runs.evaluate(unseen, greedy_actor, num_episodes=20)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import tyro
 from absl.testing import absltest
 from dm_env import test_utils
 
-from minerva_acme import environments, experiments, types
+from minerva_acme import environments, experiments, runs, types
 from minerva_acme.agents import mpo
 
 Row = dict[str, float]
@@ -98,7 +98,7 @@ def main(
     )
     result = experiments.run_experiment(experiment)
     environment = make(0)
-    learned = experiments.load_policy(result.directory, builder, environment)
+    learned = runs.load_policy(result.directory, builder, environment)
 
     def policy(timestep: dm_env.TimeStep) -> types.NestedArray:  # the viewer's interface
         return learned(timestep.observation).action

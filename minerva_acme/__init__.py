@@ -6,7 +6,7 @@ from minerva_acme import _lazy, thread_settings
 from minerva_acme._version import __version__
 
 if TYPE_CHECKING:
-    from minerva_acme.experiments.policies import load_policy
+    from minerva_acme.runs.policies import load_policy
 
 thread_settings.set_defaults()  # before anything here imports torch, which reads them once
 

@@ -192,8 +192,7 @@ class RemoteVariableSource(Protocol):
         Raises:
             KeyError: a name is unknown.
             OSError: the source did not answer (`ConnectionError`, `TimeoutError`). It is raised within a
-                bounded time, and says for how long it was waited and for whom: a client that must not
-                fail tolerates some in a row (`max_failures`), and none is hidden. The next call tries anew.
+                bounded time, and says for how long it was waited and for whom. The next call tries anew.
         """
 
 

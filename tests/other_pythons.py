@@ -17,7 +17,18 @@ import tempfile
 import time
 
 PYTHONS = ("3.12", "3.13")
-_IGNORED = (".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "runs", "shared")
+_IGNORED = shutil.ignore_patterns(
+    ".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "shared"
+)
+
+
+def copy_sources(repository: pathlib.Path, target: pathlib.Path) -> None:
+    """Copies the repository, without what was made in it: builds, caches and runs."""
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        return _IGNORED(folder, names) | ({"runs"} if pathlib.Path(folder) == repository else set())
+
+    shutil.copytree(repository, target, ignore=ignored)
 
 
 def find(version: str) -> str | None:
@@ -36,7 +47,7 @@ def test(python: str, arguments: list[str], *, must_install: bool) -> bool:
     repository = pathlib.Path(__file__).resolve().parent.parent
     with tempfile.TemporaryDirectory() as folder:
         copy, environment = pathlib.Path(folder, "copy"), pathlib.Path(folder, "venv")
-        shutil.copytree(repository, copy, ignore=shutil.ignore_patterns(*_IGNORED))
+        copy_sources(repository, copy)
         temporary = pathlib.Path(folder, "tmp")
         temporary.mkdir()
         variables = {**os.environ, "TMPDIR": str(temporary), "VIRTUAL_ENV": str(environment)}

@@ -137,7 +137,7 @@ def test_the_environments_are_listed_without_a_simulator_or_torch(tmp_path: path
 def test_configs_and_options_load_neither_torch_nor_numpy(tmp_path: pathlib.Path) -> None:
     code = """
 import json, sys
-from minerva_acme import experiments
+from minerva_acme import experiments, runs
 from minerva_acme.agents import mpo, on_policy, ppo, registry, vmpo
 for entry in registry.AGENTS.values():
     assert isinstance(entry.presets["default"], entry.config)
@@ -153,14 +153,14 @@ print(json.dumps([before, "torch" in sys.modules]))
 def test_a_runs_policy_is_loaded_without_replay_stores_and_simulators(tmp_path: pathlib.Path) -> None:
     train = """
 import json
-from minerva_acme import environments, experiments
+from minerva_acme import environments, experiments, runs
 from minerva_acme.agents import ppo
 make = lambda seed: environments.make_training_environment("CartPole-v1", seed=seed)
 sizes = dict(num_environments=1, rollout_steps=16, minibatch_size=8, num_epochs=1)
 experiments.run_experiment(experiments.ExperimentConfig(
     builder=ppo.PPOBuilder(ppo.PPOConfig(**sizes)), environment_factory=make, directory="run",
     num_env_steps=16, evaluation_episodes=1, replay="memory", tensorboard=False))
-experiments.export_policy("run", "policy.safetensors")
+runs.export_policy("run", "policy.safetensors")
 print(json.dumps(None))
 """
     load = f"""

@@ -20,7 +20,9 @@ LAYERS = {
             ["learners", "testing"],
             ["adders"],
             ["agents"],
-            ["experiments", "plotting", "video"],
+            ["plotting", "video"],
+            ["runs"],
+            ["experiments"],
             ["distributed"],
             ["cli"],
         ]

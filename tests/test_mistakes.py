@@ -24,6 +24,7 @@ from minerva_acme import (
     learners,
     observers,
     replay,
+    runs,
     specs,
     testing,
     types,
@@ -32,9 +33,9 @@ from minerva_acme import (
 )
 from minerva_acme.agents import mpo, ppo, vmpo
 from minerva_acme.cli import main
-from minerva_acme.experiments import checkpointing, run_folder, run_lock
 from minerva_acme.replay import backends, dataset, layouts
 from minerva_acme.replay.reverb import ports
+from minerva_acme.runs import checkpointing, run_folder, run_lock
 from minerva_acme.video import recording
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
@@ -213,7 +214,7 @@ def observations_of_dtype_object(s):
 )
 def an_environment_that_begins_anew_in_mid_episode(s):
     actor = testing.FakeActor(ACTION)
-    experiments.evaluate(Restarting(), actor, 1)
+    runs.evaluate(Restarting(), actor, 1)
 
 
 @mistake(
@@ -221,7 +222,7 @@ def an_environment_that_begins_anew_in_mid_episode(s):
     "`num_episodes` must be >= 1, got 0. A return needs a whole episode.",
 )
 def an_evaluation_of_no_episode(s):
-    experiments.evaluate(FLAT, testing.FakeActor(ACTION), 0)
+    runs.evaluate(FLAT, testing.FakeActor(ACTION), 0)
 
 
 class Restarting(testing.FakeEnvironment):
@@ -680,7 +681,7 @@ def no_space_left_for_a_checkpoint(s):
     "('torso.0.weight' is missing). Use the builder that it was trained with, or another folder.",
 )
 def a_policy_of_another_agent(s):
-    experiments.load_policy(s.run, mpo.MPOBuilder(TINY_MPO), FLAT)
+    runs.load_policy(s.run, mpo.MPOBuilder(TINY_MPO), FLAT)
 
 
 @mistake(
@@ -690,7 +691,7 @@ def a_policy_of_another_agent(s):
 )
 def a_policy_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
-    experiments.load_policy(s.run, ppo.PPOBuilder(config), FLAT)
+    runs.load_policy(s.run, ppo.PPOBuilder(config), FLAT)
 
 
 @mistake(
@@ -698,7 +699,7 @@ def a_policy_of_other_layer_sizes(s):
     "<folder> holds no checkpoint yet. Train it first: minerva train ...",
 )
 def a_policy_of_a_run_that_saved_nothing(s):
-    experiments.load_policy(s.folder, ppo.PPOBuilder(TINY_PPO), FLAT)
+    runs.load_policy(s.folder, ppo.PPOBuilder(TINY_PPO), FLAT)
 
 
 @mistake(

@@ -7,7 +7,6 @@ import hashlib
 import importlib.metadata
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -34,8 +33,7 @@ def setup_cfg(repository: pathlib.Path) -> configparser.ConfigParser:
 def sdist(repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The unpacked archive of the sources, built from a copy: no build folder stays or is reused."""
     copy = tmp_path_factory.mktemp("source") / "copy"
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "shared")
-    shutil.copytree(repository, copy, ignore=ignored)
+    other_pythons.copy_sources(repository, copy)
     command = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
     built = tmp_path_factory.mktemp("sdist")
     done = subprocess.run(
@@ -95,7 +93,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(
     weights = [*(repository / "minerva_acme" / "results" / "weights").glob("*.safetensors")]
     assert sum(path.stat().st_size for path in weights) < 1_100_000
     expected = {
-        "minerva_acme/experiments/tasks.toml",
+        "minerva_acme/runs/tasks.toml",
         "minerva_acme/py.typed",
         *(str(path.relative_to(repository)) for path in [*data, *weights]),
     }

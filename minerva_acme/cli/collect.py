@@ -7,7 +7,7 @@ from rich.console import Console
 
 from minerva_acme import results
 from minerva_acme.cli import commands
-from minerva_acme.experiments import run_results
+from minerva_acme.runs import run_results
 
 
 def run(command: commands.Collect) -> int:

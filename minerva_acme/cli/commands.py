@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import tyro
 
 from minerva_acme import constraints
-from minerva_acme.experiments import options
+from minerva_acme.runs import options
 
 Settings = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
 """Flags of `minerva train`, and for each of them the words of every value to try, the flag among them:

@@ -13,8 +13,9 @@ from rich.console import Console
 
 from minerva_acme import experiments, plotting, results
 from minerva_acme.cli import commands, extras, parsing, training, video
-from minerva_acme.experiments import checkpointing, run_folder, run_results, stopping
+from minerva_acme.experiments import stopping
 from minerva_acme.plotting import report
+from minerva_acme.runs import checkpointing, run_folder, run_results
 from minerva_acme.video import recording
 
 TRAINING = (

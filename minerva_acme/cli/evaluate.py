@@ -4,9 +4,9 @@ import contextlib
 
 from rich.console import Console
 
-from minerva_acme import experiments
+from minerva_acme import runs
 from minerva_acme.cli import commands, json_output
-from minerva_acme.experiments import policies
+from minerva_acme.runs import policies
 
 
 def run(command: commands.Eval) -> int:
@@ -40,7 +40,7 @@ def run(command: commands.Eval) -> int:
     return 0
 
 
-def _evaluate(command: commands.Eval) -> tuple[policies.Found, experiments.Evaluation]:
+def _evaluate(command: commands.Eval) -> tuple[policies.Found, runs.Evaluation]:
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
     found = policies.find(command.directory, command.checkpoint)
@@ -48,7 +48,7 @@ def _evaluate(command: commands.Eval) -> tuple[policies.Found, experiments.Evalu
     builder, seed = description.make_builder(import_code=command.import_code), command.seed
     environment = description.make_environment_factory(import_code=command.import_code)(seed)
     with contextlib.closing(environment):
-        result = experiments.evaluate_checkpoint(
+        result = runs.evaluate_checkpoint(
             found.path, builder, environment, command.episodes, seed=seed, explore=command.explore
         )
     return found, result

@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
-from minerva_acme import experiments
+from minerva_acme import runs
 from minerva_acme.cli import choices, commands
-from minerva_acme.experiments import checkpointing, verification
+from minerva_acme.runs import checkpointing, verification
 
 _FORMATS = ("safetensors", "pt2")
 
@@ -21,7 +21,7 @@ def run(command: commands.Export) -> int:
         raise ValueError(f"`episodes` must be 0 where `format` is {format_}, which holds no score.")
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
     output = command.output or command.directory / f"policy-{checkpoint.name}.{format_}"
-    experiments.export_policy(
+    runs.export_policy(
         command.directory,
         output,
         format=format_,  # type: ignore[arg-type]

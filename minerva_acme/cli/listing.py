@@ -11,7 +11,7 @@ from rich.console import Console
 
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, json_output
-from minerva_acme.experiments import tasks
+from minerva_acme.runs import tasks
 
 _ALL = "all"  # kinds
 _WIDTH = 80  # of the tasks' table, whose last column is the seeds' scores

@@ -15,7 +15,7 @@ import tyro
 from minerva_acme import _version
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, config_files, flags, guide, help_pages
-from minerva_acme.experiments import tasks
+from minerva_acme.runs import tasks
 
 DEBUG = "--debug"
 """Anywhere among the arguments: errors come with their tracebacks. `main` takes it out."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from minerva_acme import plotting
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, extras
-from minerva_acme.experiments import run_folder, run_results
+from minerva_acme.runs import run_folder, run_results
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
 _DM_CONTROL_RETURNS = (0.0, 1000.0)

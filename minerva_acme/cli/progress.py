@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from minerva_acme import experiments
+from minerva_acme import experiments, runs
 
 COLUMNS = 80
 
@@ -66,7 +66,7 @@ class ProgressDisplay:
         self._moments: collections.deque[_Moment] = collections.deque()
         self._returns: collections.deque[float] = collections.deque(maxlen=_NUM_RETURNS)
         self._num_episodes = 0
-        self._evaluation: experiments.Evaluation | None = None
+        self._evaluation: runs.Evaluation | None = None
         self._evaluated_at = 0
         self._best = -float("inf")
         self._phase = ""

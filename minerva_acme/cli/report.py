@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from minerva_acme import plotting, results
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, extras
-from minerva_acme.experiments import run_folder, run_results
+from minerva_acme.runs import run_folder, run_results
 
 _NOT_PRINTED = ("What produced them", "Published results")  # wide, and the page has them
 _NAME_WIDTH = 24  # of a first column, before it is broken

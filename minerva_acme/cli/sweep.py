@@ -14,7 +14,8 @@ from rich.text import Text
 
 from minerva_acme import distributed, plotting
 from minerva_acme.cli import collect, commands, extras, processes, report, sweep_plan, training
-from minerva_acme.experiments import checkpointing, run_folder, run_results, stopping
+from minerva_acme.experiments import stopping
+from minerva_acme.runs import checkpointing, run_folder, run_results
 
 _LOG = "train.log"
 _TAIL = 4096  # bytes of a log in which its last line is

@@ -13,7 +13,8 @@ from rich.table import Column, Table
 
 from minerva_acme import distributed, experiments, video
 from minerva_acme.cli import commands, progress
-from minerva_acme.experiments import checkpointing, run_folder, stopping
+from minerva_acme.experiments import stopping
+from minerva_acme.runs import checkpointing, run_folder
 
 
 def train(command: commands.Train) -> int:

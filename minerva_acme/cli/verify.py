@@ -9,7 +9,7 @@ from rich.table import Column, Table
 
 from minerva_acme import results
 from minerva_acme.cli import choices, commands
-from minerva_acme.experiments import verification
+from minerva_acme.runs import verification
 
 
 def run(command: commands.Verify) -> int:

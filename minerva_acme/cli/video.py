@@ -10,9 +10,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from minerva_acme import experiments
+from minerva_acme import runs
 from minerva_acme.cli import commands, extras
-from minerva_acme.experiments import policies
+from minerva_acme.runs import policies
 from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
 
@@ -59,7 +59,7 @@ def run(command: commands.Video) -> int:
             ) from error
 
     def play(environment: dm_env.Environment, episode_seed: int) -> recording.Episode:
-        result = experiments.evaluate_checkpoint(
+        result = runs.evaluate_checkpoint(
             found.path, builder, environment, 1, seed=episode_seed, explore=command.explore
         )
         return recording.Episode(episode_seed, result.returns[0], result.lengths[0])

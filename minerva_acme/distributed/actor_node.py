@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from minerva_acme import core, specs
-from minerva_acme.adders import acme_shaped
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, reports, weights
-from minerva_acme.experiments import config as experiment_config
 from minerva_acme.experiments import parts, seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import store
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class ActorNode(graph.Part):
         self._address = address
         self._least_period = num_actors / _CALLS_PER_SECOND  # seconds
         # Neither a resumed run nor an actor that is started again sees the same episodes once more.
-        self._session = f" {began_at}.{context.incarnation}" if began_at or context.incarnation else ""
+        self._session = f"{began_at}.{context.incarnation}"
         self._replay_seconds = 0.0
         self._round_seconds = 0.0
 
@@ -73,19 +72,15 @@ class ActorNode(graph.Part):
         is_stopped = context.stop.is_set
         with contextlib.ExitStack() as resources:
             environment = parts.make_environment(
-                config, lambda index: own_seeds.number(f"environment{self._session}", first + index)
+                config, lambda index: own_seeds.number(f"environment {self._session}", first + index)
             )
             resources.callback(environment.close)
             _check_same(specs.make_environment_spec(environment), self._spec, context.name)
             networks = builder.make_networks(self._spec, own_seeds.generator("networks"))
             client = store.ReverbClient(self._address, timeout_seconds=math.inf)
-            adders = [
-                _TimedAdder(acme_shaped.complete(builder.make_adder(client, self._spec)))
-                for _ in range(num_environments)
-            ]
-            for adder in adders:
-                resources.enter_context(adder)
-            stamping = [adder.adder for adder in adders if isinstance(adder.adder, rounds.StampingAdder)]
+            made = parts.make_adders(config, client, self._spec, resources)
+            stamping = [adder for adder in made if isinstance(adder, rounds.StampingAdder)]
+            adders = [_TimedAdder(adder) for adder in made]
             follower = weights.Follower(
                 context.handle("learner"),
                 builder.policy_variables,
@@ -101,7 +96,7 @@ class ActorNode(graph.Part):
             policy = builder.make_policy(
                 networks,
                 self._spec,
-                own_seeds.generator(f"policy{self._session}", index=context.index),
+                own_seeds.generator(f"policy {self._session}", index=context.index),
                 counter=reporter.counter,
             )
             actor, loop = parts.make_actor_and_loop(

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from minerva_acme import counting
 from minerva_acme.distributed import graph
-from minerva_acme.experiments import config as experiment_config
-from minerva_acme.experiments import run_logs
+from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import run_logs
 
 _logger = logging.getLogger(__name__)
 

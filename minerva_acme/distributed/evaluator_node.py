@@ -6,8 +6,8 @@ import threading
 
 from minerva_acme import core, loggers, specs
 from minerva_acme.distributed import graph, reports, weights
-from minerva_acme.experiments import config as experiment_config
-from minerva_acme.experiments import evaluator, seeds, signals
+from minerva_acme.experiments import evaluator, parts, seeds, signals
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 
@@ -66,7 +66,6 @@ class EvaluatorNode(graph.Part):
         follower: weights.Follower,
     ) -> None:
         stop = _Stop(self._context.stop)
-        run.begin(None)
         had = evaluations.before is not None
         evaluations.evaluate_before_training(stop)
         if not had:
@@ -75,12 +74,14 @@ class EvaluatorNode(graph.Part):
         run.source = follower
         while not stop:
             is_last = self._finishing.is_set()
-            if is_last or self._is_due(evaluations, reporter):
+            run.begin()
+            # The last is made when all weights are there.
+            if is_last or (run.steps < self._config.num_env_steps and evaluations.is_due()):
                 # At the end the newest weights that there will be; `follower` may be a poll behind.
                 self._catch_up(follower)
                 with contextlib.suppress(graph.NodeSilence):
                     reporter.send()  # to hear at which step this is
-                run.begin(follower.version)
+                run.begin()
                 if evaluations.evaluate(stop):
                     reporter.has_worked = True
                     self._note(evaluations)
@@ -89,13 +90,6 @@ class EvaluatorNode(graph.Part):
                 break
             self._finishing.wait(_POLL_SECONDS)
 
-    def _is_due(self, evaluations: evaluator.Evaluator, reporter: reports.Reporter) -> bool:
-        period = self._config.evaluation_period
-        steps = int(reporter.counter.get_counts().get("actor_steps", 0))
-        # The last is made when all weights are there.
-        is_over = steps >= self._config.num_env_steps
-        return period > 0 and not is_over and steps // period > max(evaluations.logged_until, 0) // period
-
     def _catch_up(self, follower: weights.Follower) -> None:
         while not (self._context.stop.is_set() or follower.wait(-1, _POLL_SECONDS)):
             pass
@@ -103,12 +97,9 @@ class EvaluatorNode(graph.Part):
 
     def _note(self, evaluations: evaluator.Evaluator) -> None:
         """Tells the counter's node what is known, until it has heard."""
-        latest = evaluations.latest
         while not self._context.stop.is_set():
             try:
-                handle = self._context.handle("counter")
-                handle.call("put", "evaluations", evaluations.save())
-                handle.call("put", "mean", latest[1].mean if latest else None)
+                self._context.handle("counter").call("put", "evaluations", evaluations.save())
                 return
             except graph.NodeSilence as error:
                 _logger.warning("an evaluation waits to be noted: %s", error)
@@ -117,12 +108,10 @@ class EvaluatorNode(graph.Part):
     def _offer_best(self, evaluations: evaluator.Evaluator, follower: weights.Follower) -> None:
         if not self._config.checkpoint_best or evaluations.latest != evaluations.best:
             return
-        assert evaluations.latest is not None
-        steps, result = evaluations.latest
         variables = follower.poll_variables(self._config.builder.policy_variables)
         assert variables is not None
         try:
-            self._context.handle("learner").call("keep_best", result.mean, steps, variables.values)
+            self._context.handle("learner").call("keep_best", evaluations.save(), variables.values)
         except graph.NodeSilence as error:
             _logger.warning("the best weights so far are not kept apart: %s", error)
 
@@ -146,15 +135,12 @@ class _Run:
         self.logs = _Logs(reporter.logger("evaluator"), handle)
         self._networks = config.builder.make_networks(spec, self.seeds.generator("networks"))
 
-    def begin(self, version: int | None) -> None:
-        """Begins an evaluation: its step is what the program has made by now. Args: version: None: none."""
-        self.steps = 0 if version is None else int(self.counter.get_counts().get("actor_steps", 0))
+    def begin(self) -> None:
+        """Begins an evaluation: its step is what the program has made by now."""
+        self.steps = int(self.counter.get_counts().get("actor_steps", 0))
 
     def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
-        builder, generator = self.config.builder, self.seeds.generator("evaluation", index=self.steps)
-        policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
-        make = builder.make_vector_actor if in_vector else builder.make_actor
-        return make(policy, self.source)
+        return parts.make_evaluation_actor(self, self._networks, self.source, in_vector)
 
 
 class _Logs:

@@ -1,26 +1,25 @@
 """The node that learns, serves weights and writes the checkpoints."""
 
 import contextlib
-import fcntl
 import logging
 import math
-import os
 import pathlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tree
 
-from minerva_acme import core, counting, loggers, specs, writing
+from minerva_acme import core, loggers, specs
 from minerva_acme.agents.on_policy import rounds
-from minerva_acme.distributed import graph, reports, weights
-from minerva_acme.experiments import checkpointing, parts, seeds
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.distributed import graph, program, reports, weights
+from minerva_acme.experiments import parts, saver, seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import store
+from minerva_acme.runs import checkpointing, evaluation, run_lock
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class LearnerNode(graph.Part):
         *,
         config: experiment_config.ExperimentConfig,
         spec: specs.EnvironmentSpec,
-        num_actors: int,
+        player: checkpointing.Player,
         address: str,
         resume_from: str | None,
     ) -> None:
@@ -56,14 +55,14 @@ class LearnerNode(graph.Part):
             context: of the node.
             config: of the run, whose builder is the one for so many actors.
             spec: of the environments.
-            num_actors: how many play.
+            player: Who plays.
             address: `host:port` of replay.
             resume_from: the checkpoint to begin with, or None; the newest, once it is started again.
         """
         self._context = context
         self._config = config
         self._spec = spec
-        self._num_actors = num_actors
+        self._player = player
         self._address = address
         self._resume_from = resume_from
         self._finishing = threading.Event()
@@ -74,43 +73,42 @@ class LearnerNode(graph.Part):
         self._newest: graph.Shared | None = None
         self._newest_version: int | None = None  # by the learner's own count
         self._poll_lock = threading.Lock()
-        self._best: list[tuple[float, int, Any]] = []  # evaluation, environment step, variables: to be kept
+        self._best: list[tuple[evaluation.Evaluations, Any]] = []  # with the variables: to be kept
         self._saved_at = 0
         self._waited = 0.0
 
     def run(self) -> None:
         config, builder = self._config, self._config.builder
-        device = config.torch_device
         own_seeds = seeds.Seeds(config.seed)
         with contextlib.ExitStack() as resources:
-            resources.enter_context(_alone_in(pathlib.Path(config.directory), self._context.stop))
-            self._generators = seeds.GlobalGenerators(device)
-            resources.enter_context(self._generators.seeded(own_seeds))
-            self._checkpointer = checkpointing.Checkpointer(
-                pathlib.Path(config.directory, "checkpoints"),
-                config.checkpoint_keep,
-                keep_best=config.checkpoint_best,
+            deadline = time.monotonic() + _LOCK_SECONDS
+            resources.enter_context(
+                run_lock.hold(
+                    config.directory,
+                    file=program.LEARNER_LOCK,
+                    should_wait=lambda: time.monotonic() < deadline and not self._context.stop.is_set(),
+                )
             )
+            self._generators = seeds.GlobalGenerators(config.torch_device)
+            resources.enter_context(self._generators.seeded(own_seeds))
+            self._checkpointer = parts.make_checkpointer(config, self._player)
             self._client = store.ReverbClient(self._address, timeout_seconds=math.inf)
-            self._dataset = builder.make_dataset(self._client, self._spec, device)
-            if hasattr(self._dataset, "close"):
-                resources.callback(self._dataset.close)
             self._reporter = reports.Reporter(self._context, alone=True)
             self._reporter.status = self._status
             resources.callback(self._reporter.close)
             # Here, and not where the rows are written: reading the numbers of every step takes time.
             logger = loggers.TimeFilter(self._reporter.logger("learner"), config.log_period_seconds)
             resources.enter_context(logger)
-            learner = builder.make_learner(
+            learner, self._dataset = parts.make_learner(
+                config,
+                self._player,
                 networks=builder.make_networks(self._spec, own_seeds.generator("networks")),
-                dataset=self._dataset,
-                client=self._client,
                 spec=self._spec,
-                counter=counting.Counter(self._reporter.counter, "learner"),
+                client=self._client,
+                run_seeds=own_seeds,
+                counter=self._reporter.counter,
                 logger=logger,
-                generator=own_seeds.generator("learner", device),
-                device=device,
-                num_learner_steps=parts.num_learner_steps(config),
+                resources=resources,
             )
             self._restore(learner)
             self._reporter.start()
@@ -151,9 +149,10 @@ class LearnerNode(graph.Part):
         """Whether the last step is made."""
         return self._idle.is_set()
 
-    def keep_best(self, mean: float, env_steps: int, variables: Any) -> None:
-        """Keeps the weights with the best evaluation, in a light checkpoint."""
-        self._best.append((mean, env_steps, tree.map_structure(_copied, list(variables))))
+    def keep_best(self, evaluations: core.State, variables: Any) -> None:
+        """Keeps the weights of the latest evaluation, which is the best, in a light checkpoint."""
+        copied = tree.map_structure(_copied, list(variables))
+        self._best.append((evaluation.Evaluations.of(evaluations), copied))
 
     def saved_at(self) -> int:
         """Returns the environment steps of the newest checkpoint.
@@ -253,36 +252,34 @@ class LearnerNode(graph.Part):
                 _logger.warning("this checkpoint is without replay: %s", error)
                 files = None
         env_steps = self._env_steps()
-        facts = self._reporter.facts
-        latest = (facts.get("evaluations") or {}).get("latest")
-        mean = facts.get("mean") if latest is not None and latest[0] == env_steps else None
-        self._checkpointer.save(env_steps, self._state(), files, evaluation=mean)
+        evaluations = evaluation.Evaluations.of(self._reporter.facts.get("evaluations") or {})
+        state = self._state(env_steps, evaluations)
+        self._checkpointer.save(env_steps, state, files, evaluation=evaluations.mean_at(env_steps))
         self._saved_at = env_steps
         _logger.info("saved at %d environment steps", env_steps)
 
     def _keep_best(self) -> None:
         while self._best:
-            mean, env_steps, variables = self._best.pop(0)
-            best = self._checkpointer.best_evaluation()
-            if self._config.checkpoint_best and (best is None or mean > best):
+            evaluations, variables = self._best.pop(0)
+            assert evaluations.latest is not None
+            env_steps, _ = evaluations.latest
+            mean = evaluations.mean_at(env_steps)
+            if self._checkpointer.is_best(mean):
                 try:
-                    state = self._state() | checkpointing.policy_state(variables)
+                    state = self._state(env_steps, evaluations) | checkpointing.policy_state(variables)
                     self._checkpointer.save(env_steps, state, evaluation=mean, light=True)
                 except OSError as error:  # training continues, and the next checkpoint may fit
                     _logger.warning("the best weights so far are not kept apart: %s", error)
 
-    def _state(self) -> core.State:
+    def _state(self, env_steps: int, evaluations: evaluation.Evaluations) -> core.State:
         assert self._learner is not None
-        variables = self._learner.get_variables(self._config.builder.policy_variables)
-        return {
-            checkpointing.ACTORS: self._num_actors,
-            "counter": self._reporter.counter.get_counts(),
-            "learner": self._learner.save(),
-            "generators": self._generators.save(),
-            "facts": self._reporter.facts,
-            **(self._reporter.facts.get("evaluations") or {}),  # as in the state of a run in one process
-            **checkpointing.policy_state(variables),
-        }
+        return saver.learning_state(
+            self._config,
+            self._learner,
+            self._reporter.counter.get_counts() | {"actor_steps": env_steps},
+            self._generators,
+            evaluations.save(),
+        )
 
     def _restore(self, learner: core.Learner) -> None:
         checkpoint = self._resume_from and pathlib.Path(self._resume_from)
@@ -326,24 +323,6 @@ class LearnerNode(graph.Part):
 
     def _tables(self) -> Sequence[replay.TableConfig]:
         return self._config.builder.make_replay_tables(self._spec)
-
-
-@contextlib.contextmanager
-def _alone_in(directory: pathlib.Path, stop: threading.Event) -> Iterator[None]:
-    """Keeps a second learner of the same run out; waits a while for the end of the first."""
-    descriptor = os.open(directory / ".learner.lock", os.O_RDWR | os.O_CREAT | writing.NO_LINK, 0o666)
-    try:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline or stop.wait(_IDLE_SECONDS):
-                    raise ValueError(f"Another learner still writes to {directory}.") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _copied(leaf: Any) -> Any:

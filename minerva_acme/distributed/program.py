@@ -2,27 +2,21 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from minerva_acme import specs
 from minerva_acme.distributed import graph
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import beginning as run_beginning
+from minerva_acme.runs import checkpointing, evaluation
+from minerva_acme.runs import config as experiment_config
 
 AfterFailure: TypeAlias = Literal["restore", "empty"]
 """What replay begins with when its process was killed: the newest checkpoint's items, or nothing."""
 
+LEARNER_LOCK = ".learner.lock"
+"""The file in the run's folder that keeps a second learner out."""
+
 _PACKAGE = "minerva_acme.distributed"
-
-
-class Beginning(NamedTuple):
-    """Where a run begins."""
-
-    env_steps: int = 0
-    counts: Mapping[str, Any] = {}
-    facts: Mapping[str, Any] = {}
-    checkpoint: str | None = None  # that it resumes from
-    replay_files: str | None = None
 
 
 def make_program(
@@ -33,10 +27,9 @@ def make_program(
     port: int = 0,
     host: str = "localhost",
     session: str = "0",
-    description: Mapping[str, Any] | None = None,
     after_failure: AfterFailure = "restore",
     learner_threads: int = 1,
-    beginning: Beginning | None = None,
+    beginning: run_beginning.Beginning | None = None,
 ) -> graph.Program:
     """Makes the program of an experiment: counter, replay, learner, N actors and an evaluator.
 
@@ -47,17 +40,19 @@ def make_program(
         port: of replay.
         host: its machine, as others reach it.
         session: tells this start of the run from others.
-        description: of the run, for its logs.
         after_failure: what replay begins with when it is started again.
         learner_threads: threads that the learner's torch computes with.
-        beginning: where the run begins; None: at its beginning.
+        beginning: Where the run begins; None: anew.
 
     Raises:
         ValueError: `num_actors` is below 1, or the agent has one actor alone.
     """
     if num_actors < 1:
         raise ValueError(f"`num_actors` must be >= 1, got {num_actors}.")
-    beginning = beginning or Beginning()
+    state = checkpointing.load_state(beginning.checkpoint) if beginning and beginning.checkpoint else {}
+    counts = state.get("counter", {})
+    env_steps = int(counts.get("actor_steps", 0))
+    known = evaluation.Evaluations.of(state)
     config = dataclasses.replace(config, builder=config.builder.for_actors(num_actors))
     directory = pathlib.Path(config.directory).resolve()
     config = dataclasses.replace(config, directory=str(directory))
@@ -74,15 +69,15 @@ def make_program(
                 "config": dataclasses.replace(
                     config, film_episode=None, evaluation_video=False, log_period_seconds=0.0
                 ),
-                "description": dict(description or {}),
+                "description": beginning.description.summary() if beginning else {},
                 "journal": str(directory / f".counts-{session}.json"),
-                "counts": dict(beginning.counts),
-                "facts": dict(beginning.facts),
+                "counts": dict(counts),
+                "facts": {"evaluations": known.save()},
                 "num_actors": num_actors,
                 "cut": {
-                    "actor": beginning.env_steps,
-                    "learner": int(beginning.counts.get("learner_steps", 0)),
-                    "evaluator": beginning.facts.get("logged_until", -1),
+                    "actor": env_steps,
+                    "learner": int(counts.get("learner_steps", 0)),
+                    "evaluator": known.logged_until,
                 },
             },
             at_home=True,
@@ -97,8 +92,8 @@ def make_program(
                 "port": port,
                 "public": host != "localhost",
                 "scratch": str(directory / "checkpoints" / ".replay"),
-                "checkpoints": str(directory / "checkpoints"),
-                "restore_from": beginning.replay_files,
+                "directory": str(directory),
+                "restore_from": beginning and beginning.replay_files,
                 "after_failure": after_failure,
             },
             at_home=True,
@@ -110,9 +105,9 @@ def make_program(
             factory=f"{_PACKAGE}.learner_node:LearnerNode",
             arguments={
                 **common,
-                "num_actors": num_actors,
+                "player": beginning.player if beginning else checkpointing.Player(num_actors),
                 "address": address,
-                "resume_from": beginning.checkpoint,
+                "resume_from": beginning and beginning.checkpoint,
             },
             calls=("counter", "replay"),
             at_home=True,
@@ -129,7 +124,7 @@ def make_program(
                     **common,
                     "num_actors": num_actors,
                     "address": address,
-                    "began_at": beginning.env_steps,
+                    "began_at": env_steps,
                 },
                 index=index,
                 calls=("counter", "replay", "learner"),

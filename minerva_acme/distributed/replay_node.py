@@ -1,19 +1,16 @@
 """The node that holds replay: a Reverb server, in a process without torch and TensorFlow."""
 
 import logging
-import pathlib
-import re
 import shutil
 from collections.abc import Sequence
 
 from minerva_acme.distributed import graph
+from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
 from minerva_acme.replay.reverb import store
+from minerva_acme.runs import checkpointing
 
 _logger = logging.getLogger(__name__)
-
-# As `experiments.checkpointing` names them, which needs torch.
-_NAME = re.compile("([0-9]+)(?:-([0-9]+))?")
 
 
 class ReplayNode(graph.Part):
@@ -32,7 +29,7 @@ class ReplayNode(graph.Part):
         port: int,
         public: bool,
         scratch: str,
-        checkpoints: str,
+        directory: str,
         restore_from: str | None,
         after_failure: str,
     ) -> None:
@@ -44,7 +41,7 @@ class ReplayNode(graph.Part):
             port: where to listen.
             public: whether other machines can connect.
             scratch: the folder that it writes checkpoints into.
-            checkpoints: the folder of the run's checkpoints.
+            directory: The run's folder.
             restore_from: the files to begin with, or None.
             after_failure: `restore` or `empty`: what it begins with when it is started again.
 
@@ -54,12 +51,17 @@ class ReplayNode(graph.Part):
         self._context = context
         self._port = port
         if context.incarnation:
-            newest = _newest_files(pathlib.Path(checkpoints))
-            restore_from = str(newest) if newest is not None and after_failure == "restore" else None
+            # The one that the learner would resume from.
+            newest = checkpointing.find_to_resume(directory) if after_failure == "restore" else None
+            files = checkpointing.replay_folder(newest) if newest is not None else None
+            restore_from = None if files is None else str(files.resolve())
             _logger.warning("replay comes back %s", f"with {restore_from}" if restore_from else "empty")
         shutil.rmtree(scratch, ignore_errors=True)
-        self._server = store.ReverbServer(
-            tables, port, checkpoint_directory=scratch, restore_from=restore_from, public=public
+        self._server = backends.restore_or_begin_empty(
+            lambda files: store.ReverbServer(
+                tables, port, checkpoint_directory=scratch, restore_from=files, public=public
+            ),
+            restore_from,
         )
         self._scratch = scratch
 
@@ -71,13 +73,3 @@ class ReplayNode(graph.Part):
     def port(self) -> int:
         """Where it listens."""
         return self._port
-
-
-def _newest_files(checkpoints: pathlib.Path) -> pathlib.Path | None:
-    """The replay of the newest whole checkpoint that has one."""
-    found = [
-        (tuple(map(int, name.groups("0"))), folder / "replay")
-        for folder in checkpoints.glob("*")
-        if (name := _NAME.fullmatch(folder.name)) and (folder / "replay").is_dir()
-    ]
-    return max(found)[1] if found else None

@@ -9,27 +9,17 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any, Literal
 
-from minerva_acme import builders, specs, thread_settings
+from minerva_acme import builders, thread_settings
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
-from minerva_acme.experiments import (
-    checkpointing,
-    evaluation,
-    parts,
-    progress,
-    provenance,
-    run_folder,
-    run_lock,
-    seeds,
-    signals,
-    stopping,
-)
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import beginning as run_beginning
+from minerva_acme.experiments import parts, progress, seeds, signals, stopping
 from minerva_acme.experiments import run as one_process
 from minerva_acme.replay import backends
 from minerva_acme.replay.reverb import ports
+from minerva_acme.runs import checkpointing, evaluation
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 
@@ -79,7 +69,7 @@ def run_distributed_experiment(
             this machine's part of Ray is lost, or a checkpoint could not be written. The message names the
             newest checkpoint and the steps that it lacks.
     """
-    stop_early = stopping.StopEarly(config)
+    told = progress.Callbacks(stopping.StopEarly(config), *callbacks)
     _check(config, num_actors, replay_after_failure)
     the_engine = _find_engine(engine, address)
     directory = pathlib.Path(config.directory)
@@ -87,12 +77,10 @@ def run_distributed_experiment(
     environment = parts.make_environment(config, lambda index: own_seeds.number("environment", index))
     with contextlib.ExitStack() as resources:
         with contextlib.closing(environment):
-            spec = specs.make_environment_spec(environment)
-            config.builder.check_spec(spec)
-            resources.enter_context(run_lock.hold(directory))
-            description = run_folder.describe(config, environment)
-        description.write(directory)
-        provenance.note(directory)
+            beginning = run_beginning.begin(config, environment, resources, num_actors)
+        if beginning.checkpoint is not None:
+            _logger.info("resuming from %s", beginning.checkpoint)
+            checkpointing.continue_from(directory / "checkpoints", beginning.checkpoint)
         session = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
         resources.callback(_remove_left_overs, directory)
         _remove_left_overs(directory)
@@ -103,21 +91,20 @@ def run_distributed_experiment(
         num_cores = thread_settings.num_cores() - (num_actors if host == "localhost" else 0)
         the_program = program.make_program(
             config,
-            spec,
+            beginning.spec,
             num_actors=num_actors,
             port=ports.free_port(),
             host=host,
             session=session,
-            description=description.summary(),
             after_failure=replay_after_failure,
             learner_threads=thread_settings.recommended(max(1, num_cores)),
-            beginning=_beginning(config),
+            beginning=beginning,
         )
         _logger.info("the program:\n%s", the_program)
         with signals.stop_request_on_signals(lambda: _newest(directory)) as stop:
             launched = the_engine.launch(the_program)
             resources.callback(launched.close)
-            run = _Run(config, the_program, launched, (stop_early, *callbacks), stop)
+            run = _Run(config, the_program, launched, told, stop)
             run.play()
         return run.result()
 
@@ -130,19 +117,18 @@ class _Run:
         config: experiment_config.ExperimentConfig,
         the_program: graph.Program,
         launched: graph.Launched,
-        callbacks: tuple[progress.Callback, ...],
+        told: progress.Callbacks,
         stop: signals.StopRequest,
     ) -> None:
         self._config = config
         self._program = the_program
         self._launched = launched
-        self._callbacks = callbacks
+        self._told = told
         self._stop = stop
-        self._stopped_by: str | None = None
         self._supervisor = supervisor.Supervisor(launched, the_program)
         self._supervisor.on_restart = self._note_restart
         self._supervisor.has_worked = self._has_worked
-        self._evaluation: evaluation.Evaluation | None = None
+        self._evaluations = evaluation.Evaluations()
         self._overview: dict[str, Any] = {
             "counts": {},
             "facts": {},
@@ -174,14 +160,16 @@ class _Run:
             for name in ("learner", *actors, "evaluator"):
                 if not self._stop:
                     self._supervisor.start(name)
-            while not (self._stop or self._stopped_by) and self._env_steps() < self._config.num_env_steps:
+            while (
+                not (self._stop or self._told.stopped_by) and self._env_steps() < self._config.num_env_steps
+            ):
                 self._supervisor.watch(_WATCH_SECONDS)
                 self._look("train")
                 self._check_rounds()
             self._end(actors)
         except Exception as error:
             _logger.info("the run ends: %r", error)
-            self._callbacks = ()
+            self._told = progress.Callbacks()
             for end in (lambda: self._stop_playing(actors), self._save, self._stop_rest):
                 try:
                     end()
@@ -199,20 +187,13 @@ class _Run:
 
     def result(self) -> one_process.ExperimentResult:
         """What has come of the run."""
-        counts, facts = self._overview["counts"], self._overview["facts"]
-        known = facts.get("evaluations") or {}
-        latest, best = _dated(known.get("latest")), _dated(known.get("best"))
-        has_evaluated = not self._stop and self._supervisor.has_returned("evaluator")
-        return one_process.ExperimentResult(
-            directory=pathlib.Path(self._config.directory),
-            env_steps=int(counts.get("actor_steps", 0)),
-            learner_steps=int(counts.get("learner_steps", 0)),
-            random=_evaluation(known.get("random")),
-            before=_evaluation(known.get("before")),
-            after=latest[1] if latest and has_evaluated else None,
-            best=best,
+        return one_process.ExperimentResult.of(
+            self._config,
+            self._overview["counts"],
+            self._evaluations,
+            has_evaluated=not self._stop and self._supervisor.has_returned("evaluator"),
             interrupted_by=self._stop.signal_name,
-            stopped_by=self._stopped_by,
+            stopped_by=self._told.stopped_by,
             given_up=tuple(f"{name} {why}" for name, why in self._supervisor.given_up.items()),
         )
 
@@ -363,14 +344,7 @@ class _Run:
         line = self._status.update(self._overview, self._supervisor.restarts, self._supervisor.given_up)
         if line:
             _logger.info("%s", line)
-        made = self._progress(phase)
-        for callback in self._callbacks:
-            try:
-                callback(made)
-            except progress.StopRun as request:
-                if self._stopped_by is None:
-                    self._stopped_by = str(request) or "a callback"
-                    _logger.info("stopped at %d steps: %s", made.steps, self._stopped_by)
+        self._told(self._progress(phase))
 
     def _hear(self) -> None:
         """Asks the counter how far the run has come.
@@ -382,18 +356,19 @@ class _Run:
         overview = handle.call("overview", timeout_seconds=_ANSWER_SECONDS)
         status_of = {**self._launched.about(), **overview["status"]}  # what a node says itself counts
         self._overview = {**overview, "status": status_of}
+        known = evaluation.Evaluations.of(overview["facts"].get("evaluations") or {})
+        if known.latest == self._evaluations.latest:
+            known.latest = self._evaluations.latest  # the same one stays the same object
+        self._evaluations = known
 
     def _progress(self, phase: str) -> progress.Progress:
-        counts, facts = self._overview["counts"], self._overview["facts"]
-        latest = _dated((facts.get("evaluations") or {}).get("latest"))
-        if latest is not None and latest[1] != self._evaluation:  # the same one stays the same object
-            self._evaluation = latest[1]
+        counts, latest = self._overview["counts"], self._evaluations.latest
         return progress.Progress(
             env_steps=self._env_steps(),
             num_env_steps=self._config.num_env_steps,
             learner_steps=int(counts.get("learner_steps", 0)),
             last_episode_return=self._overview["episode_return"],
-            last_evaluation=self._evaluation,
+            last_evaluation=latest and latest[1],
             phase=phase,
             num_episodes=int(counts.get("actor_episodes", 0)),
             metrics={**self._overview["row"], **self._status.metrics},
@@ -472,65 +447,17 @@ def _find_engine(engine: Literal["ray", "inline"] | graph.Engine, address: str |
     return engine
 
 
-def _beginning(config: experiment_config.ExperimentConfig) -> program.Beginning:
-    """Finds where the run resumes.
-
-    Raises:
-        ValueError: one process has made that checkpoint.
-    """
-    checkpoint = checkpointing.find_to_resume(config.directory, config.resume_from)
-    if checkpoint is None:
-        return program.Beginning()
-    state = checkpointing.load_state(checkpoint)
-    if checkpointing.ACTORS not in state:
-        raise ValueError(
-            f"{checkpoint} must be of a distributed run to be resumed by one, got that of a run in one "
-            "process. Resume it without actors of its own, or choose another directory."
-        )
-    facts = state["facts"]
-    known = facts.get("evaluations") or {}
-    logged = known["latest"][0] if known.get("latest") else (0 if known.get("before") else -1)
-    files = checkpointing.replay_folder(checkpoint)
-    checkpointing.continue_from(pathlib.Path(config.directory, "checkpoints"), checkpoint)
-    _logger.info("resuming from %s", checkpoint)
-    return program.Beginning(
-        env_steps=int(state["counter"].get("actor_steps", 0)),
-        counts=state["counter"],
-        facts={"evaluations": facts.get("evaluations"), "mean": facts.get("mean"), "logged_until": logged},
-        checkpoint=str(checkpoint),
-        replay_files=str(files.resolve()) if files else None,
-    )
-
-
 def _newest(directory: pathlib.Path) -> str:
     newest = checkpointing.latest(directory / "checkpoints")
     return "none yet" if newest is None else f"{newest}"
 
 
 def _remove_left_overs(directory: pathlib.Path) -> None:
-    for path in _left_overs(directory):
+    for path in (*directory.glob(".counts-*"), directory / program.LEARNER_LOCK):
         path.unlink(missing_ok=True)
     shutil.rmtree(directory / "checkpoints" / ".replay", ignore_errors=True)
-
-
-def _left_overs(directory: pathlib.Path) -> Iterator[pathlib.Path]:
-    yield from directory.glob(".counts-*")
-    yield from directory.glob(".learner.lock")
 
 
 def _sentence(reason: object) -> str:
     text = str(reason)
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _dated(packed: Any) -> tuple[int, evaluation.Evaluation] | None:
-    """An evaluation and its step."""
-    found = _evaluation(packed[1]) if packed else None
-    return None if found is None else (int(packed[0]), found)
-
-
-def _evaluation(packed: Any) -> evaluation.Evaluation | None:
-    if packed is None:
-        return None
-    returns, lengths, leaves = packed
-    return evaluation.Evaluation(tuple(returns), tuple(lengths), dict(leaves))

@@ -5,35 +5,28 @@ from typing import TYPE_CHECKING
 from minerva_acme import _lazy
 
 if TYPE_CHECKING:
-    from minerva_acme.experiments.config import (
+    from minerva_acme.experiments.progress import Callback, Progress, StopRun
+    from minerva_acme.experiments.run import ExperimentResult, run_experiment
+    from minerva_acme.runs.config import (
         EnvironmentFactory,
         EpisodeFilmer,
         ExperimentConfig,
         LoggerFactory,
     )
-    from minerva_acme.experiments.evaluation import Evaluation, evaluate, evaluate_checkpoint
-    from minerva_acme.experiments.options import RunOptions
-    from minerva_acme.experiments.policies import export_policy, load_policy
-    from minerva_acme.experiments.progress import Callback, Progress, StopRun
-    from minerva_acme.experiments.run import ExperimentResult, run_experiment
+    from minerva_acme.runs.options import RunOptions
 
 __all__ = [
     "Callback",
     "EnvironmentFactory",
     "EpisodeFilmer",
-    "Evaluation",
     "ExperimentConfig",
     "ExperimentResult",
     "LoggerFactory",
     "Progress",
     "RunOptions",
     "StopRun",
-    "evaluate",
-    "evaluate_checkpoint",
-    "export_policy",
-    "load_policy",
     "run_experiment",
 ]
 
-# Options and tasks need no torch; what does is imported when it is used.
+# Options need no torch; what does is imported when it is used.
 __getattr__ = _lazy.attach(__name__, __file__)

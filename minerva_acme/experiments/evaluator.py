@@ -5,14 +5,15 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import dm_env
 
 from minerva_acme import actors, core, counting, environments, loggers, specs, types
-from minerva_acme.experiments import config as experiment_config
-from minerva_acme.experiments import evaluation, signals
 from minerva_acme.experiments import seeds as run_seeds
+from minerva_acme.experiments import signals
+from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import evaluation
 
 _logger = logging.getLogger(__name__)
 
@@ -59,21 +60,12 @@ class EvaluatedRun(Protocol):
         """Makes an actor with the policy for evaluation; `in_vector`: a vector actor."""
 
 
-class Evaluator(core.Saveable):
+class Evaluator(evaluation.Evaluations):
     """Evaluates policies in fresh environments, seeded by the step they are for.
 
     So is the randomness of the policy, and what is drawn from global generators meanwhile. Nothing of it and
     of these environments needs to be saved, and nothing that happens in them changes training.
     """
-
-    random: evaluation.Evaluation | None = None
-    """Of uniformly random actions, before training; None where the actions have no bounds to draw within."""
-    before: evaluation.Evaluation | None = None
-    """Of the policy, before training."""
-    latest: tuple[int, evaluation.Evaluation] | None = None
-    """The last one while or after training, and its step."""
-    best: tuple[int, evaluation.Evaluation] | None = None
-    """The one of these with the highest mean, and its step."""
 
     def __init__(self, run: EvaluatedRun) -> None:
         """Evaluates nothing yet. Args: run: says how, and makes the actors."""
@@ -86,21 +78,14 @@ class Evaluator(core.Saveable):
             _logger.info("no random actions are evaluated for comparison: %s", error)
 
     def evaluate_before_training(self, stop: signals.StopRequest) -> None:
-        """Evaluates random actions and the untrained policy, unless a checkpoint had both."""
-        if self.before is not None:
+        """Evaluates random actions and the untrained policy, unless that was done or training has begun."""
+        if self.before is not None or self._run.steps:
             return
         if self._random_actor is not None:
             self.random = self._play_random(stop)
         self.before = self._play_policy(stop)
         if self.before is not None:
             self._publish(self.before, stop)
-
-    @property
-    def logged_until(self) -> int:
-        """The step of the last evaluation that was logged; -1 before the first."""
-        if self.latest is not None:
-            return self.latest[0]
-        return -1 if self.before is None else 0
 
     def is_due(self) -> bool:
         """Whether a period has ended since the last evaluation."""
@@ -118,26 +103,17 @@ class Evaluator(core.Saveable):
         result = self._play_policy(stop)
         if result is None:
             return False
-        self.latest = (self._run.steps, result)
-        if self.best is None or result.mean > self.best[1].mean:
-            self.best = self.latest
+        self.note(self._run.steps, result)
         self._publish(result, stop)
         return True
 
     def save(self) -> core.State:
-        return {
-            "random": self.random and tuple(self.random),
-            "before": self.before and tuple(self.before),
-            "latest": self.latest and (self.latest[0], tuple(self.latest[1])),
-            "best": self.best and (self.best[0], tuple(self.best[1])),
-            "walltime": self._clock.read(),
-        }
+        self.walltime = self._clock.read()
+        return super().save()
 
     def restore(self, state: core.State) -> None:
-        self.random, self.before = _unpack(state["random"]), _unpack(state["before"])
-        dated: list[Any] = [old and (old[0], _unpack(old[1])) for old in (state["latest"], state["best"])]
-        self.latest, self.best = dated
-        self._clock = _Clock(*state.get("walltime", ()))  # checkpoints of older versions have none
+        super().restore(state)
+        self._clock = _Clock(*self.walltime)
 
     def _play_policy(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
         config = self._run.config
@@ -249,11 +225,3 @@ class _Clock:
 
 def _cpu_seconds() -> float:
     return sum(os.times()[:4])
-
-
-def _unpack(packed: Any) -> evaluation.Evaluation | None:
-    if packed is None:
-        return None
-    returns, lengths, *leaves = packed  # checkpoints of older versions have no leaves
-    by_leaf = {str(path): tuple(map(float, values)) for path, values in dict(*leaves).items()}
-    return evaluation.Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), by_leaf)

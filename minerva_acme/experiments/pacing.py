@@ -73,9 +73,15 @@ class Pacer(core.Saveable):
     def restore(self, state: core.State) -> None:
         """Restores the counts; only for a run whose replay is restored too.
 
+        Of a replay that several processes wrote, the learner is taken to have made the steps that are due.
+
         Raises:
             ReplayError: items of its replay are missing.
         """
+        if "learned" not in state:
+            self._inserted_before = sum(info.inserted for info in self._table_infos())
+            self._learned = self._run.config.builder.learner_steps_due(self._inserted_before)
+            return
         for info in self._table_infos():
             size = state["replay_sizes"][info.name]
             if info.size < size:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import logging
 import pathlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,12 +12,11 @@ import dm_env
 from minerva_acme import builders, core, counting, environments, loggers, specs
 from minerva_acme.adders import acme_shaped
 from minerva_acme.environments import multi_agent
-from minerva_acme.experiments import checkpointing, provenance, run_folder, run_lock, run_logs, seeds
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.experiments import beginning, evaluator, seeds
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
-
-_logger = logging.getLogger(__name__)
+from minerva_acme.runs import checkpointing, run_logs
+from minerva_acme.runs import config as experiment_config
 
 
 class Parts:
@@ -43,52 +41,32 @@ class Parts:
         self.generators = seeds.GlobalGenerators(device)
         resources.enter_context(self.generators.seeded(self.seeds))
 
-        # First, so that an agent that cannot act in the environment says so before anything is written.
         self.environment = make_environment(config, lambda index: self.seeds.number("environment", index))
         resources.callback(self.environment.close)
-        # An environment and a vector of them tell their specs alike.
-        self.spec = specs.make_environment_spec(self.environment)
-        builder.check_spec(self.spec)
-
-        # Before anything is written, and until all that writes is closed.
-        resources.enter_context(run_lock.hold(config.directory))
-        description = run_folder.describe(config, self.environment)
-        description.write(pathlib.Path(config.directory))
-        provenance.note(pathlib.Path(config.directory))
-        for reason in description.unknown.values():
-            _logger.warning("%s cannot be continued from its folder alone: %s", config.directory, reason)
-        self.checkpoint = checkpointing.find_to_resume(config.directory, config.resume_from)
-        self.checkpointer = checkpointing.Checkpointer(
-            pathlib.Path(config.directory, "checkpoints"),
-            config.checkpoint_keep,
-            keep_best=config.checkpoint_best,
-        )
+        self.beginning = beginning.begin(config, self.environment, resources)
+        self.spec = self.beginning.spec
+        self.checkpointer = make_checkpointer(config, self.beginning.player)
         self.tables = builder.make_replay_tables(self.spec)
+        self.has_old_replay = False
         self.client = self._open_replay(resources)
 
-        self.logs = run_logs.RunLogs(config, description.summary(), resources)
+        self.logs = run_logs.RunLogs(config, self.beginning.description.summary(), resources)
         self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
-        dataset = builder.make_dataset(self.client, self.spec, device)
-        if hasattr(dataset, "close"):
-            resources.callback(dataset.close)
-        self.learner = builder.make_learner(
+        self.learner, _ = make_learner(
+            config,
+            self.beginning.player,
             networks=self._networks,
-            dataset=dataset,
-            client=self.client,
             spec=self.spec,
-            counter=counting.Counter(self.counter, "learner"),
+            client=self.client,
+            run_seeds=self.seeds,
+            counter=self.counter,
             logger=self.logs.learner,
-            generator=self.seeds.generator("learner", device),
-            device=device,
-            num_learner_steps=num_learner_steps(config),
+            resources=resources,
         )
         self.policy = builder.make_policy(
             self._networks, self.spec, self.seeds.generator("policy"), counter=self.counter
         )
-        self.adders = [
-            resources.enter_context(acme_shaped.complete(builder.make_adder(self.client, self.spec)))
-            for _ in range(builder.num_environments if config.num_env_steps else 0)
-        ]
+        self.adders = make_adders(config, self.client, self.spec, resources) if config.num_env_steps else []
         self.actor, self._loop = make_actor_and_loop(
             config,
             environment=self.environment,
@@ -130,10 +108,7 @@ class Parts:
 
     def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
         """Makes an actor with the policy for evaluation, seeded by the step; `in_vector`: a vector actor."""
-        builder, generator = self.config.builder, self.seeds.generator("evaluation", index=self.steps)
-        policy = builder.make_policy(self._networks, self.spec, generator, evaluation=True)
-        make = builder.make_vector_actor if in_vector else builder.make_actor
-        return make(policy, self.learner)
+        return make_evaluation_actor(self, self._networks, self.learner, in_vector)
 
     def _open_replay(self, resources: contextlib.ExitStack) -> replay.ReplayClient:
         """Starts the replay server with what the checkpoint holds, and returns a client."""
@@ -141,26 +116,116 @@ class Parts:
         scratch = self.checkpointer.directory / ".replay"
         shutil.rmtree(scratch, ignore_errors=True)
         resources.callback(shutil.rmtree, scratch, ignore_errors=True)
-        files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None
-        try:
-            server = backends.make_server(
+
+        def make(restore_from: str | None) -> replay.ReplayServer:
+            self.has_old_replay = restore_from is not None
+            return backends.make_server(
                 self.tables,
                 self.config.replay if self.tables else "memory",
                 seed=self.seeds.number("replay"),
                 device=str(self.config.torch_device),
                 checkpoint_directory=str(scratch),
-                restore_from=str(files) if files else None,
+                restore_from=restore_from,
             )
-        except replay.ReplayError:
-            if files is not None and self.checkpoint is not None:  # its tables may be those of several actors
-                checkpointing.check_of_one_process(self.checkpoint, checkpointing.load_state(self.checkpoint))
-            raise
+
+        files = self.beginning.replay_files
+        if self.beginning.is_taken_over:  # its tables may be others
+            server = backends.restore_or_begin_empty(make, files)
+        else:
+            server = make(files)
         return resources.enter_context(resources.enter_context(server).client())
 
 
-def num_learner_steps(config: experiment_config.ExperimentConfig) -> int:
-    """The learner steps of the whole run: its own number, or where it plays, the agent's."""
-    return config.num_learner_steps or config.builder.num_learner_steps(config.num_env_steps)
+def make_checkpointer(
+    config: experiment_config.ExperimentConfig, player: checkpointing.Player
+) -> checkpointing.Checkpointer:
+    """Makes what writes a run's checkpoints."""
+    return checkpointing.Checkpointer(
+        pathlib.Path(config.directory, "checkpoints"),
+        config.checkpoint_keep,
+        keep_best=config.checkpoint_best,
+        player=player,
+    )
+
+
+def make_learner(
+    config: experiment_config.ExperimentConfig,
+    player: checkpointing.Player,
+    *,
+    networks: Any,
+    spec: specs.EnvironmentSpec,
+    client: replay.ReplayClient,
+    run_seeds: seeds.Seeds,
+    counter: counting.Counter,
+    logger: loggers.Logger,
+    resources: contextlib.ExitStack,
+) -> tuple[core.Learner, Any]:
+    """Makes the learner of a run, and the dataset that it learns from.
+
+    Args:
+        config: The experiment, whose builder is the one for the player's actors.
+        player: Who plays.
+        networks: What `make_networks` returned.
+        spec: The environment's spec.
+        client: The client of the run's replay.
+        run_seeds: The run's seeds.
+        counter: The run's counter.
+        logger: The learner's logger.
+        resources: Closes the dataset.
+    """
+    builder, device = config.builder, config.torch_device
+    dataset = builder.make_dataset(client, spec, device)
+    if hasattr(dataset, "close"):
+        resources.callback(dataset.close)
+    # Since others play, a learner step may take another number of environment steps.
+    num_env_steps = max(0, config.num_env_steps - player.env_steps)
+    learner = builder.make_learner(
+        networks=networks,
+        dataset=dataset,
+        client=client,
+        spec=spec,
+        counter=counting.Counter(counter, "learner"),
+        logger=logger,
+        generator=run_seeds.generator("learner", device),
+        device=device,
+        num_learner_steps=config.num_learner_steps
+        or player.learner_steps + builder.num_learner_steps(num_env_steps),
+    )
+    return learner, dataset
+
+
+def make_adders(
+    config: experiment_config.ExperimentConfig,
+    client: replay.ReplayClient,
+    spec: specs.EnvironmentSpec,
+    resources: contextlib.ExitStack,
+) -> list[core.Adder]:
+    """Makes the adders that an actor writes with, one for each environment; `resources` closes them."""
+    builder = config.builder
+    return [
+        resources.enter_context(acme_shaped.complete(builder.make_adder(client, spec)))
+        for _ in range(builder.num_environments)
+    ]
+
+
+def make_evaluation_actor(
+    run: evaluator.EvaluatedRun,
+    networks: Any,
+    variable_source: core.VariableSource | None,
+    in_vector: bool,
+) -> core.Actor | core.VectorActor:
+    """Makes an actor with the policy for evaluation, seeded by the step.
+
+    Args:
+        run: The run.
+        networks: The networks that the policy acts with.
+        variable_source: The source of their weights; None leaves them as they are.
+        in_vector: Whether it is a vector actor.
+    """
+    builder, generator = run.config.builder, run.seeds.generator("evaluation", index=run.steps)
+    policy = builder.make_policy(networks, run.spec, generator, evaluation=True)
+    make = builder.make_vector_actor if in_vector else builder.make_actor
+    return make(policy, variable_source)
 
 
 def make_environment(

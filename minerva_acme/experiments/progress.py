@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from minerva_acme import environments, loggers
-from minerva_acme.experiments import evaluation, evaluator, parts
+from minerva_acme.experiments import evaluator, parts
 from minerva_acme.replay import backends
+from minerva_acme.runs import evaluation
 
 _logger = logging.getLogger(__name__)
 
@@ -50,19 +51,35 @@ Callback: TypeAlias = Callable[[Progress], object]
 """Sees how far a run has come, again and again; raises `StopRun` to end it. What it returns is ignored."""
 
 
-class Reporter:
-    """Tells callbacks how far the run has come."""
+class Callbacks:
+    """Callbacks that are told how far a run has come, in order, until one of them ends it."""
 
     stopped_by: str | None = None
     """Why a callback ended the run; None: it did not."""
 
-    def __init__(
-        self, run: parts.Parts, evaluations: evaluator.Evaluator, callbacks: Sequence[Callback]
-    ) -> None:
-        """Reports nothing yet. Args: run, evaluations: what to report. callbacks: to whom, in order."""
+    def __init__(self, *callbacks: Callback) -> None:
+        """Calls nothing yet."""
+        self._callbacks = callbacks
+
+    def __call__(self, progress: Progress) -> None:
+        """Calls each of them."""
+        for callback in self._callbacks:
+            try:
+                callback(progress)
+            except StopRun as request:
+                if self.stopped_by is None:
+                    self.stopped_by = str(request) or "a callback"
+                    _logger.info("stopped at %d steps: %s", progress.steps, self.stopped_by)
+
+
+class Reporter:
+    """Tells callbacks how far a run in this process has come."""
+
+    def __init__(self, run: parts.Parts, evaluations: evaluator.Evaluator, callbacks: Callbacks) -> None:
+        """Reports nothing yet. Args: run, evaluations: what to report. callbacks: to whom."""
         self._run = run
         self._evaluations = evaluations
-        self._callbacks = tuple(callbacks)
+        self._callbacks = callbacks
         self._episode_return: float | None = None
         self._metrics: dict[str, float] = {}
         self._replay_memory = backends.describe_size(run.tables, run.config.replay)
@@ -80,25 +97,20 @@ class Reporter:
         if self._metrics_due({}):
             self._metrics = self._read_metrics()
         latest = self._evaluations.latest
-        progress = Progress(
-            env_steps=self._run.env_steps,
-            num_env_steps=self._run.config.num_env_steps,
-            learner_steps=self._run.count("learner_steps"),
-            last_episode_return=self._episode_return,
-            last_evaluation=latest and latest[1],
-            phase=phase,
-            num_episodes=self._run.count("actor_episodes"),
-            metrics=self._metrics,
-            num_learner_steps=self._run.config.num_learner_steps,
-            replay_memory=self._replay_memory,
+        self._callbacks(
+            Progress(
+                env_steps=self._run.env_steps,
+                num_env_steps=self._run.config.num_env_steps,
+                learner_steps=self._run.count("learner_steps"),
+                last_episode_return=self._episode_return,
+                last_evaluation=latest and latest[1],
+                phase=phase,
+                num_episodes=self._run.count("actor_episodes"),
+                metrics=self._metrics,
+                num_learner_steps=self._run.config.num_learner_steps,
+                replay_memory=self._replay_memory,
+            )
         )
-        for callback in self._callbacks:
-            try:
-                callback(progress)
-            except StopRun as request:
-                if self.stopped_by is None:
-                    self.stopped_by = str(request) or "a callback"
-                    _logger.info("stopped at %d steps: %s", progress.steps, self.stopped_by)
 
     def _read_metrics(self) -> dict[str, float]:
         infos = [self._run.client.table_info(table.name) for table in self._run.tables]

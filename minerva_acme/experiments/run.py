@@ -3,10 +3,11 @@
 import contextlib
 import dataclasses
 import pathlib
+from collections.abc import Mapping
+from typing import Any, Self
 
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme import counting
 from minerva_acme.experiments import (
-    evaluation,
     evaluator,
     interrupts,
     pacing,
@@ -18,6 +19,8 @@ from minerva_acme.experiments import (
     stopping,
 )
 from minerva_acme.replay import base as replay
+from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import evaluation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,36 @@ class ExperimentResult:
     given_up: tuple[str, ...] = ()
     """The actors, and the evaluator, that a distributed run has ended without since they failed again and
     again, each with the reason. Without its evaluator a run has no `after`."""
+
+    @classmethod
+    def of(
+        cls,
+        config: experiment_config.ExperimentConfig,
+        counts: Mapping[str, counting.Number],
+        evaluations: evaluation.Evaluations,
+        *,
+        has_evaluated: bool,
+        **ends: Any,
+    ) -> Self:
+        """Makes the outcome of a run.
+
+        Args:
+            config: The experiment.
+            counts: The run's counts.
+            evaluations: The run's evaluations.
+            has_evaluated: Whether the latest of them is of the policy at the end.
+            **ends: How the run ended: the fields above.
+        """
+        return cls(
+            directory=pathlib.Path(config.directory),
+            env_steps=int(counts.get("actor_steps", 0)),
+            learner_steps=int(counts.get("learner_steps", 0)),
+            random=evaluations.random,
+            before=evaluations.before,
+            after=evaluations.latest[1] if evaluations.latest and has_evaluated else None,
+            best=evaluations.best,
+            **ends,
+        )
 
 
 def run_experiment(
@@ -77,7 +110,7 @@ def run_experiment(
         ReplayError: replay cannot go on, as where the learner would wait for what nobody writes.
         KeyboardInterrupt: a second signal came before the run was saved; it names the newest checkpoint.
     """
-    stop_early = stopping.StopEarly(config)
+    told = progress.Callbacks(stopping.StopEarly(config), *callbacks)
     errors = rescue.Rescue()
     with (
         interrupts.like_ctrl_c(),
@@ -89,13 +122,13 @@ def run_experiment(
         pacer = pacing.Pacer(run)
         evaluations = evaluator.Evaluator(run)
         checkpoints = saver.Saver(run, evaluations, pacer)
-        reporter = progress.Reporter(run, evaluations, (stop_early, *callbacks))
+        reporter = progress.Reporter(run, evaluations, told)
         # What an error leaves half done.
         learn = errors.not_in("learning")(pacer.learn)
         save = errors.not_in("saving")(checkpoints.save)
         save_best = errors.not_in("saving")(checkpoints.save_best)
-        if run.checkpoint is not None:
-            checkpoints.restore(run.checkpoint)
+        if run.beginning.checkpoint is not None:
+            checkpoints.restore(run.beginning.checkpoint)
         run.logs.cut(
             actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
         )
@@ -105,7 +138,7 @@ def run_experiment(
         ):
 
             def goes_on() -> bool:
-                return run.steps < config.num_steps and not (stop or reporter.stopped_by)
+                return run.steps < config.num_steps and not (stop or told.stopped_by)
 
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
@@ -137,16 +170,13 @@ def run_experiment(
             if is_new or interrupted_by or run.steps != checkpoints.saved_at:
                 reporter.report("save")
                 save()
-    return ExperimentResult(
-        directory=pathlib.Path(config.directory),
-        env_steps=run.env_steps,
-        learner_steps=run.count("learner_steps"),
-        random=evaluations.random,
-        before=evaluations.before,
-        after=evaluations.latest[1] if evaluations.latest and not interrupted_by else None,
-        best=evaluations.best,
+    return ExperimentResult.of(
+        config,
+        run.counter.get_counts(),
+        evaluations,
+        has_evaluated=not interrupted_by,
         interrupted_by=interrupted_by,
-        stopped_by=reporter.stopped_by,
+        stopped_by=told.stopped_by,
     )
 
 

@@ -1,13 +1,15 @@
 """What the checkpoints of a run hold, when they are written, and how a run resumes from one."""
 
 import logging
-import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from minerva_acme import core
-from minerva_acme.experiments import checkpointing, evaluator, pacing, parts
+from minerva_acme.experiments import pacing, parts, seeds
 from minerva_acme.replay import waiting
+from minerva_acme.runs import checkpointing, evaluation
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 
@@ -17,7 +19,7 @@ _EPISODES_EACH = 10
 class Saver:
     """Saves and restores a run."""
 
-    def __init__(self, run: parts.Parts, evaluations: evaluator.Evaluator, pacer: pacing.Pacer) -> None:
+    def __init__(self, run: parts.Parts, evaluations: evaluation.Evaluations, pacer: pacing.Pacer) -> None:
         """Saves nothing yet. Args: run, evaluations, pacer: what to save."""
         self.saved_at = 0
         """The step of the newest checkpoint."""
@@ -26,13 +28,8 @@ class Saver:
         self._run = run
         self._evaluations = evaluations
         self._pacer = pacer
-        # By their names in a checkpoint.
-        self._saveables: dict[str, Any] = {
-            "counter": run.counter,
-            "learner": run.learner,
-            "policy": run.policy,
-            "environment": run.environment,
-        }
+        # What plays, by its names in a checkpoint.
+        self._playing: dict[str, Any] = {"policy": run.policy, "environment": run.environment}
 
     def newest(self) -> str:
         """Says what the run can be resumed from."""
@@ -57,11 +54,7 @@ class Saver:
 
     def is_best(self) -> bool:
         """Whether the policy was evaluated at this step, better than that of any checkpoint."""
-        mean = self._evaluation()
-        if mean is None:  # as at almost every step: no file is read for it
-            return False
-        best = self._run.checkpointer.best_evaluation()
-        return best is None or mean > best
+        return self._run.checkpointer.is_best(self._evaluations.mean_at(self._run.steps))
 
     @waiting.alone()  # not ended by a request to stop, which is a request to save
     def save(self, *, after_error: bool = False) -> None:
@@ -85,7 +78,10 @@ class Saver:
         run.actor.update(wait=True)
         replay_files = run.client.checkpoint() if run.config.checkpoint_replay else None
         run.checkpointer.save(
-            run.steps, self._state(after_error), replay_files, evaluation=self._evaluation()
+            run.steps,
+            self._state(after_error),
+            replay_files,
+            evaluation=self._evaluations.mean_at(run.steps),
         )
         self._saved()
 
@@ -99,21 +95,14 @@ class Saver:
             OSError: it could not be written.
         """
         run = self._run
-        run.checkpointer.save(run.steps, self._state(), evaluation=self._evaluation(), light=True)
-
-    def _evaluation(self) -> float | None:
-        """The mean of the evaluation at this step, if the best is to be kept and there was one."""
-        latest = self._evaluations.latest
-        if not self._run.config.checkpoint_best or latest is None or latest[0] != self._run.steps:
-            return None
-        return latest[1].mean if math.isfinite(latest[1].mean) else None
+        mean = self._evaluations.mean_at(run.steps)
+        run.checkpointer.save(run.steps, self._state(), evaluation=mean, light=True)
 
     def _state(self, after_error: bool = False) -> core.State:
         run = self._run
-        variables = run.learner.get_variables(run.config.builder.policy_variables)
         states = {
             name: _save(part, may_fail=after_error and part is run.environment)
-            for name, part in self._saveables.items()
+            for name, part in self._playing.items()
         }
         if run.adders and not after_error and _is_unknown(states["environment"]) and not self._has_warned:
             self._has_warned = True
@@ -125,14 +114,17 @@ class Saver:
         return {
             **states,
             "adders": [core.save_if_saveable(adder) for adder in run.adders],
-            "generators": run.generators.save(),
-            **self._evaluations.save(),
+            **learning_state(
+                run.config, run.learner, run.counter.save(), run.generators, self._evaluations.save()
+            ),
             **self._pacer.save(),
-            **checkpointing.policy_state(variables),
         }
 
     def restore(self, checkpoint: pathlib.Path) -> None:
         """Restores the run from a checkpoint, whose replay, if it has one, is already restored.
+
+        Of one that several processes have made, only what learns is restored: nothing is known of their
+        environments, adders and policies.
 
         Raises:
             ValueError: the checkpoint is of another agent, config or environment.
@@ -140,26 +132,19 @@ class Saver:
         """
         run = self._run
         state = checkpointing.load_state(checkpoint, str(run.config.torch_device))
-        checkpointing.check_of_one_process(checkpoint, state)
+        is_own = not checkpointing.player(checkpoint).num_actors
         with checkpointing.explain_misfit(checkpoint):
-            if len(state["adders"]) != len(run.adders):
+            if is_own and len(state["adders"]) != len(run.adders):
                 raise ValueError(
                     f"`num_environments` must be {len(state['adders'])} as in {checkpoint}, got "
                     f"{len(run.adders)} (0: nothing played). Change it back, or choose another `directory`."
                 )
-            for name, part in self._saveables.items():
-                core.restore_if_saved(part, state[name])
-            if run.adders and _is_unknown(state["environment"]):
-                _logger.warning(
-                    "%s has no random state of the environment, which could not tell it or had failed: it "
-                    "begins with the episodes of its seed again, unlike a run that was not interrupted",
-                    checkpoint,
-                )
-            for adder, adder_state in zip(run.adders, state["adders"], strict=True):
-                core.restore_if_saved(adder, adder_state)
-                adder.reset()  # open in a light checkpoint; the environment begins a new episode
+            run.counter.restore(state["counter"])
+            core.restore_if_saved(run.learner, state["learner"])
+            if is_own:
+                self._restore_playing(checkpoint, state)
             self._evaluations.restore(state)
-            if checkpointing.replay_folder(checkpoint) is not None:
+            if run.has_old_replay:
                 self._pacer.restore(state)
         run.actor.update(wait=True)
         with checkpointing.explain_misfit(checkpoint):
@@ -171,12 +156,52 @@ class Saver:
         checkpointing.continue_from(run.checkpointer.directory, checkpoint)
         _logger.info("resumed %s at %d steps", checkpoint, self.saved_at)
 
+    def _restore_playing(self, checkpoint: pathlib.Path, state: Mapping[str, Any]) -> None:
+        run = self._run
+        for name, part in self._playing.items():
+            core.restore_if_saved(part, state[name])
+        if run.adders and _is_unknown(state["environment"]):
+            _logger.warning(
+                "%s has no random state of the environment, which could not tell it or had failed: it "
+                "begins with the episodes of its seed again, unlike a run that was not interrupted",
+                checkpoint,
+            )
+        for adder, adder_state in zip(run.adders, state["adders"], strict=True):
+            core.restore_if_saved(adder, adder_state)
+            adder.reset()  # open in a light checkpoint; the environment begins a new episode
+
     def _saved(self) -> None:
         self.saved_at = self._run.steps
         self._episodes_at = self._num_episodes()
 
     def _num_episodes(self) -> int:
         return self._run.count("actor_episodes")
+
+
+def learning_state(
+    config: experiment_config.ExperimentConfig,
+    learner: core.Learner,
+    counts: core.State,
+    generators: seeds.GlobalGenerators,
+    evaluations: core.State,
+) -> core.State:
+    """Returns the state of what learns, which is that of a run whoever plays.
+
+    Args:
+        config: The experiment.
+        learner: The run's learner.
+        counts: The run's counts.
+        generators: The global generators of the learner's process.
+        evaluations: The state of the run's evaluations.
+    """
+    variables = learner.get_variables(config.builder.policy_variables)
+    return {
+        "counter": counts,
+        "learner": core.save_if_saveable(learner),
+        "generators": generators.save(),
+        **evaluations,
+        **checkpointing.policy_state(variables),
+    }
 
 
 def _is_unknown(environment: core.State) -> bool:

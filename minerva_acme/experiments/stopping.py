@@ -4,9 +4,8 @@ import pathlib
 import time
 from typing import NoReturn
 
-import numpy as np
-
-from minerva_acme.experiments import checkpointing, options, progress
+from minerva_acme.experiments import progress
+from minerva_acme.runs import checkpointing, evaluation, options
 
 
 class StopEarly:
@@ -20,9 +19,9 @@ class StopEarly:
     def __call__(self, progress_: progress.Progress) -> None:
         """Raises: StopRun: the last evaluation has reached `stop_at_return`, or the time is over."""
         goal, minutes = self._options.stop_at_return, self._options.stop_after_minutes
-        evaluation = progress_.last_evaluation
-        if goal is not None and evaluation is not None and evaluation.mean >= goal:
-            _stop(f"the evaluation return of {evaluation.mean:.1f} has reached `stop_at_return` {goal:g}")
+        last = progress_.last_evaluation
+        if goal is not None and last is not None and last.mean >= goal:
+            _stop(f"the evaluation return of {last.mean:.1f} has reached `stop_at_return` {goal:g}")
         if minutes is not None and time.monotonic() - self._began_at >= 60.0 * minutes:
             _stop(f"the time is over, with `stop_after_minutes` {minutes:g}")
 
@@ -39,9 +38,8 @@ def reached_return(checkpoint: pathlib.Path, goal: float | None) -> float | None
     """
     if goal is None:
         return None
-    latest = checkpointing.load_state(checkpoint).get("latest")
-    mean = float(np.mean(latest[1][0])) if latest else None
-    return mean if mean is not None and mean >= goal else None
+    latest = evaluation.Evaluations.of(checkpointing.load_state(checkpoint)).latest
+    return latest[1].mean if latest is not None and latest[1].mean >= goal else None
 
 
 def _stop(reason: str) -> NoReturn:

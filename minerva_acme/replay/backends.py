@@ -2,7 +2,7 @@
 
 import importlib.util
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from minerva_acme.replay import base, sizes
@@ -65,6 +65,26 @@ def make_server(
         restore_from=restore_from,
         device=None if device == "cpu" else device,
     )
+
+
+def restore_or_begin_empty(
+    make: Callable[[str | None], base.ReplayServer], restore_from: str | None
+) -> base.ReplayServer:
+    """Makes a server; it begins empty, with a warning, if the checkpoint is of another store or other tables.
+
+    Args:
+        make: Makes a server that begins with a checkpoint; None: empty.
+        restore_from: The checkpoint to begin with, if any.
+
+    Raises:
+        ReplayError: The checkpoint is missing or damaged.
+    """
+    if restore_from is not None:
+        try:
+            return make(restore_from)
+        except base.ReplayMismatch as error:
+            _logger.warning("replay begins empty: %s", error)
+    return make(None)
 
 
 def describe_size(tables: Sequence[base.TableConfig], backend: Backend) -> str:

@@ -178,6 +178,10 @@ class ReplayError(RuntimeError):
     """The store cannot do what it was asked to; the message says why, and what to do."""
 
 
+class ReplayMismatch(ReplayError):
+    """A checkpoint is whole, but of another store or of other tables; the message says how they differ."""
+
+
 class ReplayTimeout(ReplayError):
     """The store did not answer in time, or has not enough items; the message says which."""
 

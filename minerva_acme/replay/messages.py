@@ -163,7 +163,7 @@ def check_same(where: str, found: Mapping[str, str], expected: TableDescription)
     Of its contents, only what both sides tell is compared. A warning names what the table does not tell.
 
     Raises:
-        ReplayError: they differ; the message says in what.
+        ReplayMismatch: they differ; the message says in what.
     """
     settings = expected.settings()
     differences = [
@@ -180,7 +180,7 @@ def check_same(where: str, found: Mapping[str, str], expected: TableDescription)
             " and ".join(f"`{name}`" for name in untold),
         )
     if differences:
-        raise base.ReplayError(
+        raise base.ReplayMismatch(
             f"Table '{expected.name}' {where} differs from the one expected: {'; '.join(differences)}. "
             "Use the settings that it was made with, or begin with an empty one."
         )
@@ -190,7 +190,8 @@ def check_finished(path: pathlib.Path, backend: str) -> None:
     """Checks that a folder is a finished checkpoint of a store.
 
     Raises:
-        ReplayError: it is missing, unfinished or another store's.
+        ReplayMismatch: It is another store's.
+        ReplayError: It is missing or unfinished.
     """
     _, file = _BACKENDS[backend]
     if (path / file).is_file():
@@ -201,7 +202,9 @@ def check_finished(path: pathlib.Path, backend: str) -> None:
     )
     for other, (where, last_file) in _BACKENDS.items():
         if (path / last_file).is_file():
-            message += f" It was written by replay {where}: restore it there, with backend='{other}'."
+            raise base.ReplayMismatch(
+                f"{message} It was written by replay {where}: restore it there, with backend='{other}'."
+            )
     raise base.ReplayError(message)
 
 
@@ -235,11 +238,11 @@ def check_checkpoint(
         expected: the tables to restore.
 
     Raises:
-        ReplayError: it holds others, or with other settings; the message says which.
+        ReplayMismatch: it holds others, or with other settings; the message says which.
     """
     tables = {table.name: table for table in expected}
     if sorted(found) != sorted(tables):
-        raise base.ReplayError(
+        raise base.ReplayMismatch(
             f"The checkpoint '{path}' must hold the tables {sorted(tables)}, but holds {sorted(found)}."
         )
     for name, table in tables.items():

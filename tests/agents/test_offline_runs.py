@@ -4,7 +4,7 @@ import pytest
 
 from minerva_acme import experiments, testing
 from minerva_acme.agents import mpo
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 from . import transition_scene as scene
 from .mpo import scene as mpo_scene

@@ -9,10 +9,10 @@ import sys
 import pytest
 import rich.console
 
-from minerva_acme import experiments
+from minerva_acme import experiments, runs
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, progress, training, video
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 cli = sys.modules["minerva_acme.cli.main"]
 
@@ -20,7 +20,7 @@ cli = sys.modules["minerva_acme.cli.main"]
 @pytest.mark.parametrize(("best_at", "is_shown"), [(40, True), (60, False)])
 def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys, best_at, is_shown):
     def evaluation(value):
-        return experiments.Evaluation(returns=(value, value), lengths=(10, 10))
+        return runs.Evaluation(returns=(value, value), lengths=(10, 10))
 
     result = experiments.ExperimentResult(
         directory=tmp_path,

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from minerva_acme import experiments, plotting, results
+from minerva_acme import experiments, plotting, results, runs
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, demo, parsing, progress, video
-from minerva_acme.experiments import checkpointing, options
+from minerva_acme.runs import checkpointing, options
 
 TINY = (
     "train mpo --env Pendulum-v1 --preset demo --num-env-steps 60 --evaluation-period 20 --batch-size 8 "
@@ -152,7 +152,7 @@ def test_without_matplotlib_the_curve_is_in_the_terminal_alone(run, monkeypatch)
 
 
 def result_of(tmp_path, env_steps, best):
-    evaluation = experiments.Evaluation((best,), (10,))
+    evaluation = runs.Evaluation((best,), (10,))
     return experiments.ExperimentResult(
         directory=tmp_path,
         env_steps=env_steps,

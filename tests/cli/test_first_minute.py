@@ -11,7 +11,7 @@ import pytest
 from minerva_acme import _version
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags, guide, help_pages, json_output, parsing
-from minerva_acme.experiments import run_folder, tasks
+from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 
 LARGE = {"torch", "numpy", "gymnasium", "dm_control", "rich", "tensorflow"}
@@ -244,16 +244,16 @@ def test_lists_are_json_where_it_is_asked_for(capsys):
 
 
 def test_an_evaluation_is_json_and_nothing_else_on_standard_output(trained, capsys, monkeypatch):
-    from minerva_acme import experiments
+    from minerva_acme import runs
     from minerva_acme.cli import main
 
-    evaluate = experiments.evaluate_checkpoint
+    evaluate = runs.evaluate_checkpoint
 
     def greet(*arguments, **options):
         print("hello from a package")
         return evaluate(*arguments, **options)
 
-    monkeypatch.setattr(experiments, "evaluate_checkpoint", greet)
+    monkeypatch.setattr(runs, "evaluate_checkpoint", greet)
     assert main(["eval", str(trained), "--episodes", "2", "--json"]) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)

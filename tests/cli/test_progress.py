@@ -5,7 +5,7 @@ import sys
 import pytest
 from rich import console as rich_console
 
-from minerva_acme import experiments
+from minerva_acme import experiments, runs
 from minerva_acme.cli import main  # noqa: F401 -- the function, whose module is not reached through it
 from minerva_acme.cli import progress as cli_progress
 from minerva_acme.replay import base as replay
@@ -57,7 +57,7 @@ def show(width, is_terminal=True, **changes):
     )
     clock = Clock()
     display = cli_progress.ProgressDisplay(console, clock=clock)
-    evaluation = experiments.Evaluation((443.1, 467.3), (1000, 1000))
+    evaluation = runs.Evaluation((443.1, 467.3), (1000, 1000))
     display(
         make_progress(
             env_steps=11_395,

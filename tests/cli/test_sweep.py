@@ -14,7 +14,7 @@ from rich.console import Console
 
 from minerva_acme import results, thread_settings
 from minerva_acme.cli import main, parsing, processes, sweep, sweep_plan
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 TINY = (
     "--rollout-steps 16 --minibatch-size 4 --num-epochs 1 --num-envs 1 --policy-layer-sizes 4 "

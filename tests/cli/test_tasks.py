@@ -6,7 +6,7 @@ import pytest
 from minerva_acme import results
 from minerva_acme.agents import registry
 from minerva_acme.cli import main, parsing, training
-from minerva_acme.experiments import tasks
+from minerva_acme.runs import tasks
 
 every_task = pytest.mark.parametrize(
     "task", tasks.load(), ids=lambda task: f"{task.agent}-{task.environment}"

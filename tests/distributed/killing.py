@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minerva_acme import experiments
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 MARK = "MINERVA_TEST_RUN"
 """A variable of the environment that marks all processes of a run."""

@@ -1,5 +1,6 @@
 """Small experiments for several actors, also for processes of their own."""
 
+import csv
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -129,3 +130,9 @@ def experiment(directory: pathlib.Path, builder: Any, **changes: Any) -> experim
     return experiments.ExperimentConfig(
         builder=builder, environment_factory=Ramp, directory=directory, **(settings | changes)
     )
+
+
+def rows(directory: pathlib.Path, label: str) -> list[dict[str, str]]:
+    """The rows of a log of a run."""
+    with open(directory / f"{label}.csv", newline="") as file:
+        return list(csv.DictReader(file))

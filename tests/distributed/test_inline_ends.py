@@ -11,7 +11,7 @@ import pytest
 
 from minerva_acme import distributed, experiments, specs
 from minerva_acme.distributed import graph, learner_node, run, supervisor
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
 pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
@@ -73,13 +73,13 @@ def test_best_weights_that_cannot_be_kept_end_nothing(
         graph.Context(node, 0, lambda name: pytest.fail(name), threading.Event()),
         config=make(tmp_path, small.sac_builder(), checkpoint_best=True),
         spec=specs.make_environment_spec(small.Ramp(0)),
-        num_actors=1,
+        player=checkpointing.Player(1),
         address="localhost:0",
         resume_from=None,
     )
     part._checkpointer = checkpointing.Checkpointer(tmp_path / "checkpoints")
     part._state = fail
-    part.keep_best(1.0, 5, [])
+    part.keep_best({"latest": (5, ((1.0,), (20,)))}, [])
     part._keep_best()
     assert caplog.messages == [
         "the best weights so far are not kept apart: [Errno 28] No space left on device"

@@ -1,6 +1,5 @@
 """Whole runs with several actors, in threads."""
 
-import csv
 import pathlib
 from typing import Any
 
@@ -9,8 +8,9 @@ import torch
 
 import minerva_acme
 from minerva_acme import builders, distributed, experiments
-from minerva_acme.experiments import checkpointing, seeds
+from minerva_acme.experiments import seeds
 from minerva_acme.replay import base as replay
+from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
 pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
@@ -18,11 +18,6 @@ pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
 
 def run(config: experiments.ExperimentConfig, *callbacks: Any, num_actors: int = 2) -> Any:
     return distributed.run_distributed_experiment(config, *callbacks, num_actors=num_actors, engine="inline")
-
-
-def rows(directory: pathlib.Path, label: str) -> list[dict[str, str]]:
-    with open(directory / f"{label}.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
@@ -40,18 +35,16 @@ def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
     assert seen[-1].last_evaluation == result.after and seen[-1].last_episode_return is not None
     # A display tells a new evaluation by its object.
     evaluations = {id(progress.last_evaluation) for progress in seen if progress.last_evaluation is not None}
-    assert len(evaluations) <= len(rows(tmp_path, "evaluator"))
-    episodes = rows(tmp_path, "actor")
+    assert len(evaluations) <= len(small.rows(tmp_path, "evaluator"))
+    episodes = small.rows(tmp_path, "actor")
     counted = [int(row["actor_steps"]) for row in episodes]
     assert len(counted) > 20 and max(counted) <= result.env_steps
-    assert rows(tmp_path, "evaluator") and rows(tmp_path, "learner")
+    assert small.rows(tmp_path, "evaluator") and small.rows(tmp_path, "learner")
     assert not list(tmp_path.glob(".counts-*")) and not (tmp_path / "checkpoints" / ".replay").exists()
     state = checkpointing.load_state(checkpointing.find(tmp_path))
     assert state["counter"]["actor_steps"] == result.env_steps
     assert minerva_acme.load_policy(tmp_path, environment=small.Ramp(0), builder=small.sac_builder())
 
-    with pytest.raises(ValueError, match="2 actors in processes of their own, which one process cannot"):
-        experiments.run_experiment(small.experiment(tmp_path, small.sac_builder(), num_env_steps=900))
     restored = []
     restore = seeds.GlobalGenerators.restore
     monkeypatch.setattr(
@@ -63,7 +56,7 @@ def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
     assert longer.env_steps >= wanted >= 900 and longer.learner_steps > result.learner_steps
     assert longer.before == result.before  # remembered, not played again
     assert torch.equal(restored[0]["torch"], state["generators"]["torch"])  # of the learner's process
-    more = [int(row["actor_steps"]) for row in rows(tmp_path, "actor")]
+    more = [int(row["actor_steps"]) for row in small.rows(tmp_path, "actor")]
     assert len(more) > len(counted) and max(more) <= longer.env_steps
     assert min(more[len(counted) :]) > result.env_steps
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from minerva_acme import distributed
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import killing, small
 
 pytestmark = [

@@ -10,7 +10,7 @@ import pytest
 
 from minerva_acme import distributed, experiments
 from minerva_acme.distributed import graph
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import echo, small  # noqa: F401 -- so that Ray's workers find it, too
 
 pytestmark = [

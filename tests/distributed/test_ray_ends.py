@@ -18,7 +18,7 @@ import pytest
 
 from minerva_acme import distributed, experiments
 from minerva_acme.distributed import supervisor
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import killing, small
 
 pytestmark = [

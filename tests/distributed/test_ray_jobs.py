@@ -12,7 +12,7 @@ import pytest
 
 from minerva_acme import distributed
 from minerva_acme.cli import main
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import killing
 
 pytestmark = [

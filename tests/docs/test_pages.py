@@ -19,7 +19,7 @@ from minerva_acme import core, environments, experiments, wrappers
 from minerva_acme.agents import mpo, registry
 from minerva_acme.cli import commands as cli_commands
 from minerva_acme.cli import flags, main, parsing
-from minerva_acme.experiments import run_folder, tasks
+from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]

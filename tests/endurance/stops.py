@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from minerva_acme import core, distributed
 from minerva_acme.agents import sac
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
 from . import storm, training

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 from . import training
 

@@ -15,7 +15,7 @@ import uuid
 import numpy as np
 
 from minerva_acme import distributed
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import killing, small
 
 _NODES = ("counter", "replay", "learner", "actor/0", "actor/1", "evaluator")

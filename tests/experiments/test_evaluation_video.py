@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from minerva_acme import actors, environments, experiments
+from minerva_acme import actors, environments, experiments, runs
 from minerva_acme.agents import ppo
 
 SMALL = ppo.PPOConfig(
@@ -23,7 +23,7 @@ class FakeFilmer:
 
     def __call__(self, actor, seed, should_stop):
         assert isinstance(actor, actors.FeedForwardActor) and not should_stop()
-        self.returns += experiments.evaluate(make_environment(seed), actor, 1).returns
+        self.returns += runs.evaluate(make_environment(seed), actor, 1).returns
         return GIF
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from minerva_acme import counting, specs, testing
-from minerva_acme.experiments import evaluation, evaluator, seeds, signals
+from minerva_acme.experiments import evaluator, seeds, signals
+from minerva_acme.runs import evaluation
 
 
 class FakeRun:

@@ -16,8 +16,8 @@ from torch import nn
 
 from minerva_acme import environments, experiments, learners, observers, specs, types, wrappers
 from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
-from minerva_acme.experiments import checkpointing
 from minerva_acme.replay import dataset, memory
+from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
 
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}

@@ -15,9 +15,10 @@ import pytest
 
 from minerva_acme import experiments
 from minerva_acme.agents import mpo
-from minerva_acme.experiments import checkpointing, run_lock, signals
+from minerva_acme.experiments import signals
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
+from minerva_acme.runs import checkpointing, run_lock
 from tests.experiments.test_run import NEVER_LEARNS, SMALL, make_config, make_pendulum
 
 # What is answered at once, on a machine that is busy with other work; what hangs here does so for 600 s.
@@ -238,7 +239,7 @@ SLOW = """
     import pathlib, signal, sys, time
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from minerva_acme import experiments
-    from minerva_acme.experiments import checkpointing
+    from minerva_acme.runs import checkpointing
     from tests.experiments.test_run import NEVER_LEARNS, make_config, make_pendulum
 
     directory, store, what = sys.argv[1:]

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from minerva_acme import experiments, testing
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
 

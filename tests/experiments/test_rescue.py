@@ -8,8 +8,8 @@ import pytest
 
 from minerva_acme import environments, experiments, wrappers
 from minerva_acme.agents import ppo
-from minerva_acme.experiments import checkpointing
 from minerva_acme.replay import base as replay
+from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import calls
 from tests.experiments import test_run
 

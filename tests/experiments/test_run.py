@@ -15,9 +15,9 @@ import textwrap
 
 import pytest
 
-from minerva_acme import environments, experiments, observers
+from minerva_acme import environments, experiments, observers, runs
 from minerva_acme.agents import mpo, ppo
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 SMALL = mpo.MPOConfig(
     policy_layer_sizes=(16,),
@@ -304,7 +304,7 @@ def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, m
 
     def evaluate(environment, actor, num_episodes, should_stop):
         mean = next(means)
-        return experiments.Evaluation(returns=(mean,), lengths=(1,))
+        return runs.Evaluation(returns=(mean,), lengths=(1,))
 
     monkeypatch.setattr("minerva_acme.experiments.evaluator.evaluation.evaluate", evaluate)
     options = {"evaluation_period": 100, "checkpoint_period": 150, "checkpoint_keep": 1, "replay": "memory"}
@@ -432,9 +432,7 @@ def test_a_trained_policy_is_evaluated_from_its_checkpoint(tmp_path):
     result = experiments.run_experiment(make_config(tmp_path, 100))
     checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
     evaluations = [
-        experiments.evaluate_checkpoint(
-            checkpoint, mpo.MPOBuilder(SMALL), make_pendulum(5), 2, explore=explore
-        )
+        runs.evaluate_checkpoint(checkpoint, mpo.MPOBuilder(SMALL), make_pendulum(5), 2, explore=explore)
         for explore in (False, False, True)
     ]
     assert evaluations[0] == evaluations[1] != evaluations[2]
@@ -544,7 +542,7 @@ def test_environments_in_processes_give_the_episodes_of_those_in_this_one(tmp_pa
 SCRIPT = """
     import pathlib, sys
     from tests.experiments.test_run import make_config, NEVER_LEARNS, SMALL
-    from minerva_acme import experiments
+    from minerva_acme import experiments, runs
 
     def on_progress(progress):
         if progress.phase == "train" and progress.env_steps == 300:

@@ -7,10 +7,10 @@ import logging
 import numpy as np
 import pytest
 
-from minerva_acme import actors, builders, environments, experiments, specs, testing
+from minerva_acme import actors, builders, environments, experiments, runs, specs, testing
 from minerva_acme.agents import mpo, ppo
-from minerva_acme.experiments import checkpointing
 from minerva_acme.replay import base as replay
+from minerva_acme.runs import checkpointing
 
 CONFIG = ppo.PPOConfig(
     num_environments=1,
@@ -156,7 +156,7 @@ def test_each_of_several_environments_plays_its_first_episodes_however_long(num_
 
     vector = environments.InProcessVectorEnvironment([Growing(2), Growing(20)])
     actor = Actor(policy=None)
-    result = experiments.evaluate(vector, actor, num_episodes)
+    result = runs.evaluate(vector, actor, num_episodes)
     # The short one alone would have ended all of them.
     assert sorted(result.lengths) == {1: [2], 2: [2, 20], 5: [2, 3, 4, 20, 21]}[num_episodes]
     assert actor.num_calls <= 2 + max(20 if num_episodes > 1 else 2, 41 if num_episodes == 5 else 0)
@@ -181,7 +181,7 @@ def test_an_evaluation_in_several_environments_asks_the_policy_once_for_all(tmp_
     monkeypatch.setattr(ppo.PPOBuilder, "make_policy", spy)
     options = {"evaluation_environments": 3, "evaluation_environment_factory": make}
     result = experiments.run_experiment(make_config(tmp_path, evaluation_episodes=6, **options))
-    assert result.after == experiments.Evaluation((15.0,) * 6, (5,) * 6)
+    assert result.after == runs.Evaluation((15.0,) * 6, (5,) * 6)
     # 2 evaluations of 2 episodes each of 5 steps in each environment, after one call that begins them.
     assert set(sizes) == {3} and len(sizes) <= 2 * 11
     assert len(set(seeds)) == 6  # of the two evaluations; random actions are drawn in the first's first
@@ -383,7 +383,7 @@ def test_what_is_made_of_objects_is_not_known_to_the_folder(tmp_path):
         evaluation_environment_factory=make_environment,
     )
     experiments.run_experiment(config)
-    from minerva_acme.experiments import run_folder
+    from minerva_acme.runs import run_folder
 
     unknown = run_folder.read(tmp_path).unknown
     assert unknown.keys() == {"logger_factory", "evaluation_environment_factory"}

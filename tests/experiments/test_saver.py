@@ -4,8 +4,9 @@ import types
 import numpy as np
 import pytest
 
-from minerva_acme import counting, environments, experiments, testing
-from minerva_acme.experiments import checkpointing, saver
+from minerva_acme import counting, environments, experiments, runs, testing
+from minerva_acme.experiments import saver
+from minerva_acme.runs import checkpointing, evaluation
 from tests.distributed import small
 from tests.environments import test_gymnasium_adapter
 
@@ -42,10 +43,10 @@ class FakeRun:
         self.adders = [FakeAdder(self.calls), SavingAdder(self.calls)]
         self.actor = types.SimpleNamespace(update=lambda wait: self.calls.append(f"update, wait={wait}"))
         self.checkpointer = checkpointing.Checkpointer(folder)
+        self.has_old_replay = False
         self.config = types.SimpleNamespace(
             builder=types.SimpleNamespace(policy_variables=["policy"]),
             checkpoint_period=10,
-            checkpoint_best=True,
             checkpoint_replay=False,
             torch_device="cpu",
         )
@@ -57,12 +58,11 @@ class FakeRun:
         self.calls.append("end episodes")
 
 
-class FakeState:
+class FakeState(evaluation.Evaluations):
     """Pacer or evaluator."""
 
     def __init__(self, name):
         self.name, self.value = name, 0
-        self.latest = None
 
     def save(self):
         return {self.name: self.value}
@@ -120,11 +120,11 @@ def test_open_episodes_end_and_what_was_written_is_sent_before_the_run_is_saved(
 
 def evaluated(env_steps, *returns):
     evaluations = FakeState("evaluations")
-    evaluations.latest = (env_steps, experiments.Evaluation(returns=returns, lengths=(1,) * len(returns)))
+    evaluations.latest = (env_steps, runs.Evaluation(returns=returns, lengths=(1,) * len(returns)))
     return evaluations
 
 
-def test_the_best_is_what_was_evaluated_at_this_step_better_than_any_checkpoint(run):
+def test_the_best_is_what_was_evaluated_at_this_step_better_than_any_checkpoint(run, tmp_path):
     def is_best(*evaluation):
         return saver.Saver(run, evaluated(*evaluation), FakeState("pace")).is_best()
 
@@ -136,13 +136,13 @@ def test_the_best_is_what_was_evaluated_at_this_step_better_than_any_checkpoint(
     saver.Saver(run, evaluated(20, 1.0, 2.0), FakeState("pace")).save()
     assert not is_best(20, 1.5)
     assert is_best(20, 1.6)
-    run.config.checkpoint_best = False
+    run.checkpointer = checkpointing.Checkpointer(tmp_path, keep_best=False)
     assert not is_best(20, 1.6)
 
 
 def test_checkpoints_are_read_only_where_there_is_an_evaluation_to_compare(run, monkeypatch):
     read = []
-    monkeypatch.setattr(run.checkpointer, "best_evaluation", lambda: read.append(run.steps))
+    monkeypatch.setattr(checkpointing, "_scan", lambda directory: read.append(run.steps) or [])
     checkpoints = saver.Saver(run, evaluated(20, 1.0), FakeState("pace"))
     for run.steps in range(10, 30):  # asked at every step of a run
         assert checkpoints.is_best() == (run.steps == 20)
@@ -155,7 +155,7 @@ def test_the_best_is_saved_without_a_change_to_the_run(run, tmp_path):
     checkpoints = saver.Saver(run, evaluated(20, 3.0), FakeState("pace"))
     checkpoints.save_best()
     assert (run.calls, checkpoints.saved_at) == ([], 0)
-    assert run.checkpointer.best_evaluation() == 3.0
+    assert run.checkpointer.is_best(3.1) and not run.checkpointer.is_best(3.0)
     assert checkpointing.is_light(run.checkpointer.latest())
 
 
@@ -235,6 +235,7 @@ def test_the_pace_continues_only_where_the_replay_does(run, tmp_path, with_repla
     saver.Saver(run, evaluations, pacer).save()
 
     pacer.value = evaluations.value = 0
+    run.has_old_replay = with_replay
     saver.Saver(run, evaluations, pacer).restore(run.checkpointer.latest())
     assert (evaluations.value, pacer.value) == (7, 7 if with_replay else 0)
 

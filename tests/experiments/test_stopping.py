@@ -6,7 +6,8 @@ import pytest
 
 from minerva_acme import environments, experiments
 from minerva_acme.agents import ppo
-from minerva_acme.experiments import checkpointing, options, stopping
+from minerva_acme.experiments import stopping
+from minerva_acme.runs import checkpointing, options
 
 CONFIG = ppo.PPOConfig(
     num_environments=1,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import vector
 
-from minerva_acme import environments, experiments
+from minerva_acme import environments, experiments, runs
 from minerva_acme.agents import ppo
 
 MODES = list(vector.AutoresetMode)
@@ -93,7 +93,7 @@ def test_a_run_in_a_vector_is_resumed_and_its_checkpoint_evaluated_in_one(tmp_pa
     assert 128 <= result.env_steps <= 129
     assert result.learner_steps > first.learner_steps > 0
     with make_vector(0) as environment:
-        evaluation = experiments.evaluate_checkpoint(tmp_path, make_builder(), environment, 4)
+        evaluation = runs.evaluate_checkpoint(tmp_path, make_builder(), environment, 4)
     assert len(evaluation.returns) == 4
 
 

@@ -25,7 +25,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from minerva_acme import builders, environments, experiments
+from minerva_acme import builders, environments, experiments, runs
 from minerva_acme.agents import dqn, ppo, sac, td3
 from tests.learning import against_plain, rival
 
@@ -165,7 +165,7 @@ def train_ours(
             evaluation_episodes=1,
         )
     )
-    policy = experiments.load_policy(folder)
+    policy = runs.load_policy(folder)
     task = gymnasium.make(pair.task)
     if not isinstance(task.action_space, gymnasium.spaces.Box):
         return lambda observation: policy(observation).action

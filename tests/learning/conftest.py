@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from minerva_acme import environments, experiments
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme import environments, runs
+from minerva_acme.runs import checkpointing, run_folder
 
 FOLDER = pathlib.Path(__file__).parents[2] / "runs" / "learn"
 
@@ -38,7 +38,7 @@ def evaluate() -> Evaluate:
 
     def function(directory: pathlib.Path) -> float:
         description = run_folder.read(directory)
-        result = experiments.evaluate_checkpoint(
+        result = runs.evaluate_checkpoint(
             checkpointing.Checkpointer(directory / "checkpoints").latest(),
             description.make_builder(),
             environments.make_training_environment(description.environment, seed=10_000 + description.seed),

@@ -8,8 +8,8 @@ from minerva_acme import loggers
 from minerva_acme import plotting as plotting_api
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, plotting
-from minerva_acme.experiments import checkpointing, run_folder
 from minerva_acme.plotting import figure
+from minerva_acme.runs import checkpointing, run_folder
 
 
 @pytest.fixture

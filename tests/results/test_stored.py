@@ -10,7 +10,7 @@ from minerva_acme import environments, results
 from minerva_acme.agents import registry
 from minerva_acme.cli import parsing
 from minerva_acme.environments.task_settings import TaskSettings
-from minerva_acme.experiments import policies, run_results
+from minerva_acme.runs import policies, run_results
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 OWN = results.load()

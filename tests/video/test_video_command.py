@@ -11,7 +11,7 @@ import torch
 from minerva_acme import environments, specs, testing, wrappers
 from minerva_acme.agents import ppo
 from minerva_acme.cli import commands, video
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme.runs import checkpointing, run_folder
 from minerva_acme.video import movie, recording
 
 pytestmark = pytest.mark.usefixtures("environment_variables_stay")

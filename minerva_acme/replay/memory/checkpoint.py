@@ -80,7 +80,7 @@ def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.Ta
         stores = sorted(described["stores"])
     messages.check_checkpoint(folder, found, map(messages.describe, configs))
     if stores != sorted(tables.stores):
-        raise base.ReplayError(
+        raise base.ReplayMismatch(
             f"The checkpoint '{folder}' must hold rows of the columns {sorted(tables.stores)}, but holds "
             f"{stores}."
         )

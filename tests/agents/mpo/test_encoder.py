@@ -9,7 +9,7 @@ from torch import nn
 
 from minerva_acme import experiments, networks, specs, testing, wrappers
 from minerva_acme.agents import mpo
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
 

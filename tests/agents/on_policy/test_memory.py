@@ -7,17 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import (
-    acceleration,
-    actors,
-    counting,
-    environments,
-    experiments,
-    networks,
-    specs,
-    testing,
-    types,
-)
+from minerva_acme import acceleration, actors, counting, environments, networks, runs, specs, testing, types
 from minerva_acme.agents import acting, ppo
 from minerva_acme.agents.ppo import learner as ppo_learner
 
@@ -295,10 +285,10 @@ def test_several_environments_are_played_like_each_alone(agent, kind):
     def actor(make):
         return make(builder.make_policy(network, spec, torch.Generator(), evaluation=True))
 
-    alone = [experiments.evaluate(environment(seed), actor(builder.make_actor), 3) for seed in range(3)]
+    alone = [runs.evaluate(environment(seed), actor(builder.make_actor), 3) for seed in range(3)]
     factories = [lambda seed=seed: environment(seed) for seed in range(3)]
     vector = environments.make_vector(factories, processes=False)
-    together = experiments.evaluate(vector, actor(builder.make_vector_actor), 9)
+    together = runs.evaluate(vector, actor(builder.make_vector_actor), 9)
     assert sorted(together.returns) == sorted(sum((each.returns for each in alone), ()))
     assert isinstance(actor(builder.make_actor), actors.RecurrentActor)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import experiments, networks, specs, testing, wrappers
+from minerva_acme import networks, runs, specs, testing, wrappers
 
 from .. import showing
 
@@ -130,7 +130,7 @@ def test_a_policy_of_images_and_nests_is_loaded_and_exported(agent, run, spec, t
     timesteps = [shows(spec)(seed).reset() for seed in range(5)]
     observations = tree.map_structure(lambda *rows: np.stack(rows), *(t.observation for t in timesteps))
     builder = agent.builder(policy_layer_sizes=(64,), value_layer_sizes=(64,), num_environments=8)
-    policy = experiments.load_policy(directory, builder, shows(spec)(0))
+    policy = runs.load_policy(directory, builder, shows(spec)(0))
     expected = policy.batch(observations).action
     program = torch.export.export(policy.as_module(), (tree.map_structure(torch.from_numpy, observations),))
     found = program.module()(tree.map_structure(torch.from_numpy, observations))

@@ -6,7 +6,7 @@ import dm_env
 import numpy as np
 import torch
 
-from minerva_acme import experiments, testing
+from minerva_acme import runs, testing
 
 
 def make_environment(seed):
@@ -68,7 +68,7 @@ def test_evaluation_changes_no_training_state(agent, make_learner, continuous_sp
     actor.update(wait=True)
     state = policy._network.state_dict()
     kept = {key: value.clone() for key, value in state.items()}
-    assert experiments.evaluation.evaluate(testing.FakeEnvironment(), actor, 3) is not None
+    assert runs.evaluation.evaluate(testing.FakeEnvironment(), actor, 3) is not None
     testing.assert_nests_equal(learner.save(), before, "Evaluation must leave the learner as it is.")
     assert all(torch.equal(value, kept[key]) for key, value in state.items())
 

@@ -9,7 +9,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import builders, core, environments, loggers
-from minerva_acme.experiments import options
+from minerva_acme.runs import options
 
 EnvironmentFactory = Callable[[int], dm_env.Environment | environments.VectorEnvironment]
 """Makes an environment, wrapped as the agent needs it, from a seed; or a vector of as many as it plays."""

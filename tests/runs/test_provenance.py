@@ -4,7 +4,7 @@ from importlib import metadata
 import pytest
 
 import minerva_acme
-from minerva_acme.experiments import provenance
+from minerva_acme.runs import provenance
 
 NUMBERS = '[{"version": 1, "commit": null, "packages": {}, "machine": "m"}]'
 NO_PACKAGES = '[{"version": "1", "commit": null, "packages": null, "machine": "m"}]'

@@ -11,11 +11,11 @@ import textwrap
 
 import pytest
 
-from minerva_acme.experiments import run_lock
+from minerva_acme.runs import run_lock
 
 HOLDER = """
     import multiprocessing, subprocess, sys, time
-    from minerva_acme.experiments import run_lock
+    from minerva_acme.runs import run_lock
 
     with run_lock.hold(sys.argv[1]):
         children = [subprocess.Popen(["sleep", "60"], close_fds=False).pid]
@@ -122,7 +122,7 @@ def test_a_file_that_its_owner_deletes_meanwhile_is_no_lock(tmp_path, monkeypatc
 def test_a_forked_process_does_not_free_what_its_parent_holds(tmp_path):
     code = f"""
     import os, sys
-    from minerva_acme.experiments import run_lock
+    from minerva_acme.runs import run_lock
     with run_lock.hold({str(tmp_path)!r}):
         child = os.fork()
         if child:
@@ -158,3 +158,25 @@ def test_a_lock_that_has_another_name_or_is_no_file_is_refused_and_not_cut_off(t
     os.mkfifo(tmp_path / ".lock")
     with pytest.raises(ValueError, match=r"or is no plain file"), run_lock.hold(tmp_path):
         pass
+
+
+def test_a_folder_that_is_held_is_waited_for_as_long_as_is_wanted(tmp_path):
+    asked = []
+
+    def should_wait():
+        asked.append(len(asked))
+        if len(asked) == 3:
+            first.close()
+        return True
+
+    with contextlib.ExitStack() as first:
+        first.enter_context(run_lock.hold(tmp_path, file=".learner.lock"))
+        with run_lock.hold(tmp_path):  # another lock
+            pass
+        with run_lock.hold(tmp_path, file=".learner.lock", should_wait=should_wait):
+            assert asked == [0, 1, 2]
+        first.enter_context(run_lock.hold(tmp_path, file=".learner.lock"))
+        patience = iter([True, False])
+        with pytest.raises(ValueError, match=f"in use by process {os.getpid()} on"):
+            run_lock.hold(tmp_path, file=".learner.lock", should_wait=lambda: next(patience)).__enter__()
+    assert not list(tmp_path.iterdir())

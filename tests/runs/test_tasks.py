@@ -5,7 +5,7 @@ import pytest
 
 from minerva_acme import environments, results
 from minerva_acme.agents import ppo, registry
-from minerva_acme.experiments import tasks
+from minerva_acme.runs import tasks
 
 ENTRY = """
 [[task]]

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import experiments, specs, testing
+from minerva_acme import experiments, runs, specs, testing
 from minerva_acme.agents import ppo
-from minerva_acme.experiments import checkpointing
+from minerva_acme.runs import checkpointing
 
 BUILDER = ppo.PPOBuilder(
     ppo.PPOConfig(
@@ -38,7 +38,7 @@ def run(tmp_path_factory):
 
 
 def act(path, environment, **options):
-    return experiments.load_policy(path, BUILDER, environment, **options)(OBSERVATION).action
+    return runs.load_policy(path, BUILDER, environment, **options)(OBSERVATION).action
 
 
 def test_a_runs_policy_is_that_of_its_newest_checkpoint(run):
@@ -67,11 +67,11 @@ def test_exploring_it_draws_what_its_seed_says(run):
 
 
 def test_it_is_what_a_checkpoint_is_evaluated_with(run):
-    result = experiments.evaluate_checkpoint(run, BUILDER, testing.FakeEnvironment(episode_length=3), 2)
-    assert result == experiments.Evaluation(returns=(6.0, 6.0), lengths=(3, 3))
+    result = runs.evaluate_checkpoint(run, BUILDER, testing.FakeEnvironment(episode_length=3), 2)
+    assert result == runs.Evaluation(returns=(6.0, 6.0), lengths=(3, 3))
 
 
 def test_an_evaluation_that_is_stopped_is_none():
     actor = testing.FakeActor(np.zeros(2, np.float32))
-    assert experiments.evaluate(testing.FakeEnvironment(), actor, 1, lambda: True) is None
-    assert experiments.evaluate(testing.FakeEnvironment(), actor, 1, lambda: False) is not None
+    assert runs.evaluate(testing.FakeEnvironment(), actor, 1, lambda: True) is None
+    assert runs.evaluate(testing.FakeEnvironment(), actor, 1, lambda: False) is not None

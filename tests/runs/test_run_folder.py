@@ -9,7 +9,7 @@ import pytest
 
 from minerva_acme import environments, experiments, observers, specs, testing
 from minerva_acme.agents import mpo, ppo
-from minerva_acme.experiments import run_folder
+from minerva_acme.runs import run_folder
 
 TINY = ppo.PPOConfig(
     num_environments=1,

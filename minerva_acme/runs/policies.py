@@ -14,7 +14,7 @@ import tree
 
 from minerva_acme import builders, results, specs, types
 from minerva_acme.environments import task_actions
-from minerva_acme.experiments import checkpointing, loaded_policy, run_folder
+from minerva_acme.runs import checkpointing, loaded_policy, run_folder
 
 _METADATA = "minerva_acme"
 _SCORE = "score"

@@ -12,9 +12,9 @@ import torch
 import tree
 
 import minerva_acme
-from minerva_acme import actors, builders, environments, experiments, specs, testing
+from minerva_acme import actors, builders, environments, experiments, runs, specs, testing
 from minerva_acme.agents import mpo, ppo, vmpo
-from minerva_acme.experiments import loaded_policy
+from minerva_acme.runs import loaded_policy
 
 SMALL = {"num_environments": 2, "rollout_steps": 16, "policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 PPO = {**SMALL, "minibatch_size": 4, "num_epochs": 1}
@@ -97,7 +97,7 @@ def make_run(tmp_path_factory):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_alone_gives_the_policy_that_its_builder_and_environment_give(make_run, name):
     run = make_run(name)
-    given = experiments.load_policy(run.directory, run.builder, run.environment, explore=True, seed=5)
+    given = runs.load_policy(run.directory, run.builder, run.environment, explore=True, seed=5)
     alone = minerva_acme.load_policy(run.directory, explore=True, seed=5)
     observations = run.observations(7)
     np.testing.assert_array_equal(alone.batch(observations).action, given.batch(observations).action)
@@ -109,33 +109,33 @@ def test_a_checkpoint_is_chosen_by_its_steps_or_its_folder(make_run):
     run, observation = make_run("PPO"), np.ones(3, np.float32)
     oldest, _ = sorted((run.directory / "checkpoints").iterdir())
     first, same, last = (
-        experiments.load_policy(path, checkpoint=which)(observation).action
+        runs.load_policy(path, checkpoint=which)(observation).action
         for path, which in [(run.directory, int(oldest.name)), (oldest, "latest"), (run.directory, "latest")]
     )
     np.testing.assert_array_equal(first, same)
     assert (first != last).any()
     with pytest.raises(ValueError, match=str(run.directory)):
-        experiments.load_policy(run.directory, checkpoint=33)
+        runs.load_policy(run.directory, checkpoint=33)
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_weights_that_are_shared_give_the_same_policy_without_the_run(make_run, name, tmp_path):
     run = make_run(name)
-    experiments.export_policy(run.directory, file := tmp_path / "new" / "policy.safetensors")
+    runs.export_policy(run.directory, file := tmp_path / "new" / "policy.safetensors")
     assert [path.name for path in file.parent.iterdir()] == ["policy.safetensors"]
     observations = run.observations(7)
     np.testing.assert_array_equal(
         minerva_acme.load_policy(file).batch(observations).action,
-        experiments.load_policy(run.directory).batch(observations).action,
+        runs.load_policy(run.directory).batch(observations).action,
     )
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_an_exported_program_acts_like_the_policy_on_batches_of_any_size(make_run, name, tmp_path):
     run = make_run(name)
-    experiments.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
+    runs.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
     program = torch.export.load(file).module()
-    policy = experiments.load_policy(run.directory)
+    policy = runs.load_policy(run.directory)
     for number in (1, 2, 5, 64):
         observations = run.observations(number)
         expected = policy.batch(observations).action
@@ -147,22 +147,22 @@ def test_an_exported_program_acts_like_the_policy_on_batches_of_any_size(make_ru
 
 def test_a_program_is_what_torch_computes_bit_for_bit(make_run, tmp_path):
     run = make_run("MPO")
-    experiments.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
+    runs.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
     observations = torch.from_numpy(run.observations(5))
-    expected = experiments.load_policy(run.directory).as_module()(observations)
+    expected = runs.load_policy(run.directory).as_module()(observations)
     assert torch.equal(torch.export.load(file).module()(observations), expected)
 
 
 def test_bounds_hold_in_a_program(make_run, tmp_path):
     run = make_run("MPO")
-    experiments.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
+    runs.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
     far = torch.from_numpy(1e6 * run.observations(64))
     found = torch.export.load(file).module()(far)
     assert found.abs().max() == 1.0
 
 
 def test_an_exploring_policy_is_no_program(make_run):
-    policy = experiments.load_policy(make_run("PPO").directory, explore=True)
+    policy = runs.load_policy(make_run("PPO").directory, explore=True)
     with pytest.raises(ValueError, match="must have `as_module`.*BehaviourPolicy has none"):
         policy.as_module()
 
@@ -170,7 +170,7 @@ def test_an_exploring_policy_is_no_program(make_run):
 @pytest.mark.parametrize("damage", ["cut", "other", "header", "metadata"])
 def test_a_file_that_is_no_policy_is_a_sentence(make_run, tmp_path, damage):
     run = make_run("PPO")
-    experiments.export_policy(run.directory, file := tmp_path / "policy.safetensors")
+    runs.export_policy(run.directory, file := tmp_path / "policy.safetensors")
     content = file.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + length])
@@ -190,11 +190,11 @@ def test_a_file_that_is_no_policy_is_a_sentence(make_run, tmp_path, damage):
 
 
 def test_weights_of_another_agent_are_a_sentence(make_run, tmp_path):
-    experiments.export_policy(make_run("PPO").directory, file := tmp_path / "policy.safetensors")
+    runs.export_policy(make_run("PPO").directory, file := tmp_path / "policy.safetensors")
     with pytest.raises(
         ValueError, match=r"policy\.safetensors must be of this agent, config and environment"
     ):
-        experiments.load_policy(file, RUNS["MPO"][0])
+        runs.load_policy(file, RUNS["MPO"][0])
 
 
 def test_a_run_that_only_python_can_make_is_loaded_with_its_builder(tmp_path):
@@ -213,12 +213,12 @@ def test_a_run_that_only_python_can_make_is_loaded_with_its_builder(tmp_path):
     )
     experiments.run_experiment(config)
     with pytest.raises(ValueError, match=r"only from Python.*Pass the builder to"):
-        experiments.load_policy(tmp_path)
-    policy = experiments.load_policy(tmp_path, builder)  # the folder knows the specs
+        runs.load_policy(tmp_path)
+    policy = runs.load_policy(tmp_path, builder)  # the folder knows the specs
     assert policy(np.ones(3, np.float32)).action.shape == (2,)
     # Once it was loaded so, it can be exported neither: nobody else could make the networks.
     with pytest.raises(ValueError, match="only from Python"):
-        experiments.export_policy(tmp_path, tmp_path / "a.safetensors")
+        runs.export_policy(tmp_path, tmp_path / "a.safetensors")
     assert not pathlib.Path(tmp_path / "a.safetensors").exists()
 
 
@@ -239,11 +239,11 @@ def test_a_loaded_policy_remembers_from_call_to_call_until_it_is_reset(make_run,
     # It depends on what came before, in the same episode alone.
     assert (play(observations[::-1])[2] != first[1]).any()
     testing.assert_nests_equal(play(observations), first)
-    experiments.export_policy(run.directory, file := tmp_path / "policy.safetensors")
+    runs.export_policy(run.directory, file := tmp_path / "policy.safetensors")
     shared = minerva_acme.load_policy(file)
     testing.assert_nests_equal([shared(each).action for each in observations], first)
     with pytest.raises(ValueError, match="A policy with memory cannot be exported as a program"):
-        experiments.export_policy(run.directory, tmp_path / "policy.pt2", format="pt2")
+        runs.export_policy(run.directory, tmp_path / "policy.pt2", format="pt2")
 
 
 def test_a_policy_without_memory_can_be_reset_and_acts_on(make_run):
@@ -271,7 +271,7 @@ def test_a_checkpoint_with_memory_is_evaluated_by_an_actor_that_remembers(make_r
     def make_environment():
         return environments.make_training_environment("Pendulum-v1", seed=5)
 
-    result = experiments.evaluate_checkpoint(run.directory, run.builder, make_environment(), 2)
+    result = runs.evaluate_checkpoint(run.directory, run.builder, make_environment(), 2)
     with contextlib.closing(make_environment()) as environment:
         assert result.returns == pytest.approx([play(environment, forgets=False) for _ in range(2)], rel=1e-9)
     with contextlib.closing(make_environment()) as environment:
@@ -429,7 +429,7 @@ def scaled(actions):
 @pytest.mark.parametrize("name", ["MPO", "PPO, squashed", "PPO, LSTM"])
 def test_actions_are_the_agents_within_one_or_the_tasks_own(make_run, name, tmp_path):
     run = make_run(name)
-    experiments.export_policy(run.directory, file := tmp_path / "policy.safetensors")
+    runs.export_policy(run.directory, file := tmp_path / "policy.safetensors")
     observations = run.observations(20)
     agent = minerva_acme.load_policy(run.directory)
     bounds = environments.make("Pendulum-v1").action_spec()
@@ -469,12 +469,12 @@ def test_a_program_acts_in_the_bounds_that_are_asked_for(make_run, tmp_path):
     run = make_run("MPO")
     files = {which: tmp_path / f"{which}.pt2" for which in ("agent", "task")}
     for which, file in files.items():
-        experiments.export_policy(run.directory, file, format="pt2", actions=which)
+        runs.export_policy(run.directory, file, format="pt2", actions=which)
     agent, task = (torch.export.load(file).module() for file in files.values())
     observations = torch.from_numpy(run.observations(64))
     assert torch.equal(task(observations), scaled(agent(observations)))
     with pytest.raises(ValueError, match="`actions` must be 'agent' where `format` is safetensors"):
-        experiments.export_policy(run.directory, tmp_path / "file", actions="task")
+        runs.export_policy(run.directory, tmp_path / "file", actions="task")
 
 
 def test_discrete_actions_are_the_tasks_already(make_run):

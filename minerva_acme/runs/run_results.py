@@ -9,11 +9,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from minerva_acme import plotting, results
 from minerva_acme.agents import registry
-from minerva_acme.experiments import checkpointing, evaluation, options, provenance, run_folder, tasks
+from minerva_acme.runs import checkpointing, evaluation, options, provenance, run_folder, tasks
 
 UNSEEN_SEED = 10_000
 """Added to a run's seed, it is that of the initial states which score its last policy."""
@@ -90,8 +88,8 @@ def random_return(directory: pathlib.Path) -> float | None:
     """Mean return of random actions before a run's training, as its newest checkpoint knows it; else None."""
     if not checkpointing.latest(directory / "checkpoints"):
         return None
-    found = checkpointing.load_state(checkpointing.find(directory)).get("random")
-    return float(np.mean(found[0])) if found else None
+    found = evaluation.Evaluations.of(checkpointing.load_state(checkpointing.find(directory))).random
+    return found and found.mean
 
 
 def _make_experiment(

@@ -13,6 +13,7 @@ manifest.json is an object with these members:
     env_steps   The environment steps that the run had made.
     evaluation  The mean return of the evaluation at that step, or null. Where it is highest is the "best".
     light       Whether it was saved for being the best: without replay, amid an episode.
+    player      [actors, environment steps, learner steps], see `Player`. Not in those of older versions.
     files       {"state.pt": {"bytes": ..., "sha256": ...}, "replay/...": ...}
     sha256      Of the other members, as JSON with sorted keys. Every format has it.
 
@@ -23,6 +24,7 @@ branch.json says which checkpoints a run has left behind, see `continue_from`:
     abandoned   The names of the later ones, whose steps are made again. None of them is the "latest", and
                 they are removed once the run has saved; the best of all evaluations stays.
 
+Where no state is written or read, torch is not imported: the process that holds replay finds checkpoints too.
 Checking a checkpoint reads it once more. Hashing takes about 1 second for each GiB on one core, when it is
 saved and when it is resumed; who wants the policy alone checks state.pt alone.
 """
@@ -37,19 +39,15 @@ import pathlib
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
-import torch
 import tree
 
 from minerva_acme import types, writing
 from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)
-
-ACTORS = "actors"
-"""Under this name the state of a distributed run holds how many actors it had."""
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -62,6 +60,14 @@ _BRANCH_FORMAT = 1
 _TOO_MANY = 1 << 63  # environment steps, or bytes of a file
 
 
+class Player(NamedTuple):
+    """Who plays a run, and how far the run had come when that began."""
+
+    num_actors: int = 0  # in processes of their own, beside the learner; 0: one process plays and learns
+    env_steps: int = 0
+    learner_steps: int = 0
+
+
 class DamagedCheckpoint(OSError):
     """A file of a checkpoint is missing, or not what was written."""
 
@@ -69,9 +75,21 @@ class DamagedCheckpoint(OSError):
 class Checkpointer:
     """Writes the checkpoints of one run, whose folder no other process writes to."""
 
-    def __init__(self, directory: str | os.PathLike[str], keep: int = 2, *, keep_best: bool = True) -> None:
-        """Args: directory: of the checkpoints; made if needed. keep: how many of the newest to keep, >= 1.
-        keep_best: whether the one with the best evaluation is kept too. The folder itself may be a link.
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        keep: int = 2,
+        *,
+        keep_best: bool = True,
+        player: Player | None = None,
+    ) -> None:
+        """Makes the folder if needed; it may be a link.
+
+        Args:
+            directory: The folder of the checkpoints.
+            keep: The number of the newest checkpoints to keep, >= 1.
+            keep_best: Whether the one with the best evaluation is kept too.
+            player: Who plays the run; by default one process, from its beginning.
 
         Raises:
             OSError: It cannot be written to.
@@ -83,6 +101,7 @@ class Checkpointer:
         """Where they are."""
         self._keep = keep
         self._keep_best = keep_best
+        self._player = player or Player()
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             _sync(self.directory.parent)
@@ -120,6 +139,8 @@ class Checkpointer:
         Raises:
             OSError: it could not be written. The older checkpoints stay.
         """
+        import torch
+
         # A name that was left behind stays taken after its folder is gone: it would count as abandoned.
         branch = _branch(self.directory)
         names = map(_NAME.fullmatch, {*os.listdir(self.directory), *branch.abandoned})
@@ -132,7 +153,8 @@ class Checkpointer:
                 torch.save(state, cast(IO[bytes], file))
             if replay_files is not None:
                 shutil.move(replay_files, unfinished / _REPLAY_FOLDER)
-            _seal(unfinished, {"env_steps": env_steps, "evaluation": evaluation, "light": light})
+            said = {"env_steps": env_steps, "evaluation": evaluation, "light": light, "player": self._player}
+            _seal(unfinished, said)
             unfinished.rename(final)
             _sync(self.directory)
         except (OSError, RuntimeError) as error:  # torch wraps the first in the second
@@ -153,10 +175,12 @@ class Checkpointer:
         """The newest checkpoint, or None."""
         return latest(self.directory)
 
-    def best_evaluation(self) -> float | None:
-        """The mean return of the best checkpoint, or None."""
+    def is_best(self, evaluation: float | None) -> bool:
+        """Returns whether a mean return is to be kept for being above that of every checkpoint."""
+        if evaluation is None or not self._keep_best:  # as at almost every step: no file is read for it
+            return False
         best = _best(_scan(self.directory))
-        return best and best.evaluation
+        return best is None or best.evaluation is None or evaluation > best.evaluation
 
     def steps(self) -> list[int]:
         """The environment steps of those that hold all of a run."""
@@ -189,6 +213,7 @@ class _Manifest(NamedTuple):
     evaluation: float | None
     light: bool
     files: dict[str, tuple[int, str]]  # bytes and SHA-256 of each
+    player: Player | None = None
 
 
 class _Branch(NamedTuple):
@@ -395,6 +420,8 @@ def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
     Raises:
         DamagedCheckpoint: it cannot be read, would unpack to more than itself, or is something else.
     """
+    import torch
+
     path = checkpoint / _STATE_FILE
     try:
         _check_stored(path)
@@ -441,6 +468,8 @@ def policy_state(variables: Sequence[types.NestedArray]) -> dict[str, Any]:
     Args:
         variables: those that the policy acts with, as the learner gives them.
     """
+    import torch
+
     return {"policy_variables": [tree.map_structure(torch.from_numpy, value) for value in variables]}
 
 
@@ -455,18 +484,15 @@ def is_light(checkpoint: pathlib.Path) -> bool:
     return _read_manifest(checkpoint).light
 
 
-def check_of_one_process(checkpoint: pathlib.Path, state: Mapping[str, Any]) -> None:
-    """Checks that one process can resume from a checkpoint with this state.
+def player(checkpoint: pathlib.Path) -> Player:
+    """Returns who played the run of a checkpoint.
 
     Raises:
-        ValueError: it is of a distributed run.
+        DamagedCheckpoint: It cannot be read.
     """
-    if ACTORS in state:
-        raise ValueError(
-            f"{checkpoint} is of a run with {state[ACTORS]} actors in processes of their own, which one "
-            "process cannot resume. Resume it by `run_distributed_experiment` (minerva train "
-            "--distributed ray), or choose another `directory`."
-        )
+    said = _read_manifest(checkpoint).player
+    # An older version noted in the state how many actors there were.
+    return said or Player(int(load_state(checkpoint).get("actors", 0)))
 
 
 @contextlib.contextmanager
@@ -540,6 +566,7 @@ def _read_manifest(folder: pathlib.Path) -> _Manifest:
                 None if evaluation is None else float(evaluation),
                 bool(content["light"]),
                 written,
+                Player(*map(int, content["player"])) if "player" in content else None,
             )
     except OSError as error:
         raise DamagedCheckpoint(

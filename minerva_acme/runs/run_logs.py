@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from minerva_acme import loggers, writing
-from minerva_acme.experiments import config as experiment_config
+from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import specs
-from minerva_acme.experiments import plain_specs
+from minerva_acme.runs import plain_specs
 
 NESTS = {
     "an array": specs.Array((2, 3), np.float32, name="observation"),

@@ -3,7 +3,7 @@ import contextlib
 import pytest
 
 from minerva_acme import loggers, testing
-from minerva_acme.experiments import run_logs
+from minerva_acme.runs import run_logs
 from tests.experiments import test_run
 
 

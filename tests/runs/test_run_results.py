@@ -6,7 +6,7 @@ import pytest
 from minerva_acme import loggers, results
 from minerva_acme.agents import registry
 from minerva_acme.cli import parsing
-from minerva_acme.experiments import checkpointing, provenance, run_folder, run_results
+from minerva_acme.runs import checkpointing, provenance, run_folder, run_results
 
 SESSION = {"version": "0.1.0", "commit": "abc", "packages": {"torch": "2.13.0"}, "machine": "a laptop"}
 

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from minerva_acme.experiments import evaluation, policies, run_results
+from minerva_acme.runs import evaluation, policies, run_results
 
 STANDARD_ERRORS = 3.0
 """By how many standard errors of their difference two scores may differ."""

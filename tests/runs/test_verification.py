@@ -7,9 +7,9 @@ import pytest
 import safetensors.numpy
 
 import minerva_acme
-from minerva_acme import environments, experiments, results
+from minerva_acme import environments, experiments, results, runs
 from minerva_acme.agents import ppo
-from minerva_acme.experiments import policies, verification
+from minerva_acme.runs import policies, verification
 
 NAME = "ppo_default:CartPole-v1"  # installed with the library
 
@@ -45,15 +45,15 @@ def run(tmp_path_factory):
 def file(run, tmp_path):
     """Its weights in float16, with a score."""
     path = tmp_path / "policy.safetensors"
-    experiments.export_policy(run, path, half=True)
+    runs.export_policy(run, path, half=True)
     verification.score(run, path, 5)
     return path
 
 
 def test_weights_in_half_the_size_give_the_policy_of_the_rounded_weights(run, tmp_path):
     whole, half = tmp_path / "whole.safetensors", tmp_path / "half.safetensors"
-    experiments.export_policy(run, whole)
-    experiments.export_policy(run, half, half=True)
+    runs.export_policy(run, whole)
+    runs.export_policy(run, half, half=True)
     full, rounded = safetensors.numpy.load_file(whole), safetensors.numpy.load_file(half)
     halved = [name for name in full if rounded[name].dtype == np.float16]
     assert len(halved) >= 6 and all(full[name].dtype == np.float32 for name in halved)
@@ -80,7 +80,7 @@ def test_numbers_that_float16_cannot_hold_stay_as_they_are():
     assert policies._halved(counts) is counts and policies._halved(ids) is ids
     assert policies._halved(np.zeros((0, 3), np.float32)).dtype == np.float16
     with pytest.raises(ValueError, match="`half` must be False where `format` is pt2"):
-        experiments.export_policy("nowhere", "policy.pt2", format="pt2", half=True)
+        runs.export_policy("nowhere", "policy.pt2", format="pt2", half=True)
 
 
 def test_weights_reach_their_score_again_to_the_digit_in_the_same_episodes(file):
@@ -118,7 +118,7 @@ def test_rounding_is_by_how_much_the_runs_own_weights_play_otherwise(run, file):
     with contextlib.closing(
         environments.make_training_environment("CartPole-v1", seed=10_003)
     ) as environment:
-        own = experiments.evaluate_checkpoint(run, builder, environment, 5)
+        own = runs.evaluate_checkpoint(run, builder, environment, 5)
     assert noted.rounding == abs(noted.mean - own.mean) > 1.0
 
 
@@ -133,7 +133,7 @@ def test_one_episode_is_no_score(run, file, number):
 
 
 def test_weights_without_a_score_cannot_be_verified(run, tmp_path):
-    experiments.export_policy(run, tmp_path / "a.safetensors")
+    runs.export_policy(run, tmp_path / "a.safetensors")
     with pytest.raises(
         ValueError, match=r"a\.safetensors must have a score .* minerva export RUN --episodes"
     ):

@@ -1,14 +1,15 @@
 """Evaluating a policy: the returns of a few episodes."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, NamedTuple, Self, cast, overload
 
 import dm_env
 import numpy as np
 
 from minerva_acme import builders, core, environments, specs
-from minerva_acme.experiments import policies
+from minerva_acme.runs import policies
 
 _LEAF = "episode_return/"
 
@@ -40,6 +41,75 @@ class Evaluation(NamedTuple):
             **{f"{_LEAF}{path}": float(np.mean(values)) for path, values in self.leaf_returns.items()},
             "episode_length": float(np.mean(self.lengths)),
         }
+
+
+class Evaluations(core.Saveable):
+    """The evaluations of a run that are remembered, as its checkpoints hold them."""
+
+    random: Evaluation | None = None
+    """Of uniformly random actions, before training; None where the actions have no bounds to draw within."""
+    before: Evaluation | None = None
+    """Of the policy, before training."""
+    latest: tuple[int, Evaluation] | None = None
+    """The last one while or after training, and its step."""
+    best: tuple[int, Evaluation] | None = None
+    """The one of these with the highest mean, and its step."""
+    walltime: tuple[float, ...] = ()
+    """The seconds of wall and CPU time that the run had taken; empty where that is unknown."""
+
+    @classmethod
+    def of(cls, state: core.State) -> Self:
+        """Returns the evaluations in the state of a checkpoint."""
+        made = cls()
+        made.restore(state)
+        return made
+
+    @property
+    def logged_until(self) -> int:
+        """The step of the last evaluation that was logged; -1 before the first."""
+        if self.latest is not None:
+            return self.latest[0]
+        return -1 if self.before is None else 0
+
+    def note(self, step: int, result: Evaluation) -> None:
+        """Remembers the newest evaluation, and the best."""
+        self.latest = (step, result)
+        if self.best is None or result.mean > self.best[1].mean:
+            self.best = self.latest
+
+    def mean_at(self, step: int) -> float | None:
+        """Returns the mean return of the evaluation at a step; None without one, or if it is not finite."""
+        if self.latest is None or self.latest[0] != step or not math.isfinite(self.latest[1].mean):
+            return None
+        return self.latest[1].mean
+
+    def save(self) -> core.State:
+        return {
+            "random": self.random and tuple(self.random),
+            "before": self.before and tuple(self.before),
+            "latest": self.latest and (self.latest[0], tuple(self.latest[1])),
+            "best": self.best and (self.best[0], tuple(self.best[1])),
+            "walltime": self.walltime,
+        }
+
+    def restore(self, state: core.State) -> None:
+        """Restores what `save` returned, or as much of it as a state has."""
+        self.random, self.before = _unpack(state.get("random")), _unpack(state.get("before"))
+        self.latest, self.best = _unpack_dated(state.get("latest")), _unpack_dated(state.get("best"))
+        self.walltime = tuple(state.get("walltime", ()))
+
+
+def _unpack(packed: Any) -> Evaluation | None:
+    if packed is None:
+        return None
+    returns, lengths, *leaves = packed  # checkpoints of older versions have no leaves
+    by_leaf = {str(path): tuple(map(float, values)) for path, values in dict(*leaves).items()}
+    return Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), by_leaf)
+
+
+def _unpack_dated(packed: Any) -> tuple[int, Evaluation] | None:
+    result = _unpack(packed[1]) if packed else None
+    return None if result is None else (int(packed[0]), result)
 
 
 @overload

@@ -19,8 +19,8 @@ import dm_env
 from minerva_acme import _version, builders, environments, specs, types, writing
 from minerva_acme.agents import registry
 from minerva_acme.environments import origin, task_actions
-from minerva_acme.experiments import config as experiment_config
-from minerva_acme.experiments import options, plain_specs
+from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import options, plain_specs
 
 FILE = "run.json"
 FORMAT = 2

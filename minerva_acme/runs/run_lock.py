@@ -10,11 +10,12 @@ import socket
 import stat
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from minerva_acme import writing
 
-_FILE = ".lock"
+_LOOK_SECONDS = 0.05  # between two looks whether it is free
 _MAX_COMMAND = 200  # characters of a command line that are shown
 
 _logger = logging.getLogger(__name__)
@@ -22,10 +23,15 @@ _held: set[int] = set()  # descriptors of this process
 
 
 @contextlib.contextmanager
-def hold(directory: str | os.PathLike[str]) -> Iterator[None]:
+def hold(
+    directory: str | os.PathLike[str],
+    *,
+    file: str = ".lock",
+    should_wait: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
     """Keeps every other run out of a folder, which is made if needed.
 
-    The lock is the system's, `flock` on the file `.lock`. It ends with the process, however that ends, and
+    The lock is the system's, `flock` on a file. It ends with the process, however that ends, and
     processes started meanwhile do not inherit it. The file says only who holds it, for the message.
     Whoever reads the folder needs no lock.
 
@@ -33,14 +39,26 @@ def hold(directory: str | os.PathLike[str]) -> Iterator[None]:
     most others do, some only if mounted for it. Where there are no locks, a warning says so and the run goes
     on. A folder that is moved or deleted while a run writes to it is not protected.
 
+    Args:
+        directory: The folder.
+        file: The name of the file that is locked in it.
+        should_wait: Returns whether to wait longer for another process that holds it; called again and again.
+
     Raises:
-        ValueError: another run holds it, and the message names its process; or `.lock` is a link.
+        ValueError: another run holds it, and the message names its process; or the file is a link.
         OSError: the folder cannot be made or written to.
     """
-    path = pathlib.Path(directory) / _FILE
+    path = pathlib.Path(directory) / file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _open_and_lock(path)
+        while True:
+            try:
+                descriptor = _open_and_lock(path)
+                break
+            except ValueError:
+                if not should_wait():
+                    raise
+                time.sleep(_LOOK_SECONDS)
     except OSError as error:
         raise OSError(
             f"A run needs a folder that can be written to, but {path.parent} is none: {error.strerror}. "

@@ -1,0 +1,228 @@
+"""A run that one process began is continued by several, and the other way round."""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tree
+
+from minerva_acme import builders, core, distributed, experiments
+from minerva_acme.agents import ppo, sac
+from minerva_acme.replay import base as replay
+from minerva_acme.runs import checkpointing
+from tests.distributed import small
+
+pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
+
+Play = Callable[..., experiments.ExperimentResult]
+
+
+def play_together(config: experiments.ExperimentConfig, *callbacks: Any) -> experiments.ExperimentResult:
+    return distributed.run_distributed_experiment(config, *callbacks, num_actors=2, engine="inline")
+
+
+BOTH_WAYS = pytest.mark.parametrize(
+    ("first", "then"),
+    [(experiments.run_experiment, play_together), (play_together, experiments.run_experiment)],
+    ids=["one-then-several", "several-then-one"],
+)
+
+
+class Noted(core.Learner):
+    """A learner that notes what it was restored to."""
+
+    def __init__(self, learner: core.Learner, restored: list[core.State]) -> None:
+        self._learner = learner
+        self._restored = restored
+
+    def step(self) -> Any:
+        return self._learner.step()
+
+    def get_variables(self, names: Sequence[str]) -> Any:
+        return self._learner.get_variables(names)
+
+    def poll_variables(self, names: Sequence[str], newer_than: int | None = None) -> Any:
+        return self._learner.poll_variables(names, newer_than)
+
+    def save(self) -> Any:
+        return self._learner.save()
+
+    def restore(self, state: Any) -> None:
+        self._learner.restore(state)
+        self._restored.append(self._learner.save())
+
+
+class NotedSAC(sac.SACBuilder):
+    """SAC whose learners note what they were restored to, and how long the run is."""
+
+    restored: list[core.State]
+    lengths: list[int | None]  # learner steps of the whole run
+
+    def make_learner(self, **arguments: Any) -> core.Learner:
+        self.lengths.append(arguments["num_learner_steps"])
+        return Noted(super().make_learner(**arguments), self.restored)
+
+
+class NotedPPO(ppo.PPOBuilder):
+    """PPO whose learners note what they were restored to, and how long the run is."""
+
+    restored: list[core.State]
+    lengths: list[int | None]  # learner steps of the whole run
+
+    def make_learner(self, **arguments: Any) -> core.Learner:
+        self.lengths.append(arguments["num_learner_steps"])
+        return Noted(super().make_learner(**arguments), self.restored)
+
+
+class SameTables(NotedSAC):
+    """SAC whose table is the same for one process and for several: nobody waits for anybody."""
+
+    def _rate_limiter(self) -> replay.RateLimiter:
+        return replay.MinSize(self._config.min_replay_size)
+
+
+def make(kind: type[Any]) -> Any:
+    made = small.ppo_builder(normalize_observations=True) if kind is NotedPPO else small.sac_builder()
+    builder = kind(made.config)
+    builder.restored, builder.lengths = [], []
+    return builder
+
+
+def equal(found: Any, expected: Any) -> bool:
+    """Whether two states are equal, bit for bit."""
+
+    def same(one: Any, other: Any) -> bool:
+        if isinstance(one, torch.Tensor | np.ndarray):
+            return bool(torch.equal(torch.as_tensor(one), torch.as_tensor(other)))
+        return bool(one == other)
+
+    return all(tree.flatten(tree.map_structure(same, found, expected)))
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("kind", [NotedSAC, NotedPPO])
+def test_weights_optimisers_statistics_and_counts_are_resumed(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, first: Play, then: Play, kind: type[Any]
+) -> None:
+    builder = make(kind)
+    before = first(small.experiment(tmp_path, builder, checkpoint_period=0))
+    checkpoint = checkpointing.find(tmp_path)
+    state = checkpointing.load_state(checkpoint)
+    assert not builder.restored
+    after = then(small.experiment(tmp_path, builder, num_env_steps=1200, checkpoint_period=0))
+    assert len(builder.restored) == 1 and equal(builder.restored[0], state["learner"])
+    assert before.learner_steps == state["counter"]["learner_steps"]
+    assert after.env_steps >= 1200 and after.learner_steps > before.learner_steps
+    assert after.before == before.before  # remembered, not played again
+    assert after.random == before.random
+    counted = [int(row["actor_steps"]) for row in small.rows(tmp_path, "actor")]
+    assert counted[0] < before.env_steps < counted[-1]
+    assert "begins empty" in caplog.text and "differs from the one expected" in caplog.text
+    # And back again, with both kinds of steps.
+    again = first(small.experiment(tmp_path, builder, num_env_steps=1500, checkpoint_period=0))
+    assert again.env_steps >= 1500 and again.learner_steps > after.learner_steps
+    assert len(builder.restored) == 2
+
+
+@BOTH_WAYS
+def test_replay_is_resumed_where_the_tables_are_the_same(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, first: Play, then: Play
+) -> None:
+    builder = make(SameTables)
+    before = first(small.experiment(tmp_path, builder, num_env_steps=300, checkpoint_period=0))
+    caplog.clear()
+    caplog.set_level("INFO")
+    after = then(small.experiment(tmp_path, builder, num_env_steps=400, checkpoint_period=0))
+    (restored,) = [line for line in caplog.messages if line.startswith("restored table 'replay' with")]
+    assert int(restored.split()[-2]) > 250 and "begins empty" not in caplog.text
+    if then is experiments.run_experiment:
+        # Its learner owes steps for what was written here alone.
+        made = after.learner_steps - before.learner_steps
+        assert made == pytest.approx((after.env_steps - before.env_steps) * 4 / 16, abs=2)
+
+
+@BOTH_WAYS
+def test_schedules_end_with_the_run_whoever_plays(tmp_path: pathlib.Path, first: Play, then: Play) -> None:
+    builder = make(NotedPPO)
+    before = first(small.experiment(tmp_path, builder, num_env_steps=320))
+    then(small.experiment(tmp_path, builder, num_env_steps=640))
+    left = 640 - before.env_steps
+    steps = {experiments.run_experiment: 16, play_together: 32}  # for a learner step
+    assert builder.lengths == [320 // steps[first], before.learner_steps + left // steps[then]]
+    # A resume by the same kind keeps to that, however far the run has come.
+    then(small.experiment(tmp_path, builder, num_env_steps=704))
+    assert builder.lengths[2] == before.learner_steps + (704 - before.env_steps) // steps[then]
+
+
+def test_a_replay_of_another_store_begins_empty(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = make(SameTables)
+    config = small.experiment(tmp_path, builder, num_env_steps=300, replay="memory")
+    experiments.run_experiment(config)
+    play_together(small.experiment(tmp_path, builder, num_env_steps=400))
+    assert "replay begins empty" in caplog.text and "written by replay in memory" in caplog.text
+    caplog.clear()
+    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=500, replay="memory"))
+    assert "replay begins empty" in caplog.text and "written by replay on Reverb" in caplog.text
+
+
+def test_one_process_keeps_refusing_a_replay_of_other_tables_of_its_own(tmp_path: pathlib.Path) -> None:
+    builder = make(NotedSAC)
+    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=200, replay="memory"))
+    with pytest.raises(replay.ReplayError, match="written by replay in memory: restore it there"):
+        experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=300))
+
+
+def test_the_best_of_both_is_kept_and_light_checkpoints_resume_too(tmp_path: pathlib.Path) -> None:
+    builder = make(NotedSAC)
+    first = play_together(small.experiment(tmp_path, builder, evaluation_period=100))
+    assert first.best is not None
+    best = checkpointing.find(tmp_path, "best")
+    assert checkpointing.player(best) == checkpointing.Player(2)
+    then = small.experiment(tmp_path, builder, num_env_steps=900, resume_from="best")
+    result = experiments.run_experiment(then)
+    assert result.env_steps == 900 and result.best is not None
+    assert result.best[1].mean >= first.best[1].mean
+    player = checkpointing.player(checkpointing.find(tmp_path))
+    assert player.num_actors == 0 and player.env_steps == checkpointing.env_steps(best)
+
+
+def test_a_distributed_checkpoint_of_an_earlier_version_is_resumed(tmp_path: pathlib.Path) -> None:
+    """Its state said how many actors there were, and had the evaluations once more."""
+    builder: builders.AgentBuilder[Any] = make(NotedSAC)
+    play_together(small.experiment(tmp_path, builder, checkpoint_replay=False, checkpoint_best=False))
+    checkpoint = checkpointing.find(tmp_path)
+    state = checkpointing.load_state(checkpoint)
+    known = {name: state[name] for name in ("random", "before", "latest", "best", "walltime")}
+    state |= {"actors": 2, "facts": {"evaluations": known, "mean": 1.0}}
+    torch.save(state, checkpoint / "state.pt")
+    (checkpoint / "manifest.json").unlink()
+    steps = state["counter"]["actor_steps"]
+    checkpointing._seal(checkpoint, {"env_steps": steps, "evaluation": None, "light": False})
+    assert checkpointing.player(checkpoint) == checkpointing.Player(2)
+    for play, steps in ((play_together, 800), (experiments.run_experiment, 1000)):
+        result = play(small.experiment(tmp_path, builder, num_env_steps=steps))
+        assert result.env_steps >= steps and result.before is not None
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_processes_of_their_own_continue_a_run_and_give_it_back(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = small.sac_builder()
+    first = experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=300))
+    then = small.experiment(tmp_path, builder, num_env_steps=600)
+    second = distributed.run_distributed_experiment(then, num_actors=1)
+    assert second.env_steps == 600 and second.learner_steps > first.learner_steps
+    assert "replay: replay begins empty" in caplog.text  # said by its process, heard here
+    state = checkpointing.load_state(checkpointing.find(tmp_path))
+    assert state["learner"]["num_steps"] == second.learner_steps
+    third = experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=900))
+    assert third.env_steps == 900 and third.learner_steps > second.learner_steps
+    assert third.before == second.before == first.before
