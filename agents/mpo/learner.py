@@ -141,8 +141,8 @@ class MPOLearner(learners.ModuleLearner):
         """One round of critic, E-step, duals and policy on one batch."""
         batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
-        self._decay.set(self._num_steps)
-        with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:
+        self._decay.set(self.num_steps)
+        with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:
             self._update_statistics(batch)
             estimates = self._estimate(batch)
             begins = batch._replace(observation=learners.at(batch.observation, (slice(None), slice(-1))))
@@ -154,17 +154,17 @@ class MPOLearner(learners.ModuleLearner):
                 (lambda: self._improve_policy(batch, features, estimates), trained["policy"], num_states),
             )
             metrics |= critic | policy
-        precision.warn_of_small_spread(metrics, self._num_steps)
-        self._finish_step(metrics)
+        precision.warn_of_small_spread(metrics, self.num_steps)
+        self.finish_step(metrics)
 
     def _sync_targets(self) -> None:
         online, target, config = self._online, self._target, self._config
-        if self._num_steps % config.target_policy_update_period == 0:
-            self._updates.keep(target.policy)
+        if self.num_steps % config.target_policy_update_period == 0:
+            self.updates.keep(target.policy)
             target.policy.load_state_dict(online.policy.state_dict())
-        if self._num_steps % config.target_critic_update_period == 0:
-            self._updates.keep(target.critic)
-            self._updates.keep(target.encoder)
+        if self.num_steps % config.target_critic_update_period == 0:
+            self.updates.keep(target.critic)
+            self.updates.keep(target.encoder)
             target.critic.load_state_dict(online.critic.state_dict())
             target.encoder.load_state_dict(online.encoder.state_dict())
             self._target_critic.refresh()
@@ -182,9 +182,9 @@ class MPOLearner(learners.ModuleLearner):
         features = self._target.encoder(batch.observation)  # [B, T + 1, F]
         policy = self._target.policy(features)  # [B, T + 1]
         encoded, discount_t = batch._replace(observation=features), batch.discount * self._config.discount
-        critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self._generator)
+        critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self.generator)
         first = policy.at((slice(None), 0))
-        actions_NBD, log_prior_NB = first.points(self._generator, self._config.num_samples)
+        actions_NBD, log_prior_NB = first.points(self.generator, self._config.num_samples)
         q_NB = self._target_q(features[:, 0], actions_NBD)
         learners.require_finite(  # What stands at masked steps is never used.
             {
@@ -213,7 +213,7 @@ class MPOLearner(learners.ModuleLearner):
             "loss/q": loss.detach(),
             "q/min": estimates.q_values.min(),
             "q/max": estimates.q_values.max(),
-            "grad_norm/critic": self._updates.minimise("critic", loss),
+            "grad_norm/critic": self.updates.minimise("critic", loss),
         }
         if self._config.target_precision == "bfloat16":
             metrics["q/spread_rel"] = losses.spread_within_states(estimates.q_values)
@@ -240,11 +240,11 @@ class MPOLearner(learners.ModuleLearner):
             kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)
             if m_step == 0:
                 dual_loss, dual_metrics = improvement.dual_loss(improved.temperature_loss, kls, duals, config)
-                self._updates.minimise("duals", dual_loss)
+                self.updates.minimise("duals", dual_loss)
             likelihood = losses.decoupled_policy_losses(improved.weights, estimates.actions, online, target)
             alphas = [alpha() for alpha in duals.alphas().values()]
             loss = sum(likelihood) + losses.kl_penalty(kls, *alphas)
-            grad_norm = self._updates.minimise("policy", loss)
+            grad_norm = self.updates.minimise("policy", loss)
 
         raw_action = batch.extras.raw_action[:, 0]
         metrics = improved.metrics | dual_metrics | improvement.values_of_duals(duals)

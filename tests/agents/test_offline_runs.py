@@ -60,7 +60,7 @@ def annealed(learner_scene, ppo_agent, vmpo_agent):
 
 
 def rates_after_each_step(learner, names):
-    groups = [group for name in names for group in learner._updates._groups[name].optimizer.param_groups]
+    groups = [group for name in names for group in learner.updates._groups[name].optimizer.param_groups]
     return [group["lr"] for group in groups]
 
 
