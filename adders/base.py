@@ -39,7 +39,7 @@ class BaseAdder(core.Adder):
         write_rest         the adder closes; only where something outlives an episode
 
     Each appends steps with `writer.append` and calls `create_items` for each item that is complete, with
-    the priorities that `evaluate_priorities` returns. The layout's `first` and `step` check what `core.Adder`
+    the priorities that `priorities_of` returns. The layout's `first` and `step` check what `core.Adder`
     promises, so they come before anything is written or kept.
     """
 
@@ -149,7 +149,7 @@ class BaseAdder(core.Adder):
             self._writer = None
             self._is_open = self._has_ended = False
 
-    def evaluate_priorities(self, make_item: Callable[[], Any]) -> dict[str, float]:
+    def priorities_of(self, make_item: Callable[[], Any]) -> dict[str, float]:
         """Returns the priority of an item in each table.
 
         Args:
@@ -177,7 +177,7 @@ class BaseAdder(core.Adder):
         Args:
             writer: The writer that the item's rows were appended to.
             fields: The item's fields, each a window of rows, as the layout's `fields` returns them.
-            priorities: The item's priority in each table, as `evaluate_priorities` returns them.
+            priorities: The item's priority in each table, as `priorities_of` returns them.
 
         Raises:
             ReplayTimeout: A table held the item back; it is sent later.

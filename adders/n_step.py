@@ -138,7 +138,7 @@ class NStepTransitionAdder(base.BaseAdder):
         for first, (observation, _) in enumerate(started[:num_due]):
             rows = self._fold_rows(started[first:])
             item = functools.partial(self._layout.item, rows, observation, next_observation)
-            due.append(_Due(rows, self.evaluate_priorities(item)))
+            due.append(_Due(rows, self.priorities_of(item)))
         return due
 
     def _fold_rows(self, steps: "Sequence[_Started]") -> packing.Rows:

@@ -141,7 +141,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         )
         length = self._layout.rollout_length
         is_full = len(self._rows) + 1 == length
-        priorities = self.evaluate_priorities(lambda: self._layout.item([*self._rows, rows])) if is_full else {}
+        priorities = self.priorities_of(lambda: self._layout.item([*self._rows, rows])) if is_full else {}
         # Nothing is refused from here on.
         writer.append(rows)
         self._rows.append(rows)

@@ -189,7 +189,7 @@ class SequenceAdder(base.BaseAdder):
             num_rows = self._num_rows - start
             newest = list(self._rows)[-(num_rows + self._layout.num_leading_rows) :]
             item = functools.partial(self._layout.item, newest)
-            priorities = self.evaluate_priorities(item)
+            priorities = self.priorities_of(item)
             del self._ending[0]
             self.create_items(writer, self._layout.fields(start, num_rows), priorities)
         writer.end_episode()
@@ -208,7 +208,9 @@ class SequenceAdder(base.BaseAdder):
         is_due = is_full and last_step > start
         priorities = {}
         if is_due:
-            priorities = self.evaluate_priorities(lambda: self._layout.item([*self._rows, rows][-self._max_window :]))
+            priorities = self.priorities_of(
+                lambda: self._layout.item([*self._rows, rows][-self._max_window :])
+            )
         self._append(writer, rows)
         self._last_step = last_step
         if is_full:
