@@ -13,6 +13,7 @@ import torch
 import tyro
 
 from minerva_acme import (
+    builders,
     core,
     counting,
     environments,
@@ -88,17 +89,15 @@ class AWACLearner(learners.ModuleLearner):
 class AWACBuilder(mpo.MPOBuilder):
     """MPO's tables, adder, dataset, policies and schedule, with another learner."""
 
-    def make_learner(
-        self, *, networks: mpo.MPONetworks, counter: Any, logger: Any, **parts: Any
-    ) -> core.Learner:
+    def make_learner(self, parts: builders.LearnerParts[mpo.MPONetworks]) -> core.Learner:
         return AWACLearner(
-            networks=networks,
-            dataset=parts["dataset"],
+            networks=parts.networks,
+            dataset=parts.dataset,
             critic_target=self.make_critic_target(),
             config=self.config,
-            counter=counter,
-            logger=logger,
-            generator=parts["generator"],
+            counter=parts.counter,
+            logger=parts.logger,
+            generator=parts.generator,
         )
 
 

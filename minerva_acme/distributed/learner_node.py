@@ -13,7 +13,7 @@ from typing import Any
 
 import tree
 
-from minerva_acme import core, counting, loggers, specs, writing
+from minerva_acme import builders, core, counting, loggers, specs, writing
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, reports, weights
 from minerva_acme.experiments import checkpointing, parts, seeds
@@ -102,15 +102,17 @@ class LearnerNode(graph.Part):
             logger = loggers.TimeFilter(self._reporter.logger("learner"), config.log_period_seconds)
             resources.enter_context(logger)
             learner = builder.make_learner(
-                networks=builder.make_networks(self._spec, own_seeds.generator("networks")),
-                dataset=self._dataset,
-                client=self._client,
-                spec=self._spec,
-                counter=counting.Counter(self._reporter.counter, "learner"),
-                logger=logger,
-                generator=own_seeds.generator("learner", device),
-                device=device,
-                num_learner_steps=parts.num_learner_steps(config),
+                builders.LearnerParts(
+                    networks=builder.make_networks(self._spec, own_seeds.generator("networks")),
+                    dataset=self._dataset,
+                    client=self._client,
+                    spec=self._spec,
+                    counter=counting.Counter(self._reporter.counter, "learner"),
+                    logger=logger,
+                    generator=own_seeds.generator("learner", device),
+                    device=device,
+                    num_learner_steps=parts.num_learner_steps(config),
+                )
             )
             self._restore(learner)
             self._reporter.start()

@@ -72,15 +72,17 @@ class Parts:
         if hasattr(dataset, "close"):
             resources.callback(dataset.close)
         self.learner = builder.make_learner(
-            networks=self._networks,
-            dataset=dataset,
-            client=self.client,
-            spec=self.spec,
-            counter=counting.Counter(self.counter, "learner"),
-            logger=self.logs.learner,
-            generator=self.seeds.generator("learner", device),
-            device=device,
-            num_learner_steps=num_learner_steps(config),
+            builders.LearnerParts(
+                networks=self._networks,
+                dataset=dataset,
+                client=self.client,
+                spec=self.spec,
+                counter=counting.Counter(self.counter, "learner"),
+                logger=self.logs.learner,
+                generator=self.seeds.generator("learner", device),
+                device=device,
+                num_learner_steps=num_learner_steps(config),
+            )
         )
         self.policy = builder.make_policy(
             self._networks, self.spec, self.seeds.generator("policy"), counter=self.counter
