@@ -30,15 +30,16 @@ class Step(NamedTuple):
 class BaseAdder(core.Adder):
     """Keeps the order of calls; subclasses say what is written at each of them.
 
-    To write your own adder, override the methods below and leave the public ones:
+    To write your own adder, override these methods, which nothing but this class calls, and leave those of
+    `core.Adder` as they are:
 
-        _write_first        an episode begins
-        _write_step         a step of it, the LAST one too
-        _write_end          it has ended, by LAST or by `reset`
-        _write_rest         the adder closes; only where something outlives an episode
+        write_first        an episode begins
+        write_step         a step of it, the LAST one too
+        write_end          it has ended, by LAST or by `reset`
+        write_rest         the adder closes; only where something outlives an episode
 
-    Each appends steps with `writer.append` and calls `_create_items` for each item that is complete, with
-    the priorities that `_evaluate` returns. The layout's `first` and `step` check what `core.Adder`
+    Each appends steps with `writer.append` and calls `create_items` for each item that is complete, with
+    the priorities that `priorities_of` returns. The layout's `first` and `step` check what `core.Adder`
     promises, so they come before anything is written or kept.
     """
 
@@ -100,7 +101,7 @@ class BaseAdder(core.Adder):
             )
         if self._writer is None:
             self._writer = self._client.writer(self._max_window)
-        self._write_first(self._writer, timestep)
+        self.write_first(self._writer, timestep)
         self._is_open = True
 
     def add(
@@ -118,7 +119,7 @@ class BaseAdder(core.Adder):
                 "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`."
             )
         try:
-            self._write_step(self._writer, Step(action, next_timestep, extras))
+            self.write_step(self._writer, Step(action, next_timestep, extras))
         except replay.ReplayTimeout:  # The step is taken, and its item is sent later.
             self._has_ended = next_timestep.last()
             raise
@@ -132,7 +133,7 @@ class BaseAdder(core.Adder):
 
     def reset(self) -> None:
         if self._is_open and self._writer is not None:
-            self._write_end(self._writer)
+            self.write_end(self._writer)
             self._is_open = self._has_ended = False
 
     def close(self) -> None:
@@ -141,15 +142,18 @@ class BaseAdder(core.Adder):
             return
         try:
             self.reset()
-            self._write_rest(self._writer)
+            self.write_rest(self._writer)
             self._writer.flush()
         finally:
             self._writer.close()
             self._writer = None
             self._is_open = self._has_ended = False
 
-    def _evaluate(self, make_item: Callable[[], Any]) -> dict[str, float]:
-        """The priority of an item in each table; the item is made only where a function asks for it.
+    def priorities_of(self, make_item: Callable[[], Any]) -> dict[str, float]:
+        """Returns the priority of an item in each table.
+
+        Args:
+            make_item: Makes the item as a learner gets it; called only where a priority is a function.
 
         Raises:
             ValueError: a function returned what is not a priority.
@@ -165,10 +169,19 @@ class BaseAdder(core.Adder):
             priorities[name] = priority
         return priorities
 
-    def _create_items(
+    def create_items(
         self, writer: replay.Writer, fields: dict[str, replay.Window], priorities: Mapping[str, float]
     ) -> None:
-        """Creates an item in every table; where one holds it back, the others get it all the same."""
+        """Creates an item in every table; where one holds it back, the others get it all the same.
+
+        Args:
+            writer: The writer that the item's rows were appended to.
+            fields: The item's fields, each a window of rows, as the layout's `fields` returns them.
+            priorities: The item's priority in each table, as `priorities_of` returns them.
+
+        Raises:
+            ReplayTimeout: A table held the item back; it is sent later.
+        """
         timeout = None
         for table, priority in priorities.items():
             # Counted first: an item that the writer had to give up waiting for is sent later.
@@ -181,17 +194,17 @@ class BaseAdder(core.Adder):
             raise timeout
 
     @abc.abstractmethod
-    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+    def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         """Begins an episode, or raises and changes nothing."""
 
     @abc.abstractmethod
-    def _write_step(self, writer: replay.Writer, step: Step) -> None:
+    def write_step(self, writer: replay.Writer, step: Step) -> None:
         """Writes a step and the items that it completes, or raises and changes nothing."""
 
     @abc.abstractmethod
-    def _write_end(self, writer: replay.Writer) -> None:
+    def write_end(self, writer: replay.Writer) -> None:
         """Writes the items that end with the episode and ends it; called again if it raised."""
 
-    def _write_rest(self, writer: replay.Writer) -> None:
+    def write_rest(self, writer: replay.Writer) -> None:
         """Writes what waits for an episode that will not come, before the adder is closed."""
         del writer

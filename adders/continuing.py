@@ -58,15 +58,15 @@ class ContinuingSequenceAdder(SequenceAdder):
         """
         super().__init__(client=client, table=table, layout=layout, period=period, priority=priority)
 
-    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+    def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         rows = self._layout.first(timestep.observation)
         if not self._num_rows:
             self._lead(writer, rows)
         self._add_row(writer, rows, happened=False)
 
-    def _write_end(self, writer: replay.Writer) -> None:
+    def write_end(self, writer: replay.Writer) -> None:
         writer.flush()  # What is due; to the store the stream continues.
 
-    def _write_rest(self, writer: replay.Writer) -> None:
+    def write_rest(self, writer: replay.Writer) -> None:
         while self._next_start < self._last_step:
             self._add_row(writer, self._layout.padding(self._rows[-1]), happened=False)

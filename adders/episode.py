@@ -53,7 +53,7 @@ class EpisodeAdder(SequenceAdder):
             client=client, table=table, layout=layout, period=layout.sequence_length, priority=priority
         )
 
-    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+    def write_step(self, writer: replay.Writer, step: base.Step) -> None:
         if self._last_step == self._length:
             raise ValueError(
                 f"An episode must have at most {self._length} steps, the layout's sequence length, got one "

@@ -94,7 +94,7 @@ class NStepTransitionAdder(base.BaseAdder):
         self._is_oldest_written = False  # over all steps so far
         self._last_large = -n_step  # the newest step whose rewards may sum to too much
 
-    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+    def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         observation = self._layout.first(timestep.observation)
         self._num_steps, self._num_transitions = 0, 0
         self._started, self._is_oldest_written = [], False
@@ -103,7 +103,7 @@ class NStepTransitionAdder(base.BaseAdder):
             self._append_observation(writer, observation)
         self._append_observation(writer, observation)
 
-    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+    def write_step(self, writer: replay.Writer, step: base.Step) -> None:
         is_last = step.next_timestep.last()
         packed = self._layout.step(*step)
         self._layout.check_stack(self._observation, packed.next_observation)
@@ -123,7 +123,7 @@ class NStepTransitionAdder(base.BaseAdder):
         self._append_observation(writer, packed.next_observation)
         self._write_transitions(writer, due, is_full=is_full or is_last)
 
-    def _write_end(self, writer: replay.Writer) -> None:
+    def write_end(self, writer: replay.Writer) -> None:
         if self._is_oldest_written:
             del self._started[0]
             self._is_oldest_written = False
@@ -138,7 +138,7 @@ class NStepTransitionAdder(base.BaseAdder):
         for first, (observation, _) in enumerate(started[:num_due]):
             rows = self._fold_rows(started[first:])
             item = functools.partial(self._layout.item, rows, observation, next_observation)
-            due.append(_Due(rows, self._evaluate(item)))
+            due.append(_Due(rows, self.priorities_of(item)))
         return due
 
     def _fold_rows(self, steps: "Sequence[_Started]") -> packing.Rows:
@@ -168,7 +168,7 @@ class NStepTransitionAdder(base.BaseAdder):
                 self._is_oldest_written = True
             writer.append(rows)
             self._num_transitions += 1
-            self._create_items(writer, fields, priorities)
+            self.create_items(writer, fields, priorities)
 
 
 class _Started(NamedTuple):

@@ -128,12 +128,12 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
                 f"{rollout_length} steps with {found}. Resume with the configuration it was saved with."
             )
 
-    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+    def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         self._observation = self._layout.first(timestep.observation)
         self._is_first = True
         self._return_so_far = 0.0
 
-    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+    def write_step(self, writer: replay.Writer, step: base.Step) -> None:
         packed = self._layout.step(*step)
         return_so_far = float(step.next_timestep.reward) + self._gamma * self._return_so_far
         rows = self._layout.transition(
@@ -141,7 +141,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         )
         length = self._layout.rollout_length
         is_full = len(self._rows) + 1 == length
-        priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows])) if is_full else {}
+        priorities = self.priorities_of(lambda: self._layout.item([*self._rows, rows])) if is_full else {}
         # Nothing is refused from here on.
         writer.append(rows)
         self._rows.append(rows)
@@ -151,13 +151,13 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         self._return_so_far = return_so_far
         if is_full:
             self._rows = []
-            self._create_items(writer, self._layout.fields(self._num_rows - length), priorities)
+            self.create_items(writer, self._layout.fields(self._num_rows - length), priorities)
             writer.flush()
 
-    def _write_end(self, writer: replay.Writer) -> None:
+    def write_end(self, writer: replay.Writer) -> None:
         writer.flush()  # An item that had to wait; to the store the stream continues.
 
-    def _write_rest(self, writer: replay.Writer) -> None:
+    def write_rest(self, writer: replay.Writer) -> None:
         del writer
         if self._rows:
             _logger.info(

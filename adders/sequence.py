@@ -165,16 +165,16 @@ class SequenceAdder(base.BaseAdder):
         self._next_start = 0  # row at which the next item starts
         self._ending: list[int] | None = None  # rows at which items start that end with the episode
 
-    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+    def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         rows = self._layout.first(timestep.observation)
         self._begin()
         self._lead(writer, rows)
         self._append(writer, rows)
 
-    def _write_step(self, writer: replay.Writer, step: base.Step) -> None:
+    def write_step(self, writer: replay.Writer, step: base.Step) -> None:
         self._add_row(writer, self._pack(step), happened=True)
 
-    def _write_end(self, writer: replay.Writer) -> None:
+    def write_end(self, writer: replay.Writer) -> None:
         if self._ending is None:
             self._ending = []  # Where `at_end` fails; asked again it would fail again.
             try:
@@ -189,9 +189,9 @@ class SequenceAdder(base.BaseAdder):
             num_rows = self._num_rows - start
             newest = list(self._rows)[-(num_rows + self._layout.num_leading_rows) :]
             item = functools.partial(self._layout.item, newest)
-            priorities = self._evaluate(item)
+            priorities = self.priorities_of(item)
             del self._ending[0]
-            self._create_items(writer, self._layout.fields(start, num_rows), priorities)
+            self.create_items(writer, self._layout.fields(start, num_rows), priorities)
         writer.end_episode()
 
     def _add_row(self, writer: replay.Writer, rows: packing.Rows, happened: bool) -> None:
@@ -208,13 +208,15 @@ class SequenceAdder(base.BaseAdder):
         is_due = is_full and last_step > start
         priorities = {}
         if is_due:
-            priorities = self._evaluate(lambda: self._layout.item([*self._rows, rows][-self._max_window :]))
+            priorities = self.priorities_of(
+                lambda: self._layout.item([*self._rows, rows][-self._max_window :])
+            )
         self._append(writer, rows)
         self._last_step = last_step
         if is_full:
             self._next_start += self._period
         if is_due:
-            self._create_items(writer, self._layout.fields(start), priorities)
+            self.create_items(writer, self._layout.fields(start), priorities)
 
     def _pack(self, step: base.Step) -> packing.Rows:
         rows = self._layout.step(*step)

@@ -24,7 +24,7 @@ class AgentEntry(NamedTuple):
 
     title: str  # as people write it
     package: str
-    config_name: str  # "": what the builder's annotations say
+    config_name: str  # "": that of the builder's `config_class`, which to ask imports torch
     builder_name: str
     compared_with: tuple[str, ...] = ()  # the published curves that a plot shows behind its own
     use: str = ""  # what it is for, in a line
@@ -41,13 +41,13 @@ class AgentEntry(NamedTuple):
         """Its config dataclass.
 
         Raises:
-            ValueError: the agent cannot be imported, or does not say which config it takes.
+            ValueError: the agent cannot be imported, or its builder names no config class.
         """
         if self.config_name:
             return self._load(self.config_name)
-        from minerva_acme.agents import annotations  # of a builder, which imports torch anyway
+        from minerva_acme import builders
 
-        return annotations.find_config(self.builder)
+        return builders.find_config_class(self.builder)
 
     @property
     def presets(self) -> Mapping[str, Any]:

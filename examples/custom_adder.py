@@ -36,15 +36,15 @@ class MonteCarloAdder(BaseAdder):
         super().__init__(client=client, table=table, priority=1.0, signature=signature, max_window=1)
         self._table, self._layout, self._gamma = table, layout, gamma
 
-    def _write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
+    def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         self._observations = [self._layout.first(timestep.observation)]
         self._steps: list[layouts.PackedStep] = []
 
-    def _write_step(self, writer: replay.Writer, step: Step) -> None:
+    def write_step(self, writer: replay.Writer, step: Step) -> None:
         self._steps.append(self._layout.step(*step))  # checks every field
         self._observations.append(self._steps[-1].next_observation)
 
-    def _write_end(self, writer: replay.Writer) -> None:
+    def write_end(self, writer: replay.Writer) -> None:
         reward, discount = np.zeros(1), np.ones(1)  # of the steps that follow; rewards are scalars
         for row, t in enumerate(reversed(range(len(self._steps)))):
             r_t, discount_t = self._layout.fold([self._steps[t]], self._gamma)
@@ -57,7 +57,7 @@ class MonteCarloAdder(BaseAdder):
                 next_observation=self._observations[-1],
             )
             writer.append(rows)
-            self._create_items(writer, self._layout.fields(row, t, t + 1), {self._table: 1.0})
+            self.create_items(writer, self._layout.fields(row, t, t + 1), {self._table: 1.0})
         writer.end_episode()
 
 

@@ -102,6 +102,8 @@ def temperature_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.
 class SACBuilder(off_policy.TransitionBuilder[SACNetworks, SACConfig]):
     """What the kit needs to know of SAC."""
 
+    config_class = SACConfig
+
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         super().check_spec(spec)
         requirements.check_observations("SAC", spec)

@@ -13,6 +13,7 @@ import torch
 import tyro
 
 from minerva_acme import (
+    builders,
     core,
     counting,
     environments,
@@ -62,43 +63,41 @@ class AWACLearner(learners.ModuleLearner):
         )
 
     def step(self) -> None:
-        if self._num_steps % self._config.target_critic_update_period == 0:
+        if self.num_steps % self._config.target_critic_update_period == 0:
             for slow, fast in zip(self._target, self._online, strict=True):
                 slow.load_state_dict(fast.state_dict())
         batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         first, action = batch.observation[:, 0], batch.action[:, 0]
-        with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:  # a bad batch is skipped
+        with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:  # a bad batch is skipped
             policy = self._online.policy(batch.observation)
             policy_0 = policy.at((slice(None), 0))
             with torch.no_grad():
                 discount_t = batch.discount * self._config.discount
-                target = self._critic_target(batch, discount_t, policy, self._target_q, self._generator)
-                value = targets.sampled_values(first, policy_0, self._target_q, 8, self._generator)
+                target = self._critic_target(batch, discount_t, policy, self._target_q, self.generator)
+                value = targets.sampled_values(first, policy_0, self._target_q, 8, self.generator)
                 advantage = self._target_q(first, action) - value
                 weight = (advantage / advantage.std().clamp(min=1e-6)).exp().clamp(max=20.0)
             q = self._q(first, action)
             critic_loss = losses.critic_loss(q, learners.at(target, (slice(None), 0)), batch.mask[:, 0])
             policy_loss = -(weight * policy_0.log_prob(batch.extras.raw_action[:, 0])).mean()
             for name, loss in (("critic", critic_loss), ("policy", policy_loss)):
-                metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss)
+                metrics[f"grad_norm/{name}"] = self.updates.minimise(name, loss)
             metrics |= {"loss/q": critic_loss.detach(), "loss/policy": policy_loss.detach()}
-        self._finish_step(metrics)
+        self.finish_step(metrics)
 
 
 class AWACBuilder(mpo.MPOBuilder):
     """MPO's tables, adder, dataset, policies and schedule, with another learner."""
 
-    def make_learner(
-        self, *, networks: mpo.MPONetworks, counter: Any, logger: Any, **parts: Any
-    ) -> core.Learner:
+    def make_learner(self, parts: builders.LearnerParts[mpo.MPONetworks]) -> core.Learner:
         return AWACLearner(
-            networks=networks,
-            dataset=parts["dataset"],
+            networks=parts.networks,
+            dataset=parts.dataset,
             critic_target=self.make_critic_target(),
             config=self.config,
-            counter=counter,
-            logger=logger,
-            generator=parts["generator"],
+            counter=parts.counter,
+            logger=parts.logger,
+            generator=parts.generator,
         )
 
 

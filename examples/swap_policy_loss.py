@@ -7,14 +7,21 @@ policy follow the gradient of Q by the action. Networks, critic, Retrace targets
 multipliers, replay and acting are MPO's. There is no E-step.
 """
 
-from typing import Any
-
 import torch
 import tyro
 
-from minerva_acme import distributions, environments, experiments, learners, losses, types
+from minerva_acme import distributions, environments, experiments, losses
 from minerva_acme.agents import mpo
-from minerva_acme.agents.mpo import critics, improvement
+
+
+def wpo(states: mpo.States, duals: losses.MPODuals, config: mpo.MPOConfig) -> mpo.Improvement:
+    """Takes the gradient of Q at the target policy's actions, for the policy to follow in each M-step."""
+    actions_NBD = states.actions.transpose(0, 1).detach().requires_grad_()
+    (dq_da_NBD,) = torch.autograd.grad(states.q_function(actions_NBD).sum(), actions_NBD)
+    return mpo.Improvement(
+        loss=lambda policy: wpo_loss(policy, actions_NBD.detach(), dq_da_NBD),
+        metrics={"policy/dq_da": dq_da_NBD.norm(dim=-1).mean()},
+    )
 
 
 def wpo_loss(
@@ -37,35 +44,11 @@ def scale_gradient(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     return x.detach() + factor * (x - x.detach())
 
 
-class WPOLearner(mpo.MPOLearner):
-    """MPO's learner with another improvement of the policy."""
-
-    def _improve_policy(
-        self, batch: types.Trajectory, features: torch.Tensor, estimates: Any
-    ) -> dict[str, Any]:
-        config, target = self._config, estimates.policy
-        states = self._target.encoder(learners.at(batch.observation, (slice(None), 0)))
-        actions_NBD = estimates.actions.transpose(0, 1).detach().requires_grad_()
-        q_NB = critics.ContinuousCritic(self._target.critic)(states, actions_NBD)
-        (dq_da_NBD,) = torch.autograd.grad(q_NB.sum(), actions_NBD)
-
-        online = self._online.policy(features[:, 0].detach())
-        kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)
-        dual_loss, metrics = improvement.dual_loss(torch.zeros(()), kls, self._duals, config)
-        self._updates.minimise("duals", dual_loss)
-        alphas = [alpha() for alpha in self._duals.alphas().values()]
-        loss = wpo_loss(online, actions_NBD.detach(), dq_da_NBD) + losses.kl_penalty(kls, *alphas)
-        return metrics | {
-            "loss/policy": loss.detach(),
-            "grad_norm/policy": self._updates.minimise("policy", loss),
-            "policy/dq_da": dq_da_NBD.norm(dim=-1).mean(),
-        }
-
-
 class WPOBuilder(mpo.MPOBuilder):
-    """All of MPO but the learner."""
+    """All of MPO but the policy's loss."""
 
-    learner_class = WPOLearner
+    def make_policy_loss(self) -> mpo.PolicyLoss:
+        return wpo
 
 
 def main(

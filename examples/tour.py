@@ -15,7 +15,7 @@ import torch
 import tyro
 
 import minerva_acme
-from minerva_acme import core, counting, environments, experiments, loggers, networks, replay, specs
+from minerva_acme import builders, core, counting, environments, experiments, loggers, networks, replay, specs
 from minerva_acme.adders import NStepTransitionAdder
 from minerva_acme.agents import dqn, off_policy
 from minerva_acme.replay import dataset as datasets
@@ -93,14 +93,16 @@ def main(num_env_steps: int = 20_000, directory: str = "runs/tour", seed: int = 
     generator = torch.Generator().manual_seed(seed)
     rows = loggers.NewestRow()
     learner = builder.make_learner(
-        networks=builder.make_networks(spec, generator),
-        dataset=iter([batch]),
-        client=client,
-        spec=spec,
-        counter=counting.Counter(),
-        logger=rows,
-        generator=generator,
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=builder.make_networks(spec, generator),
+            dataset=iter([batch]),
+            client=client,
+            spec=spec,
+            counter=counting.Counter(),
+            logger=rows,
+            generator=generator,
+            device=torch.device("cpu"),
+        )
     )
     learner.step()
     for name, number in rows.row.items():

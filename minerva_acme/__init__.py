@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy, thread_settings
+from minerva_acme import lazy, thread_settings
 from minerva_acme._version import __version__
 
 if TYPE_CHECKING:
@@ -12,4 +12,4 @@ thread_settings.set_defaults()  # before anything here imports torch, which read
 
 __all__ = ["__version__", "load_policy"]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

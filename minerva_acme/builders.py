@@ -1,10 +1,11 @@
 """How an agent's parts are made, so that any one of them can be swapped by overriding one method."""
 
 import abc
+import dataclasses
 import difflib
 import types as python_types
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -78,6 +79,32 @@ class AgentPolicy(core.Saveable):
         """Sets the weights, in the order of the builder's `policy_variables`."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearnerParts(Generic[Networks]):
+    """What a run hands a builder to make the learner of."""
+
+    networks: Networks
+    """The networks, as `make_networks` returned them."""
+    dataset: Iterator[Any]
+    """The iterator of batches, as `make_dataset` returned it."""
+    client: replay.ReplayClient | None = None
+    """The client of the replay store, for a learner that sets priorities. None where none is set, for example
+    with a dataset that comes from elsewhere."""
+    spec: specs.EnvironmentSpec
+    """The specs of the environment."""
+    counter: counting.Counter
+    """Counts the learner's steps."""
+    logger: loggers.Logger
+    """Receives the learner's metrics, a row a step."""
+    generator: torch.Generator
+    """Draws what the learner draws. It is on `device`."""
+    device: torch.device
+    """The device that the learner computes on."""
+    num_learner_steps: int | None = None
+    """The number of learner steps of the whole run, for schedules that end with it. None where that is
+    unknown: schedules then stay at their first value."""
+
+
 class AgentBuilder(abc.ABC, Generic[Networks]):
     """Makes the parts of one agent from an environment's spec.
 
@@ -116,32 +143,13 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         """Makes the iterator of batches that the learner consumes; closed by the caller."""
 
     @abc.abstractmethod
-    def make_learner(
-        self,
-        *,
-        networks: Networks,
-        dataset: Iterator[Any],
-        client: replay.ReplayClient,
-        spec: specs.EnvironmentSpec,
-        counter: counting.Counter,
-        logger: loggers.Logger,
-        generator: torch.Generator,
-        device: torch.device,
-        num_learner_steps: int | None = None,
-    ) -> core.Learner:
-        """Makes the learner, on `device`.
+    def make_learner(self, parts: LearnerParts[Networks]) -> core.Learner:
+        """Makes the learner, on `parts.device`. To give it another part, pass on a changed copy:
+
+            return super().make_learner(dataclasses.replace(parts, dataset=Mine(parts.dataset)))
 
         Args:
-            networks: what `make_networks` returned.
-            dataset: what `make_dataset` returned.
-            client: of the store that holds the tables, to set priorities.
-            spec: of the environment.
-            counter: counts the learner's steps.
-            logger: receives its metrics.
-            generator: on `device`, for what it draws.
-            device: where it computes.
-            num_learner_steps: The number of learner steps of the whole run, for schedules that end with it.
-                None where that is unknown, and schedules stay where they begin.
+            parts: What it is made of.
         """
 
     def make_optimizer(self, name: str, parameters: list[dict[str, Any]]) -> torch.optim.Optimizer:
@@ -305,15 +313,64 @@ def _names_used(value: Any) -> Iterator[str]:
 
 
 class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):
-    """An `AgentBuilder` with a config, as the command line and `run.json` need it."""
+    """An `AgentBuilder` with a config, as the command line and `run.json` need it.
+
+    class MyBuilder(ConfiguredBuilder[MyNetworks, MyConfig]):
+        config_class = MyConfig
+    """
+
+    config_class: ClassVar[type[Any]]
+    """The dataclass of its hyperparameters. A subclass inherits it, or names its own."""
 
     def __init__(self, config: Config) -> None:
+        """Keeps the config.
+
+        Raises:
+            ValueError: The class names no `config_class`, or the config is of another one.
+        """
+        _check_config(type(self), config)
         self._config = config
 
     @property
     def config(self) -> Config:
         """The hyperparameters that it was made with."""
         return self._config
+
+
+def find_config_class(builder: type[Any]) -> type[Any]:
+    """Returns the config dataclass that a builder's class names.
+
+    Raises:
+        ValueError: It names none, or what it names is not a dataclass.
+    """
+    found = getattr(builder, "config_class", None)
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        raise ValueError(
+            f"{builder.__name__} must name the dataclass of its config as `config_class`, got {found!r}. "
+            "Write `config_class = MyConfig` in the class."
+        )
+    return found
+
+
+def _check_config(builder: type[Any], config: Any) -> None:
+    """Checks that a builder is given a config of the class that it names.
+
+    Raises:
+        ValueError: It is of another; the message says what to write.
+    """
+    expected, name = find_config_class(builder).__name__, builder.__name__
+    if isinstance(config, type):
+        raise ValueError(
+            f"{name} must be given a config, got the class {config.__name__}. Make one of it: "
+            f"{name}({config.__name__}())"
+        )
+    # A builder may name another config than its base, and make the base's from it.
+    named = [vars(kind)["config_class"] for kind in builder.__mro__ if "config_class" in vars(kind)]
+    if not isinstance(config, tuple(named)):
+        raise ValueError(
+            f"{name} must be given a {expected}, got {type(config).__name__}. Write {name}({expected}(...)), "
+            "or take the builder that belongs to your config."
+        )
 
 
 def _has_memory(policy: AgentPolicy) -> bool:

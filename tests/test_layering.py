@@ -12,7 +12,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_lazy", "_version", "constraints", "machine_memory", "results", "thread_settings", "writing"],
+            ["_version", "constraints", "lazy", "machine_memory", "results", "thread_settings", "writing"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
             ["losses", "networks", "actors", "environments", "observers"],
@@ -29,7 +29,7 @@ LAYERS = {
     )
     for name in names
 }
-TORCH_FREE = ("minerva_acme._lazy", "minerva_acme.constraints", "minerva_acme.machine_memory")
+TORCH_FREE = ("minerva_acme.constraints", "minerva_acme.lazy", "minerva_acme.machine_memory")
 # What learners and agents get through `acceleration.Acceleration`.
 KERNELS = "minerva_acme.acceleration"
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")

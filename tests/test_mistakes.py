@@ -18,6 +18,7 @@ import torch
 
 from minerva_acme import (
     adders,
+    builders,
     counting,
     environments,
     experiments,
@@ -950,13 +951,15 @@ def transitions_for_vmpo(s):
 def learn_from_transitions(builder):
     transition = types.Transition(*(torch.zeros(2) for _ in types.Transition._fields[:5]))
     builder.make_learner(
-        networks=builder.make_networks(SPEC, torch.Generator()),
-        dataset=testing.RepeatedBatch(transition),
-        spec=SPEC,
-        counter=counting.Counter(),
-        logger=testing.FakeLogger(),
-        generator=torch.Generator(),
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=builder.make_networks(SPEC, torch.Generator()),
+            dataset=testing.RepeatedBatch(transition),
+            spec=SPEC,
+            counter=counting.Counter(),
+            logger=testing.FakeLogger(),
+            generator=torch.Generator(),
+            device=torch.device("cpu"),
+        )
     ).step()
 
 

@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from minerva_acme import builders
-from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
+from minerva_acme.agents import off_policy, registry, sac, td3
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_misspelt_part_is_refused_by_name_with_the_one_that_was_meant(name, me
         type("Own", (td3.TD3Builder,), {name: lambda self, *arguments: None})
 
 
-@pytest.mark.parametrize("builder", [sac.SACBuilder, td3.TD3Builder, d4pg.D4PGBuilder, dqn.DQNBuilder])
+@pytest.mark.parametrize("builder", [off_policy.TransitionBuilder, off_policy.SequenceBuilder])
 def test_an_encoder_where_no_part_asks_for_one_is_refused(builder):
     with pytest.raises(ValueError, match="`make_encoder` of Own must be a part of Own or used by it"):
 
@@ -34,21 +34,21 @@ def test_an_encoder_where_no_part_asks_for_one_is_refused(builder):
                 raise AssertionError
 
 
-@pytest.mark.parametrize("builder", [mpo.MPOBuilder, ppo.PPOBuilder, vmpo.VMPOBuilder])
-def test_an_encoder_where_a_part_asks_for_one_is_taken(builder):
-    class Own(builder):
+@pytest.mark.parametrize("entry", registry.AGENTS.values(), ids=lambda entry: entry.title)
+def test_an_encoder_where_a_part_asks_for_one_is_taken(entry):
+    class Own(entry.builder):
         def make_encoder(self, spec, generator):
             raise AssertionError
 
-    assert issubclass(Own, builder)
+    assert issubclass(Own, entry.builder)
 
 
 def test_a_make_method_in_a_mixin_and_on_a_builder_from_scratch_is_checked_too():
     class Mixin:
-        def make_encoder(self, spec, generator):
+        def make_memory(self, input_size, generator):
             raise AssertionError
 
-    with pytest.raises(ValueError, match="`make_encoder` of Mixin must be a part of Own"):
+    with pytest.raises(ValueError, match="`make_memory` of Mixin must be a part of Own"):
         type("Own", (Mixin, sac.SACBuilder), {})
     with pytest.raises(ValueError, match="`make_adders` of Own .*Did you mean `make_adder`"):
         type("Own", (builders.AgentBuilder,), {"make_adders": lambda self: None})

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.d4pg.builder import D4PGBuilder
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["D4PGBuilder", "D4PGConfig", "D4PGLosses", "D4PGNetworks", "PRESETS"]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

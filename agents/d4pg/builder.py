@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import learners, specs
+from minerva_acme import learners, networks, specs
 from minerva_acme.agents import off_policy, requirements
 from minerva_acme.agents.d4pg import config as d4pg_config
 from minerva_acme.agents.d4pg import learner
@@ -14,6 +14,8 @@ from minerva_acme.agents.d4pg import networks as d4pg_networks
 class D4PGBuilder(off_policy.TransitionBuilder[d4pg_networks.D4PGNetworks, d4pg_config.D4PGConfig]):
     """D4PG over replayed transitions. Every part can be swapped by overriding its `make_` method."""
 
+    config_class = d4pg_config.D4PGConfig
+
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         super().check_spec(spec)
         requirements.check_observations(self.name, spec)
@@ -22,10 +24,17 @@ class D4PGBuilder(off_policy.TransitionBuilder[d4pg_networks.D4PGNetworks, d4pg_
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> d4pg_networks.D4PGNetworks:
-        return d4pg_networks.make_networks(spec, self._config, generator)
+        return d4pg_networks.make_networks(spec, self.config, generator, self.make_encoder)
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos.
+
+        It is called once where policy and critics share an encoder, else once for either.
+        """
+        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        config, losses = self._config, learner.D4PGLosses(self._config)
+        config, losses = self.config, learner.D4PGLosses(self.config)
         return {
             "critic": off_policy.Objective(losses.critic, config.critic_learning_rate, config.max_grad_norm),
             "policy": off_policy.Objective(losses.policy, config.policy_learning_rate, config.max_grad_norm),
@@ -33,14 +42,14 @@ class D4PGBuilder(off_policy.TransitionBuilder[d4pg_networks.D4PGNetworks, d4pg_
 
     def update_targets(self, networks: d4pg_networks.D4PGNetworks, num_steps: int) -> None:
         for target, online, period in (
-            (networks.target_policy, networks.policy, self._config.target_policy_update_period),
-            (networks.target_critic, networks.critic, self._config.target_critic_update_period),
+            (networks.target_policy, networks.policy, self.config.target_policy_update_period),
+            (networks.target_critic, networks.critic, self.config.target_critic_update_period),
         ):
             learners.update_target(target, online, num_steps, period=period)
 
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
         if evaluation:
             return off_policy.mode
-        noise = off_policy.constant(self._config.exploration_stddev)
+        noise = off_policy.constant(self.config.exploration_stddev)
         explore = off_policy.gaussian_noise(noise, off_policy.half_range(spec.actions))
-        return off_policy.random_at_first(self._config.random_steps, spec.actions, explore)
+        return off_policy.random_at_first(self.config.random_steps, spec.actions, explore)

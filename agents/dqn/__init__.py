@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.dqn.builder import DQNBuilder
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["DQNBuilder", "DQNConfig", "DQNLosses", "DQNNetworks", "PRESETS"]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

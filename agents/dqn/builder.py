@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from minerva_acme import learners, specs
+from minerva_acme import learners, networks, specs
 from minerva_acme.agents import off_policy, requirements
 from minerva_acme.agents.dqn import config as dqn_config
 from minerva_acme.agents.dqn import learner
@@ -14,6 +14,8 @@ from minerva_acme.agents.dqn import networks as dqn_networks
 class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_config.DQNConfig]):
     """DQN over replayed transitions. Every part can be swapped by overriding its `make_` method."""
 
+    config_class = dqn_config.DQNConfig
+
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         super().check_spec(spec)
         requirements.check_observations(self.name, spec)
@@ -22,10 +24,14 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> dqn_networks.DQNNetworks:
-        return dqn_networks.make_networks(spec, self._config, generator)
+        return dqn_networks.make_networks(spec, self.config, generator, self.make_encoder)
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos."""
+        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        config, loss = self._config, learner.DQNLosses(self._config).q_network
+        config, loss = self.config, learner.DQNLosses(self.config).q_network
         return {"q_network": off_policy.Objective(loss, config.learning_rate, config.max_grad_norm)}
 
     def update_targets(self, networks: dqn_networks.DQNNetworks, num_steps: int) -> None:
@@ -33,11 +39,11 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
             networks.target_network,
             networks.q_network,
             num_steps,
-            period=self._config.target_update_period,
+            period=self.config.target_update_period,
         )
 
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
-        config = self._config
+        config = self.config
         if evaluation:
             return off_policy.argmax
         return off_policy.epsilon_greedy(

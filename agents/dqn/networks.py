@@ -26,11 +26,21 @@ class DQNNetworks(NamedTuple):
 
 
 def make_networks(
-    spec: specs.EnvironmentSpec, config: dqn_config.DQNConfig, generator: torch.Generator
+    spec: specs.EnvironmentSpec,
+    config: dqn_config.DQNConfig,
+    generator: torch.Generator,
+    make_encoder: off_policy.MakeEncoder,
 ) -> DQNNetworks:
-    """Makes the config's torsos behind an encoder; arguments as of `off_policy.make_critic`."""
+    """Makes the config's torsos behind an encoder.
+
+    Args:
+        spec: The specs of the environment, as for `off_policy.make_critic`.
+        config: The sizes and heads of the networks.
+        generator: Draws the initial weights.
+        make_encoder: Makes the encoder.
+    """
     make_member = _make_dueling if config.dueling else off_policy.make_member
-    network = off_policy.make_critic(spec, config, generator, make_member)
+    network = off_policy.make_critic(spec, config, generator, make_member, make_encoder(spec, generator))
     return DQNNetworks(network, copy.deepcopy(network).requires_grad_(False))
 
 

@@ -2,27 +2,32 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
     from minerva_acme.agents.mpo.builder import MPOBuilder
     from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
-    from minerva_acme.agents.mpo.learner import MPOLearner
+    from minerva_acme.agents.mpo.improvement import Improvement, PolicyLoss, States
+    from minerva_acme.agents.mpo.learner import CriticLoss, MPOLearner
     from minerva_acme.agents.mpo.networks import MPONetworks, make_networks
     from minerva_acme.agents.mpo.targets import CriticTarget
 
 __all__ = [
     "BehaviourExtras",
     "BehaviourPolicy",
+    "CriticLoss",
     "CriticTarget",
     "GreedyPolicy",
+    "Improvement",
     "MPOBuilder",
     "MPOConfig",
     "MPOLearner",
     "MPONetworks",
     "PRESETS",
+    "PolicyLoss",
+    "States",
     "make_networks",
 ]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

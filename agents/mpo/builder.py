@@ -1,41 +1,28 @@
 """Makes the parts of MPO."""
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from minerva_acme import (
-    acceleration,
-    builders,
-    core,
-    counting,
-    learners,
-    loggers,
-    losses,
-    networks,
-    specs,
-    types,
-)
+from minerva_acme import acceleration, builders, core, counting, learners, losses, networks, specs, types
 from minerva_acme.agents import acting, actions, off_policy, requirements
 from minerva_acme.agents.mpo import config as mpo_config
-from minerva_acme.agents.mpo import learner, optimizers, targets
+from minerva_acme.agents.mpo import critics, improvement, learner, optimizers, targets
 from minerva_acme.agents.mpo import networks as mpo_networks
-from minerva_acme.replay import base as replay
 
 
 class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config.MPOConfig]):
     """MPO over replayed sequences. Every part can be swapped by overriding its `make_` method."""
 
-    learner_class: type[learner.MPOLearner] = learner.MPOLearner
-    """What `make_learner` makes: a subclass may improve the policy by another loss."""
+    config_class = mpo_config.MPOConfig
+    learner_class = learner.MPOLearner
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         super().check_spec(spec)
         requirements.check_observations("MPO", spec)
         requirements.check_actions("MPO", spec)
-        if self._config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
+        if self.config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
             raise ValueError(
                 "`action_penalty` must be False with discrete actions, which never leave their bounds, got "
                 "True."
@@ -44,53 +31,49 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        return mpo_networks.make_networks(spec, self._config, generator, self.make_encoder(spec, generator))
+        return mpo_networks.make_networks(spec, self.config, generator, self.make_encoder(spec, generator))
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes what comes between observations and torsos, one for policy and critic."""
-        return off_policy.make_encoder(spec, self._config, generator)
+        return off_policy.make_encoder(spec, self.config, generator)
 
-    def make_learner(
-        self,
-        *,
-        networks: mpo_networks.MPONetworks,
-        dataset: Iterator[Any],
-        client: replay.ReplayClient | None = None,
-        spec: specs.EnvironmentSpec,
-        counter: counting.Counter,
-        logger: loggers.Logger,
-        generator: torch.Generator,
-        device: torch.device,
-        num_learner_steps: int | None = None,
-    ) -> core.Learner:
-        config = self._config
-        discrete = isinstance(spec.actions, specs.DiscreteArray)
+    def make_learner(self, parts: builders.LearnerParts[mpo_networks.MPONetworks]) -> core.Learner:
+        config, action_spec = self.config, parts.spec.actions
+        discrete = isinstance(action_spec, specs.DiscreteArray)
         return self.learner_class(
-            networks=networks,
+            networks=parts.networks,
             duals=losses.MPODuals(
-                num_dimensions=1
-                if discrete or not config.per_dimension_constraint
-                else spec.actions.shape[0],
+                num_dimensions=1 if discrete or not config.per_dimension_constraint else action_spec.shape[0],
                 init_log_temperature=config.init_log_temperature,
                 init_log_alpha_mean=config.init_log_alpha_mean,
                 init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
                 action_penalty=config.action_penalty,
             ),
-            dataset=self.shifted(dataset, spec, generator),
+            dataset=self.shifted(parts.dataset, parts.spec, parts.generator),
             critic_target=self.make_critic_target(),
+            policy_loss=self.make_policy_loss(),
+            critic_loss=self.make_critic_loss(),
             config=config,
-            action_spec=spec.actions,
-            counter=counter,
-            logger=logger,
-            generator=generator,
-            device=device,
+            action_spec=action_spec,
+            counter=parts.counter,
+            logger=parts.logger,
+            generator=parts.generator,
+            device=parts.device,
             make_optimizer=self.make_optimizer,
-            num_updates=num_learner_steps,
+            num_updates=parts.num_learner_steps,
         )
+
+    def make_policy_loss(self) -> improvement.PolicyLoss:
+        """Makes the function that says how the policy improves on a batch."""
+        return improvement.e_step
+
+    def make_critic_loss(self) -> learner.CriticLoss:
+        """Makes the function that computes the critic's loss from its prediction and its target."""
+        return critics.critic_loss
 
     def make_critic_target(self) -> targets.CriticTarget:
         """Makes the function that computes what the critic regresses to."""
-        config = self._config
+        config = self.config
         if config.critic_target == "retrace":
             return targets.retrace(lambda_=config.retrace_lambda, num_actions=config.retrace_mc_actions)
         make = targets.n_step if config.critic_target == "n_step" else targets.one_step
@@ -110,21 +93,21 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         make = (
             acting.GreedyPolicy
             if evaluation
-            else functools.partial(acting.BehaviourPolicy, noise_repeat=self._config.noise_repeat)
+            else functools.partial(acting.BehaviourPolicy, noise_repeat=self.config.noise_repeat)
         )
         return make(
             network=networks.acting(),
             raw_actions=actions.raw_actions(spec.actions, squash=False),
             generator=generator,
-            acceleration=acceleration.Acceleration(self._config.acceleration),
+            acceleration=acceleration.Acceleration(self.config.acceleration),
         )
 
     @property
     def policy_variables(self) -> Sequence[str]:
-        return ["policy" if self._config.acting_policy == "online" else "target_policy"]
+        return ["policy" if self.config.acting_policy == "online" else "target_policy"]
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
-        return optimizers.by_config(self._config)(name, parameters)
+        return optimizers.by_config(self.config)(name, parameters)
 
-    def _extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+    def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
         return acting.extras_spec(spec)

@@ -1,86 +1,115 @@
-"""MPO's E-step on the target networks' estimates, and the loss of its multipliers.
+"""How the policy improves on what the target networks say, and the loss of MPO's multipliers.
 
-Shapes: B batch, N actions in each state, D action dimensions.
+Shapes: B batch, N actions in each state, D action dimensions, an axis that discrete actions lack.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from minerva_acme import learners, losses
+from minerva_acme import distributions, learners, losses
 from minerva_acme.agents.mpo.config import MPOConfig
 
 
-class Improved(NamedTuple):
-    """The improved, nonparametric policy, and what it trains."""
+class States(NamedTuple):
+    """The first states of a batch's sequences, as the target networks see them; without gradient."""
 
-    weights: torch.Tensor  # [B, N]
-    temperature_loss: torch.Tensor  # []
-    metrics: learners.Metrics
+    policy: distributions.Distribution  # [B]  the target policy
+    actions: torch.Tensor  # [B, N, D]  raw actions drawn from it; all there are where they are discrete
+    log_prior: torch.Tensor | None  # [B, N]  their log-probabilities; None where they were drawn
+    q_values: torch.Tensor  # [B, N]  their values
+    q_function: Callable[[torch.Tensor], torch.Tensor]
+    """The target critic's values of any raw actions, [N, B, D] to [N, B], for gradients by the actions."""
+    low: torch.Tensor  # [D]  smallest action; [] where actions are discrete
+    high: torch.Tensor  # [D]  largest action, likewise
 
 
-def e_step(
-    *,
-    q_BN: torch.Tensor,
-    log_prior_BN: torch.Tensor | None,
-    actions_BND: torch.Tensor,
-    duals: losses.MPODuals,
-    config: MPOConfig,
-    bounds: tuple[torch.Tensor, torch.Tensor],
-) -> Improved:
+class Improvement(NamedTuple):
+    """What the policy and the temperatures are trained by on a batch."""
+
+    loss: Callable[[distributions.Distribution], torch.Tensor]
+    """The loss of the trained policy at the states, [B] to []; computed in each M-step."""
+    temperature_loss: torch.Tensor | None = None  # []  trains the temperatures; None: they are not in use
+    metrics: Mapping[str, Any] = {}  # for the log, without gradient
+
+
+class PolicyLoss(Protocol):
+    """Says how the policy improves. `e_step` is MPO's; another function takes its place.
+
+    Whatever it returns, the learner bounds the policy's KL to the target policy by MPO's multipliers.
+    """
+
+    def __call__(self, states: States, duals: losses.MPODuals, config: MPOConfig) -> Improvement:
+        """Returns the improvement on the first states of a batch.
+
+        Args:
+            states: What the target networks say of them.
+            duals: The multipliers, with the temperatures.
+            config: The hyperparameters.
+        """
+
+
+def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improvement:
     """Weighs actions by their values and, with a temperature for it, by how far they leave their bounds.
 
-    Args:
-        q_BN: values of the actions, [B, N].
-        log_prior_BN: see `losses.e_step`.
-        actions_BND: raw actions, [B, N, D].
-        duals: with the temperatures.
-        config: with the bounds of the KLs.
-        bounds: smallest and largest action, [D] each.
+    The policy then follows the likelihood of the weighted actions, see `losses.decoupled_policy_losses`.
+    Arguments as of `PolicyLoss`.
     """
-    step = losses.e_step(q_BN, duals.temperature(), config.epsilon, log_prior_BN)
+    step = losses.e_step(states.q_values, duals.temperature(), config.epsilon, states.log_prior)
     weights, temperature_loss = step.weights, step.temperature_loss
     metrics: learners.Metrics = {
         "policy/entropy_weights": step.entropy,
         "kl/q_rel": step.kl_to_prior / config.epsilon,
     }
     if duals.penalty_temperature is not None:
-        penalties = losses.action_penalty_values(actions_BND, *bounds)
+        penalties = losses.action_penalty_values(states.actions, states.low, states.high)
         penalty = losses.e_step(penalties, duals.penalty_temperature(), config.epsilon_penalty)
         weights = weights + penalty.weights
         temperature_loss = temperature_loss + penalty.temperature_loss
         metrics["kl/penalty_rel"] = penalty.kl_to_prior / config.epsilon_penalty
         metrics["policy/entropy_penalty_weights"] = penalty.entropy
     metrics["loss/temperature"] = temperature_loss.detach()
-    return Improved(weights, temperature_loss, metrics)
+
+    def loss(policy: distributions.Distribution) -> torch.Tensor:
+        parts = losses.decoupled_policy_losses(weights, states.actions, policy, states.policy)
+        total: torch.Tensor = sum(parts)  # the mean's and, if there is one, the standard deviation's
+        return total
+
+    return Improvement(loss, temperature_loss, metrics)
 
 
 def dual_loss(
-    temperature_loss: torch.Tensor, kls: Any, duals: losses.MPODuals, config: MPOConfig
+    temperature_loss: torch.Tensor | None, kls: Any, duals: losses.MPODuals, config: MPOConfig
 ) -> tuple[torch.Tensor, learners.Metrics]:
     """The loss of the temperatures and of the multipliers of the policy's KLs, and its parts.
 
     Args:
-        temperature_loss: of the E-step.
+        temperature_loss: The loss of the temperatures, [], or None where they are not in use.
         kls: of `losses.decoupled_kls`.
         duals: the multipliers.
         config: with the bounds.
     """
     epsilons = {"mean": config.epsilon_mean, "stddev": config.epsilon_stddev}
-    loss, metrics = temperature_loss, {}
+    parts, metrics = [] if temperature_loss is None else [temperature_loss], {}
     for name, alpha in duals.alphas().items():
         kl, epsilon = getattr(kls, name), epsilons[name]
         alpha_loss = losses.alpha_loss(alpha(), epsilon, kl)
-        loss = loss + alpha_loss
+        parts.append(alpha_loss)
         metrics[f"loss/alpha_{name}"] = alpha_loss.detach()
         metrics[f"kl/{name}_rel"] = kl.detach().mean() / epsilon
-    return loss, metrics
+    total: torch.Tensor = sum(parts)  # type: ignore[assignment] # there is always an alpha
+    return total, metrics
 
 
-def values_of_duals(duals: losses.MPODuals) -> learners.Metrics:
-    """The multipliers, each as it is now."""
-    metrics = {f"alpha/{name}": alpha().detach().mean() for name, alpha in duals.alphas().items()}
-    metrics["temperature"] = duals.temperature().detach()
+def values_of_alphas(duals: losses.MPODuals) -> learners.Metrics:
+    """The multipliers of the KLs, each as it is now."""
+    return {f"alpha/{name}": alpha().detach().mean() for name, alpha in duals.alphas().items()}
+
+
+def values_of_temperatures(duals: losses.MPODuals) -> learners.Metrics:
+    """The temperatures, each as it is now."""
+    metrics = {"temperature": duals.temperature().detach()}
     if duals.penalty_temperature is not None:
         metrics["penalty_temperature"] = duals.penalty_temperature().detach()
     return metrics

@@ -4,16 +4,16 @@ Shapes: B batch, T transitions of a sequence, N actions (sampled, or all that th
 observation, D action dimensions, an axis that discrete actions lack.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch import nn
 
 from minerva_acme import (
     acceleration,
     core,
     counting,
-    distributions,
     learners,
     loggers,
     losses,
@@ -25,15 +25,19 @@ from minerva_acme.agents.mpo import critics, improvement, optimizers, precision,
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
 
+CriticTargets: TypeAlias = torch.Tensor | networks.ReturnDistribution
+"""What a `targets.CriticTarget` returns, [B, T]."""
+
+CriticLoss: TypeAlias = Callable[[nn.Module, networks.Prediction, CriticTargets, torch.Tensor], torch.Tensor]
+"""Computes the critic's loss, [], from the critic, its prediction and the target of it, [B, T], and the mask,
+[B, T], which is 0 at steps that did not happen."""
+
 
 class Estimates(NamedTuple):
     """What the target networks say of a batch; nothing here carries a gradient."""
 
-    critic_targets: torch.Tensor | networks.ReturnDistribution  # [B, T]
-    policy: distributions.Distribution  # [B]  at the first state of each sequence
-    actions: torch.Tensor  # [B, N, D]  raw actions of it
-    log_prior: torch.Tensor | None  # [B, N]  their log-probabilities; None where they were sampled
-    q_values: torch.Tensor  # [B, N]  of those actions, clipped to the bounds
+    critic_targets: CriticTargets  # [B, T]
+    states: improvement.States  # [B]  the first state of each sequence
 
 
 class MPOLearner(learners.ModuleLearner):
@@ -63,6 +67,8 @@ class MPOLearner(learners.ModuleLearner):
         logger: loggers.Logger,
         generator: torch.Generator,
         device: torch.device,
+        policy_loss: improvement.PolicyLoss = improvement.e_step,
+        critic_loss: CriticLoss = critics.critic_loss,
         make_optimizer: learners.OptimizerFactory | None = None,
         num_updates: int | None = None,
     ) -> None:
@@ -80,6 +86,8 @@ class MPOLearner(learners.ModuleLearner):
             logger: receives a row of diagnostics a step.
             generator: on `device`, draws the sampled actions.
             device: where to compute.
+            policy_loss: Says how the policy improves on a batch.
+            critic_loss: Computes the critic's loss.
             make_optimizer: of `policy`, `critic` and `duals`; None: those of the config.
             num_updates: learner steps of the whole run, over which learning rates fall, if they do; None:
                 nobody knows.
@@ -94,6 +102,7 @@ class MPOLearner(learners.ModuleLearner):
         self._target_critic = self._acceleration.target_critic(self._target.critic, config.target_precision)
         self._critic = critics.make_critic(self._online.critic, action_spec)
         self._target_q = critics.make_critic(self._target_critic, action_spec)
+        self._plain_target_q = critics.make_critic(self._target.critic, action_spec)
         self._duals = duals.to(device)
         self._dataset = learners.checked_samples(
             dataset,
@@ -104,6 +113,8 @@ class MPOLearner(learners.ModuleLearner):
             extras=("raw_action", *["log_prob"] * (config.critic_target == "retrace")),
         )
         self._critic_target = critic_target
+        self._policy_loss = policy_loss
+        self._critic_loss = critic_loss
         self._config = config
         self._loss_steps = slice(1 if config.critic_loss_steps == "first" else None)
         self._trained = optimizers.trained_modules(self._online, config)
@@ -141,8 +152,8 @@ class MPOLearner(learners.ModuleLearner):
         """One round of critic, E-step, duals and policy on one batch."""
         batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
-        self._decay.set(self._num_steps)
-        with self._updates.whole_or_nothing(self._num_steps, batch) as metrics:
+        self._decay.set(self.num_steps)
+        with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:
             self._update_statistics(batch)
             estimates = self._estimate(batch)
             begins = batch._replace(observation=learners.at(batch.observation, (slice(None), slice(-1))))
@@ -154,17 +165,17 @@ class MPOLearner(learners.ModuleLearner):
                 (lambda: self._improve_policy(batch, features, estimates), trained["policy"], num_states),
             )
             metrics |= critic | policy
-        precision.warn_of_small_spread(metrics, self._num_steps)
-        self._finish_step(metrics)
+        precision.warn_of_small_spread(metrics, self.num_steps)
+        self.finish_step(metrics)
 
     def _sync_targets(self) -> None:
         online, target, config = self._online, self._target, self._config
-        if self._num_steps % config.target_policy_update_period == 0:
-            self._updates.keep(target.policy)
+        if self.num_steps % config.target_policy_update_period == 0:
+            self.updates.keep(target.policy)
             target.policy.load_state_dict(online.policy.state_dict())
-        if self._num_steps % config.target_critic_update_period == 0:
-            self._updates.keep(target.critic)
-            self._updates.keep(target.encoder)
+        if self.num_steps % config.target_critic_update_period == 0:
+            self.updates.keep(target.critic)
+            self.updates.keep(target.encoder)
             target.critic.load_state_dict(online.critic.state_dict())
             target.encoder.load_state_dict(online.encoder.state_dict())
             self._target_critic.refresh()
@@ -182,9 +193,9 @@ class MPOLearner(learners.ModuleLearner):
         features = self._target.encoder(batch.observation)  # [B, T + 1, F]
         policy = self._target.policy(features)  # [B, T + 1]
         encoded, discount_t = batch._replace(observation=features), batch.discount * self._config.discount
-        critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self._generator)
+        critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self.generator)
         first = policy.at((slice(None), 0))
-        actions_NBD, log_prior_NB = first.points(self._generator, self._config.num_samples)
+        actions_NBD, log_prior_NB = first.points(self.generator, self._config.num_samples)
         q_NB = self._target_q(features[:, 0], actions_NBD)
         learners.require_finite(  # What stands at masked steps is never used.
             {
@@ -198,8 +209,16 @@ class MPOLearner(learners.ModuleLearner):
                 "Q values": q_NB,
             }
         )
-        log_prior_BN = None if log_prior_NB is None else log_prior_NB.T
-        return Estimates(critic_targets, first, actions_NBD.transpose(0, 1), log_prior_BN, q_NB.T)
+        states = improvement.States(
+            policy=first,
+            actions=actions_NBD.transpose(0, 1),
+            log_prior=None if log_prior_NB is None else log_prior_NB.T,
+            q_values=q_NB.T,
+            q_function=lambda actions_NBD: self._plain_target_q(features[:, 0], actions_NBD),
+            low=self._low,
+            high=self._high,
+        )
+        return Estimates(critic_targets, states)
 
     def _improve_critic(
         self, steps: types.Trajectory, features: torch.Tensor, estimates: Estimates
@@ -208,31 +227,24 @@ class MPOLearner(learners.ModuleLearner):
             features = features.detach()
         prediction = self._critic.predict(features, steps.action)
         target = learners.at(estimates.critic_targets, (slice(None), self._loss_steps))
-        loss = critics.critic_loss(self._online.critic, prediction, target, steps.mask)
+        loss = self._critic_loss(self._online.critic, prediction, target, steps.mask)
         metrics = {
             "loss/q": loss.detach(),
-            "q/min": estimates.q_values.min(),
-            "q/max": estimates.q_values.max(),
-            "grad_norm/critic": self._updates.minimise("critic", loss),
+            "q/min": estimates.states.q_values.min(),
+            "q/max": estimates.states.q_values.max(),
+            "grad_norm/critic": self.updates.minimise("critic", loss),
         }
         if self._config.target_precision == "bfloat16":
-            metrics["q/spread_rel"] = losses.spread_within_states(estimates.q_values)
+            metrics["q/spread_rel"] = losses.spread_within_states(estimates.states.q_values)
         return metrics
 
     def _improve_policy(
         self, batch: types.Trajectory, features: torch.Tensor, estimates: Estimates
     ) -> learners.Metrics:
-        """The E-step, one step of the duals and `m_steps` of the policy."""
-        config, duals, target = self._config, self._duals, estimates.policy
+        """The improvement on the target networks, one step of the duals and `m_steps` of the policy."""
+        config, duals, target = self._config, self._duals, estimates.states.policy
         features = features[:, 0].detach()
-        improved = improvement.e_step(
-            q_BN=estimates.q_values,
-            log_prior_BN=estimates.log_prior,
-            actions_BND=estimates.actions,
-            duals=duals,
-            config=config,
-            bounds=(self._low, self._high),
-        )
+        improved = self._policy_loss(estimates.states, duals, config)
         for m_step in range(config.m_steps):
             if config.trains_encoder("policy"):  # anew, since every M-step changes it
                 features = self._online.encoder(learners.at(batch.observation, (slice(None), 0)))
@@ -240,14 +252,15 @@ class MPOLearner(learners.ModuleLearner):
             kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)
             if m_step == 0:
                 dual_loss, dual_metrics = improvement.dual_loss(improved.temperature_loss, kls, duals, config)
-                self._updates.minimise("duals", dual_loss)
-            likelihood = losses.decoupled_policy_losses(improved.weights, estimates.actions, online, target)
+                self.updates.minimise("duals", dual_loss)
             alphas = [alpha() for alpha in duals.alphas().values()]
-            loss = sum(likelihood) + losses.kl_penalty(kls, *alphas)
-            grad_norm = self._updates.minimise("policy", loss)
+            loss = improved.loss(online) + losses.kl_penalty(kls, *alphas)
+            grad_norm = self.updates.minimise("policy", loss)
 
         raw_action = batch.extras.raw_action[:, 0]
-        metrics = improved.metrics | dual_metrics | improvement.values_of_duals(duals)
+        metrics = {**improved.metrics, **dual_metrics, **improvement.values_of_alphas(duals)}
+        if improved.temperature_loss is not None:
+            metrics |= improvement.values_of_temperatures(duals)
         metrics |= {f"policy/{name}": value for name, value in target.diagnostics().items()}
         return metrics | {
             "loss/policy": loss.detach(),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.off_policy.acting import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from minerva_acme.agents.off_policy.networks import (
         TORSOS,
+        MakeEncoder,
         MakeMember,
         make_critic,
         make_deterministic_policy,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Choose",
     "CriticConfig",
+    "MakeEncoder",
     "MakeMember",
     "ModulePolicy",
     "Objective",
@@ -79,4 +81,4 @@ __all__ = [
     "sample",
 ]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

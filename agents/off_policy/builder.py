@@ -4,14 +4,14 @@ import abc
 import copy
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, builders, core, counting, learners, loggers, specs, types
-from minerva_acme.agents import annotations, requirements
+from minerva_acme import acceleration, builders, core, counting, learners, specs, types
+from minerva_acme.agents import requirements
 from minerva_acme.agents.off_policy import acting, schedules
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.replay import base as replay
@@ -58,6 +58,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
     A subclass of `TransitionBuilder` or `SequenceBuilder` is an agent if it has
 
+        config_class        the dataclass of its hyperparameters
         make_networks       a named tuple of modules, of which one is called "policy"
         make_objectives     the loss that trains each, see `learners.LossLearner`
         update_targets      where there are target networks: by `learners.update_target`
@@ -67,11 +68,12 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     `make_objectives`.
     """
 
-    _num_actors: int | None = None  # None: one thread both plays and learns
+    learner_class: Callable[..., core.Learner] = learners.LossLearner
+    """The class of the learner that `make_learner` makes. A subclass of the agent's learner goes here."""
 
-    def __init__(self, config: Config) -> None:
-        annotations.check_config(self, config)
-        super().__init__(config)
+    num_actors: int | None = None
+    """The number of actors that play in processes of their own, as `for_actors` sets it. None where one
+    thread both plays and learns."""
 
     @property
     def name(self) -> str:
@@ -80,13 +82,13 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
     def for_actors(self, num_actors: int) -> Self:
         builder = copy.copy(self)
-        builder._num_actors = num_actors
+        builder.num_actors = num_actors
         return builder
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         """Checks what its adder and most losses need; a subclass adds what its networks need."""
         requirements.check_scalar_signals(self.name, spec)
-        if self._config.random_shift:
+        if self.config.random_shift:
             requirements.check_images(self.name, spec)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, Objective]:
@@ -107,19 +109,20 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return [
             replay.TableConfig(
                 name=TABLE,
-                signature=self._layout(spec).signature,
-                max_size=self._config.max_replay_size,
-                rate_limiter=self._rate_limiter(),
+                signature=self.make_layout(spec).signature,
+                max_size=self.config.max_replay_size,
+                rate_limiter=self.make_rate_limiter(),
                 sampler=replay.Prioritized(priorities.priority_exponent) if priorities else replay.Uniform(),
-                contents=self._contents,
+                contents=self.table_contents,
             )
         ]
 
-    def _rate_limiter(self) -> replay.RateLimiter:
-        config = self._config
-        if self._num_actors is None:
+    def make_rate_limiter(self) -> replay.RateLimiter:
+        """Makes what holds back writers and samplers of the table: by `num_actors` and the config's ratio."""
+        config = self.config
+        if self.num_actors is None:
             return replay.MinSize(config.min_replay_size)
-        num_adders = self._num_actors * config.num_environments
+        num_adders = self.num_actors * config.num_environments
         # What is on its way counts as sampled, or is not yet inserted: by less nobody may be held up.
         taken_ahead = _ITEMS_AHEAD + _BATCHES_AHEAD * config.batch_size
         unsent = config.samples_per_insert * num_adders * _UNSENT_ITEMS
@@ -134,44 +137,33 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
         return Dataset(
             client.sampler(TABLE),
-            unpack=self._layout(spec).unpack,
-            batch_size=self._config.batch_size,
+            unpack=self.make_layout(spec).unpack,
+            batch_size=self.config.batch_size,
             device=device,
         )
 
-    def make_learner(
-        self,
-        *,
-        networks: Networks,
-        dataset: Iterator[Any],
-        client: replay.ReplayClient,
-        spec: specs.EnvironmentSpec,
-        counter: counting.Counter,
-        logger: loggers.Logger,
-        generator: torch.Generator,
-        device: torch.device,
-        num_learner_steps: int | None = None,
-    ) -> core.Learner:
-        modules = {name: module.to(device) for name, module in networks._asdict().items()}  # type: ignore[attr-defined]
+    def make_learner(self, parts: builders.LearnerParts[Networks]) -> core.Learner:
+        networks: Any = parts.networks
+        modules = {name: module.to(parts.device) for name, module in networks._asdict().items()}
         for name, module in modules.items():
-            acceleration.Acceleration(self._config.acceleration).network(name, module)
-        objectives = self.make_objectives(spec)
+            acceleration.Acceleration(self.config.acceleration).network(name, module)
+        objectives = self.make_objectives(parts.spec)
         groups = {}
         for name, own in self._trained(modules, objectives).items():
             objective, parameters = objectives[name], [{"params": own, "lr": objectives[name].learning_rate}]
             groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
-        return learners.LossLearner(
+        return self.learner_class(
             networks=networks,
             losses={name: objective.loss for name, objective in objectives.items()},
             groups=groups,
             periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
-            dataset=self.shifted(dataset, spec, generator),
-            priorities=self._priorities(client, num_learner_steps),
-            max_skipped_batches=self._config.max_skipped_batches,
-            counter=counter,
-            logger=logger,
-            generator=generator,
+            dataset=self.shifted(parts.dataset, parts.spec, parts.generator),
+            priorities=self.make_priorities(parts.client, parts.num_learner_steps),
+            max_skipped_batches=self.config.max_skipped_batches,
+            counter=parts.counter,
+            logger=parts.logger,
+            generator=parts.generator,
         )
 
     def _trained(
@@ -216,12 +208,12 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         self, dataset: Iterator[Any], spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> Iterator[Any]:
         """The dataset with its images shifted at random, if the config says so."""
-        if not self._config.random_shift:
+        if not self.config.random_shift:
             return dataset
         return learners.RandomShift(
             dataset,
             observation_spec=spec.observations,
-            num_pixels=self._config.random_shift,
+            num_pixels=self.config.random_shift,
             generator=generator,
         )
 
@@ -243,7 +235,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             action_spec=spec.actions,
             generator=generator,
             counter=counter,
-            mode=self._config.acceleration,
+            mode=self.config.acceleration,
         )
 
     @property
@@ -252,59 +244,73 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
     @property
     def num_environments(self) -> int:
-        return self._config.num_environments
+        return self.config.num_environments
 
     @property
     def variable_update_period(self) -> int:
-        return self._config.variable_update_period
+        return self.config.variable_update_period
 
     @property
     def learner_step(self) -> str:
-        return f"one update from {self._config.batch_size:,} items of replay"
+        return f"one update from {self.config.batch_size:,} items of replay"
 
     def learner_steps_due(self, num_inserted: int) -> int:
         # Counted from the first learner step on, so that filling the replay leaves no debt.
-        inserted = num_inserted - self._config.min_replay_size
-        return int(inserted / self._config.inserts_per_learner_step) + 1 if inserted >= 0 else 0
+        inserted = num_inserted - self.config.min_replay_size
+        return int(inserted / self.config.inserts_per_learner_step) + 1 if inserted >= 0 else 0
 
     def num_learner_steps(self, num_env_steps: int) -> int:
-        return self.learner_steps_due(num_env_steps // self._steps_per_item)
+        return self.learner_steps_due(num_env_steps // self.steps_per_item)
 
     @property
-    def _steps_per_item(self) -> int:
-        """Environment steps between two items."""
+    def steps_per_item(self) -> int:
+        """The environment steps between the starts of two items."""
         return 1
 
     @property
-    def _contents(self) -> Mapping[str, str | float]:
-        """The settings that the numbers in replay depend on."""
+    def table_contents(self) -> Mapping[str, str | float]:
+        """The settings that the numbers in replay depend on; a replay made with others is refused."""
         return {}
 
     @property
     def _by_priority(self) -> off_policy_config.PrioritizedConfig | None:
         """The config, if items are drawn by priority."""
-        config: Any = self._config
+        config: Any = self.config
         is_prioritized = isinstance(config, off_policy_config.PrioritizedConfig) and config.prioritized
         return config if is_prioritized else None
 
-    def _priorities(
-        self, client: replay.ReplayClient, num_learner_steps: int | None
+    def make_priorities(
+        self, client: replay.ReplayClient | None, num_learner_steps: int | None
     ) -> learners.Priorities | None:
+        """Makes what weighs batches and sets priorities; None where the config draws items uniformly.
+
+        Args:
+            client: The client of the replay store.
+            num_learner_steps: The number of learner steps of the whole run, or None where it is unknown.
+
+        Raises:
+            ValueError: The config draws by priority, and there is no client to set priorities with.
+        """
         config = self._by_priority
         if config is None:
             return None
+        if client is None:
+            raise ValueError(
+                f"The `LearnerParts` of {type(self).__name__} must have the `client` of the replay, where "
+                "items are drawn by priority, got None. Put it there, or set `prioritized` to False."
+            )
         exponent = schedules.constant(config.importance_exponent)
         if num_learner_steps:
             exponent = schedules.linear(config.importance_exponent, 1.0, num_learner_steps)
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
 
-    def _extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
-        """The specs of what the policy records with each action."""
+    def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        """Returns the specs of what the policy records with each action, for the layout; () if nothing."""
         return ()
 
     @abc.abstractmethod
-    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
-        """How items lie in replay."""
+    def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
+        """Makes the layout of items in replay, which adder, table and dataset share; see `replay.layouts`."""
 
 
 class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Networks, OfTransitions]):
@@ -316,19 +322,19 @@ class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Netwo
         return NStepTransitionAdder(
             client=client,
             table=TABLE,
-            layout=self._layout(spec),
-            n_step=self._config.n_step,
-            discount=self._config.discount,
+            layout=self.make_layout(spec),
+            n_step=self.config.n_step,
+            discount=self.config.discount,
         )
 
     @property
-    def _contents(self) -> Mapping[str, str | float]:
-        return {"n_step": self._config.n_step, "discount": self._config.discount}
+    def table_contents(self) -> Mapping[str, str | float]:
+        return {"n_step": self.config.n_step, "discount": self.config.discount}
 
-    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
+    def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
         from minerva_acme.replay import layouts
 
-        return layouts.TransitionLayout(spec, self._extras_spec(spec), frame_stack=self._config.frame_stack)
+        return layouts.TransitionLayout(spec, self.extras_spec(spec), frame_stack=self.config.frame_stack)
 
 
 class SequenceBuilder(OffPolicyBuilder[Networks, OfSequences], Generic[Networks, OfSequences]):
@@ -338,17 +344,17 @@ class SequenceBuilder(OffPolicyBuilder[Networks, OfSequences], Generic[Networks,
         from minerva_acme.adders import SequenceAdder
 
         return SequenceAdder(
-            client=client, table=TABLE, layout=self._layout(spec), period=self._config.sequence_period
+            client=client, table=TABLE, layout=self.make_layout(spec), period=self.config.sequence_period
         )
 
     @property
-    def _steps_per_item(self) -> int:
-        return self._config.sequence_period
+    def steps_per_item(self) -> int:
+        return self.config.sequence_period
 
-    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
+    def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
         from minerva_acme.replay import layouts
 
-        config = self._config
+        config = self.config
         return layouts.TrajectoryLayout(
-            spec, config.sequence_length, self._extras_spec(spec), frame_stack=config.frame_stack
+            spec, config.sequence_length, self.extras_spec(spec), frame_stack=config.frame_stack
         )

@@ -81,6 +81,9 @@ MakeMember: TypeAlias = Callable[
 ]
 """Makes a critic of an ensemble from the number of features, the spec of actions, the config, a generator."""
 
+MakeEncoder: TypeAlias = Callable[[specs.EnvironmentSpec, torch.Generator], networks.Encoder]
+"""Makes an encoder of an environment's observations, as a builder's `make_encoder` does."""
+
 
 def make_encoder(
     spec: specs.EnvironmentSpec, config: off_policy_config.OffPolicyConfig, generator: torch.Generator

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
@@ -25,4 +25,4 @@ __all__ = [
     "SquashedActions",
 ]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

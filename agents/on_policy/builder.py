@@ -3,14 +3,14 @@
 import abc
 import copy
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
-from minerva_acme.agents import acting, actions, annotations, requirements
+from minerva_acme.agents import acting, actions, requirements
 from minerva_acme.agents.on_policy import batch, rounds
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
@@ -33,15 +33,19 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     and waits for the weights that come of it; the learner takes those of all actors, see `rounds`.
     """
 
-    _num_actors: int | None = None  # None: one thread both plays and learns
+    learner_class: Callable[..., core.Learner]
+    """The class of the learner that `make_learner` makes. A subclass of the agent's learner goes here."""
 
-    def __init__(self, config: Config) -> None:
-        annotations.check_config(self, config)
-        super().__init__(config)
+    records_parameters: bool = False
+    """Whether the policy records its distribution with each action, which some losses need."""
+
+    num_actors: int | None = None
+    """The number of actors that play in processes of their own, as `for_actors` sets it. None where one
+    thread both plays and learns."""
 
     def for_actors(self, num_actors: int) -> Self:
         builder = copy.copy(self)
-        builder._num_actors = num_actors
+        builder.num_actors = num_actors
         return builder
 
     @property
@@ -49,18 +53,13 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     def name(self) -> str:
         """The agent's name, for messages."""
 
-    @property
-    @abc.abstractmethod
-    def _records_parameters(self) -> bool:
-        """Whether the loss needs the behaviour policy's parameters."""
-
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations(self.name, spec)
         requirements.check_scalar_signals(self.name, spec)
         requirements.check_actions(self.name, spec, takes_choices=True)
 
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.ActorCritic:
-        config = self._config
+        config = self.config
         num_actions: int | tuple[int, ...] | None = None
         if isinstance(spec.actions, specs.DiscreteArray):
             num_actions = spec.actions.num_values
@@ -90,27 +89,27 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
         """Makes what comes between encoder and torsos where the config's `memory` is not "none"."""
-        config = self._config
+        config = self.config
         assert config.memory != "none"
         return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
 
     def _make_memory(self, encoder: networks.Encoder, generator: torch.Generator) -> networks.Memory | None:
-        if self._config.memory == "none":
+        if self.config.memory == "none":
             return None
         return self.make_memory(encoder.output_size, generator)
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.
-        capacity = 4 * self._config.num_environments * (self._num_actors or 1)
+        capacity = 4 * self.config.num_environments * (self.num_actors or 1)
         return [
             replay.TableConfig(
                 name=TABLE,
-                signature=self._layout(spec).signature,
+                signature=self.make_layout(spec).signature,
                 max_size=capacity,
                 rate_limiter=replay.Queue(capacity),
                 sampler=replay.Fifo(),
                 max_times_sampled=1,
-                contents={"discount": self._config.discount},  # of `return_so_far`
+                contents={"discount": self.config.discount},  # of `return_so_far`
             )
         ]
 
@@ -118,27 +117,27 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         from minerva_acme.adders import RolloutAdder
 
         adder = RolloutAdder(
-            client=client, table=TABLE, layout=self._layout(spec), discount=self._config.discount
+            client=client, table=TABLE, layout=self.make_layout(spec), discount=self.config.discount
         )
-        return adder if self._num_actors is None else rounds.StampingAdder(adder)
+        return adder if self.num_actors is None else rounds.StampingAdder(adder)
 
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
     ) -> Iterator[Any]:
-        if self._num_actors is not None:
+        if self.num_actors is not None:
             return rounds.RoundDataset(
                 client.sampler(TABLE),
-                self._layout(spec).unpack,
-                num_actors=self._num_actors,
-                rollouts_each=self._config.num_environments,
+                self.make_layout(spec).unpack,
+                num_actors=self.num_actors,
+                rollouts_each=self.config.num_environments,
                 device=device,
             )
         from minerva_acme.replay.dataset import Dataset
 
         return Dataset(
             client.sampler(TABLE),
-            unpack=self._layout(spec).unpack,
-            batch_size=self._config.num_environments,
+            unpack=self.make_layout(spec).unpack,
+            batch_size=self.config.num_environments,
             # The next rollout does not exist yet, and a queue gives each item once.
             prefetch=0,
             device=device,
@@ -156,15 +155,15 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             acting.GreedyPolicy if evaluation else acting.BehaviourPolicy,
             raw_actions=self._raw_actions(spec),
             generator=generator,
-            acceleration=acceleration.Acceleration(self._config.acceleration),
-            record_parameters=self._records_parameters,
+            acceleration=acceleration.Acceleration(self.config.acceleration),
+            record_parameters=self.records_parameters,
         )
         if networks.memory is None:
             return make(network=networks)
         return acting.RecurrentPolicy(networks, lambda rest: make(network=rest))
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
-        return learners.make_optimizer(parameters, adam_epsilon=self._config.adam_epsilon)
+        return learners.make_optimizer(parameters, adam_epsilon=self.config.adam_epsilon)
 
     @property
     def policy_variables(self) -> Sequence[str]:
@@ -176,52 +175,54 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     @property
     def num_environments(self) -> int:
-        return self._config.num_environments
+        return self.config.num_environments
 
     @property
     def learner_step(self) -> str:
-        of_each = f" of each of {self._num_actors} actors" if self._num_actors is not None else ""
-        return f"all updates from one rollout of {self._config.rollout_steps:,} environment steps{of_each}"
+        of_each = f" of each of {self.num_actors} actors" if self.num_actors is not None else ""
+        return f"all updates from one rollout of {self.config.rollout_steps:,} environment steps{of_each}"
 
     def learner_steps_due(self, num_inserted: int) -> int:
-        return num_inserted // self._config.num_environments
+        return num_inserted // self.config.num_environments
 
     def max_inserted(self, num_env_steps: int) -> int:
-        config = self._config
+        config = self.config
         return num_env_steps // config.num_environments // config.rollout_length * config.num_environments
 
     def num_learner_steps(self, num_env_steps: int) -> int:
-        return num_env_steps // (self._config.rollout_steps * (self._num_actors or 1))
+        return num_env_steps // (self.config.rollout_steps * (self.num_actors or 1))
 
-    def _preparer(
+    def rollout_preparer(
         self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device
     ) -> batch.RolloutPreparer:
+        """Makes what values rollouts by the network, on its device, and turns them into batches."""
         return batch.RolloutPreparer(
             network=network,
             raw_actions=self._raw_actions(spec),
-            estimator=batch.advantage_estimator(self._config),
-            discount=self._config.discount,
-            burn_in=self._config.burn_in,
-            scale_rewards=self._config.scale_rewards,
+            estimator=batch.advantage_estimator(self.config),
+            discount=self.config.discount,
+            burn_in=self.config.burn_in,
+            scale_rewards=self.config.scale_rewards,
             device=device,
         )
 
     def _raw_actions(self, spec: specs.EnvironmentSpec) -> actions.RawActions:
-        return actions.raw_actions(spec.actions, squash=self._config.squash_actions)
+        return actions.raw_actions(spec.actions, squash=self.config.squash_actions)
 
-    def _layout(self, spec: specs.EnvironmentSpec) -> Any:
+    def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
+        """Makes the layout of rollouts in replay, which adder, table and dataset share."""
         from minerva_acme.replay import rollouts
 
-        extras = acting.extras_spec(spec, self._records_parameters, self._memory_spec(spec))
+        extras = acting.extras_spec(spec, self.records_parameters, self._memory_spec(spec))
         return rollouts.RolloutLayout(
             spec,
-            self._config.rollout_length,
-            extras if self._num_actors is None else rounds.stamped_spec(extras),
+            self.config.rollout_length,
+            extras if self.num_actors is None else rounds.stamped_spec(extras),
         )
 
     def _memory_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
         """Of what is remembered of one environment; () without memory."""
-        if self._config.memory == "none":
+        if self.config.memory == "none":
             return ()
         generator = torch.Generator()
         memory = self._make_memory(self.make_encoder(spec, generator), generator)

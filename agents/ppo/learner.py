@@ -105,12 +105,12 @@ class PPOLearner(learners.ModuleLearner):
     def step(self) -> None:
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
-        learning_rate = self._decay.set(self._num_steps)
-        with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
+        learning_rate = self._decay.set(self.num_steps)
+        with self.updates.whole_or_nothing(self.num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
             metrics |= self._improve(batch)
             self._preparer.update_observation_statistics(rollout)
-        self._finish_step({**metrics, "learning_rate": learning_rate})
+        self.finish_step({**metrics, "learning_rate": learning_rate})
 
     def restore(self, state: core.State) -> None:
         super().restore(state)
@@ -143,7 +143,7 @@ class PPOLearner(learners.ModuleLearner):
         ) as step_on:
             for _ in range(config.num_epochs):
                 minibatches = (_whole_environments if samples.past else _shuffled)(
-                    samples, num_minibatches, self._generator
+                    samples, num_minibatches, self.generator
                 )
                 rows += [step_on(minibatch) for minibatch in minibatches]
                 learners.require_finite({"gradients": torch.stack(rows)[:, _NORM]})
@@ -184,7 +184,7 @@ class PPOLearner(learners.ModuleLearner):
             entropy=policy.entropy(),
             **self._loss_settings,
         )
-        grad_norm = self._updates.minimise("network", loss.total)
+        grad_norm = self.updates.minimise("network", loss.total)
         return torch.stack([*loss, grad_norm]).detach()
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.sac.builder import SACBuilder
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "SACBuilder", "SACConfig", "SACLosses", "SACNetworks"]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import learners, specs
+from minerva_acme import learners, networks, specs
 from minerva_acme.agents import off_policy, requirements
 from minerva_acme.agents.sac import config as sac_config
 from minerva_acme.agents.sac import learner
@@ -14,6 +14,8 @@ from minerva_acme.agents.sac import networks as sac_networks
 class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_config.SACConfig]):
     """SAC over replayed transitions. Every part can be swapped by overriding its `make_` method."""
 
+    config_class = sac_config.SACConfig
+
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         super().check_spec(spec)
         requirements.check_observations(self.name, spec)
@@ -22,10 +24,17 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> sac_networks.SACNetworks:
-        return sac_networks.make_networks(spec, self._config, generator)
+        return sac_networks.make_networks(spec, self.config, generator, self.make_encoder)
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos.
+
+        It is called once where policy and critics share an encoder, else once for either.
+        """
+        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        config, entropy = self._config, self._config.target_entropy
+        config, entropy = self.config, self.config.target_entropy
         if entropy is None:
             entropy = float((off_policy.half_range(spec.actions).double().log() - 1.0).sum())
         losses = learner.SACLosses(config, entropy)
@@ -38,10 +47,10 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
 
     def update_targets(self, networks: sac_networks.SACNetworks, num_steps: int) -> None:
         learners.update_target(
-            networks.target_critic, networks.critic, num_steps, rate=self._config.target_rate
+            networks.target_critic, networks.critic, num_steps, rate=self.config.target_rate
         )
 
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
         if evaluation:
             return off_policy.mode
-        return off_policy.random_at_first(self._config.random_steps, spec.actions, off_policy.sample)
+        return off_policy.random_at_first(self.config.random_steps, spec.actions, off_policy.sample)

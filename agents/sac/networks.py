@@ -39,13 +39,23 @@ class SACNetworks(NamedTuple):
 
 
 def make_networks(
-    spec: specs.EnvironmentSpec, config: sac_config.SACConfig, generator: torch.Generator
+    spec: specs.EnvironmentSpec,
+    config: sac_config.SACConfig,
+    generator: torch.Generator,
+    make_encoder: off_policy.MakeEncoder,
 ) -> SACNetworks:
-    """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
-    encoder = off_policy.make_encoder(spec, config, generator)
+    """Makes the config's torsos behind encoders.
+
+    Args:
+        spec: The specs of the environment, as for `off_policy.make_critic`.
+        config: The sizes and heads of the networks.
+        generator: Draws the initial weights.
+        make_encoder: Makes each encoder: one that policy and critic share, or one for either.
+    """
+    encoder = make_encoder(spec, generator)
     critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
     if not config.shared_encoder:
-        encoder = off_policy.make_encoder(spec, config, generator)
+        encoder = make_encoder(spec, generator)
     return SACNetworks(
         policy=off_policy.make_gaussian_policy(
             spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder

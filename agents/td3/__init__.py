@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.td3.builder import TD3Builder
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "TD3Builder", "TD3Config", "TD3Losses", "TD3Networks"]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import learners, specs
+from minerva_acme import learners, networks, specs
 from minerva_acme.agents import off_policy, requirements
 from minerva_acme.agents.td3 import config as td3_config
 from minerva_acme.agents.td3 import learner
@@ -14,6 +14,8 @@ from minerva_acme.agents.td3 import networks as td3_networks
 class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_config.TD3Config]):
     """TD3 over replayed transitions. Every part can be swapped by overriding its `make_` method."""
 
+    config_class = td3_config.TD3Config
+
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         super().check_spec(spec)
         requirements.check_observations(self.name, spec)
@@ -22,10 +24,17 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> td3_networks.TD3Networks:
-        return td3_networks.make_networks(spec, self._config, generator)
+        return td3_networks.make_networks(spec, self.config, generator, self.make_encoder)
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes what comes between observations and torsos.
+
+        It is called once where policy and critics share an encoder, else once for either.
+        """
+        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        config = self._config
+        config = self.config
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
         losses = learner.TD3Losses(config, low, high)
         return {
@@ -39,12 +48,12 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
             (networks.target_critic, networks.critic),
         ):
             learners.update_target(
-                target, online, num_steps, period=self._config.policy_period, rate=self._config.target_rate
+                target, online, num_steps, period=self.config.policy_period, rate=self.config.target_rate
             )
 
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
         if evaluation:
             return off_policy.mode
-        noise = off_policy.constant(self._config.exploration_stddev)
+        noise = off_policy.constant(self.config.exploration_stddev)
         explore = off_policy.gaussian_noise(noise, off_policy.half_range(spec.actions))
-        return off_policy.random_at_first(self._config.random_steps, spec.actions, explore)
+        return off_policy.random_at_first(self.config.random_steps, spec.actions, explore)

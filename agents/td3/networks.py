@@ -26,15 +26,25 @@ class TD3Networks(NamedTuple):
 
 
 def make_networks(
-    spec: specs.EnvironmentSpec, config: td3_config.TD3Config, generator: torch.Generator
+    spec: specs.EnvironmentSpec,
+    config: td3_config.TD3Config,
+    generator: torch.Generator,
+    make_encoder: off_policy.MakeEncoder,
 ) -> TD3Networks:
-    """Makes the config's torsos behind encoders; arguments as of `off_policy.make_critic`."""
-    encoder = off_policy.make_encoder(spec, config, generator)
+    """Makes the config's torsos behind encoders.
+
+    Args:
+        spec: The specs of the environment, as for `off_policy.make_critic`.
+        config: The sizes and heads of the networks.
+        generator: Draws the initial weights.
+        make_encoder: Makes each encoder: one that policy and critic share, or one for either.
+    """
+    encoder = make_encoder(spec, generator)
     policy = off_policy.make_deterministic_policy(
         spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder
     )
-    critic = off_policy.make_critic(
-        spec, config, generator, encoder=encoder if config.shared_encoder else None
-    )
+    if not config.shared_encoder:
+        encoder = make_encoder(spec, generator)
+    critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
     target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))
     return TD3Networks(policy, critic, target_policy, target_critic)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.vmpo.builder import VMPOBuilder
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "VMPOBuilder", "VMPOConfig", "VMPOLearner"]
 
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

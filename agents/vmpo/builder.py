@@ -1,53 +1,34 @@
 """Makes the parts of V-MPO."""
 
-from collections.abc import Iterator
-from typing import Any
-
-import torch
-
-from minerva_acme import core, counting, loggers, losses, networks, specs
+from minerva_acme import builders, core, losses, networks
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo import config as vmpo_config
 from minerva_acme.agents.vmpo import learner
-from minerva_acme.replay import base as replay
 
 
 class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
     """V-MPO over rollouts. Every part can be swapped by overriding its `make_` method."""
 
+    config_class = vmpo_config.VMPOConfig
+    learner_class = learner.VMPOLearner
+    records_parameters = True  # for the KLs
+
     @property
     def name(self) -> str:
         return "V-MPO"
 
-    @property
-    def _records_parameters(self) -> bool:
-        return True  # for the KLs
-
-    def make_learner(
-        self,
-        *,
-        networks: networks.ActorCritic,
-        dataset: Iterator[Any],
-        client: replay.ReplayClient | None = None,
-        spec: specs.EnvironmentSpec,
-        counter: counting.Counter,
-        logger: loggers.Logger,
-        generator: torch.Generator,
-        device: torch.device,
-        num_learner_steps: int | None = None,
-    ) -> core.Learner:
-        config, network = self._config, networks.to(device)
-        return learner.VMPOLearner(
+    def make_learner(self, parts: builders.LearnerParts[networks.ActorCritic]) -> core.Learner:
+        config, network = self.config, parts.networks.to(parts.device)
+        duals = losses.VMPODuals(init_temperature=config.init_temperature, init_alpha=config.init_alpha)
+        return self.learner_class(
             network=network,
-            duals=losses.VMPODuals(init_temperature=config.init_temperature, init_alpha=config.init_alpha).to(
-                device
-            ),
-            dataset=dataset,
-            preparer=self._preparer(network, spec, device),
+            duals=duals.to(parts.device),
+            dataset=parts.dataset,
+            preparer=self.rollout_preparer(network, parts.spec, parts.device),
             config=config,
-            num_updates=num_learner_steps,
+            num_updates=parts.num_learner_steps,
             make_optimizer=self.make_optimizer,
-            counter=counter,
-            logger=logger,
-            generator=generator,
+            counter=parts.counter,
+            logger=parts.logger,
+            generator=parts.generator,
         )

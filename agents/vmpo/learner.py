@@ -104,15 +104,15 @@ class VMPOLearner(learners.ModuleLearner):
     def step(self) -> None:
         """Learns from one rollout."""
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
-        learning_rate = self._decay.set(self._num_steps)
-        with self._updates.whole_or_nothing(self._num_steps, rollout) as metrics:
+        learning_rate = self._decay.set(self.num_steps)
+        with self.updates.whole_or_nothing(self.num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
             e_step, e_metrics = self._improve_temperature(batch)
             for _ in range(self._config.m_steps):
                 m_metrics = self._improve_policy_and_value(batch, e_step)
             metrics |= e_metrics | m_metrics
             self._preparer.update_observation_statistics(rollout)
-        self._finish_step({**metrics, "learning_rate": learning_rate})
+        self.finish_step({**metrics, "learning_rate": learning_rate})
 
     def _improve_temperature(
         self, batch: on_policy.RolloutBatch
@@ -127,7 +127,7 @@ class VMPOLearner(learners.ModuleLearner):
             epsilon=config.epsilon_temperature,
             top_k_fraction=config.top_k_fraction,
         )
-        self._updates.minimise("temperature", e_step.temperature_loss)
+        self.updates.minimise("temperature", e_step.temperature_loss)
         return e_step, {
             "loss/temperature": e_step.temperature_loss.detach(),
             "temperature": temperature.detach(),
@@ -164,8 +164,8 @@ class VMPOLearner(learners.ModuleLearner):
         log_prob = policy.log_prob(batch.raw_action) - batch.log_det
         policy_loss = losses.vmpo_policy_loss(e_step.weights, log_prob) + penalty
         value_loss = losses.value_loss(value, batch.target)
-        self._updates.minimise("alphas", alpha_loss)
-        grad_norm = self._updates.minimise("network", policy_loss + value_loss)
+        self.updates.minimise("alphas", alpha_loss)
+        grad_norm = self.updates.minimise("network", policy_loss + value_loss)
         return metrics | {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.distributed.graph import Context, Engine, Node, NodeSilence, Part, Program
@@ -29,4 +29,4 @@ __all__ = [
 ]
 
 # Each process loads what its node needs, and no more.
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

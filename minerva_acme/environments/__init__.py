@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 from minerva_acme.environments.envpool_dm import EnvPoolEnvironment
 from minerva_acme.environments.factories import (
     list_environments,
@@ -44,4 +44,4 @@ __all__ = [
 ]
 
 # Importing gymnasium is left to those who use it.
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.experiments.progress import Callback, Progress, StopRun
@@ -28,5 +28,5 @@ __all__ = [
     "run_experiment",
 ]
 
-# Options need no torch; what does is imported when it is used.
-__getattr__ = _lazy.attach(__name__, __file__)
+# Options and tasks need no torch; what does is imported when it is used.
+__getattr__ = lazy.attach(__name__, __file__)

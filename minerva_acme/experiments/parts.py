@@ -180,16 +180,18 @@ def make_learner(
     # Since others play, a learner step may take another number of environment steps.
     num_env_steps = max(0, config.num_env_steps - player.env_steps)
     learner = builder.make_learner(
-        networks=networks,
-        dataset=dataset,
-        client=client,
-        spec=spec,
-        counter=counting.Counter(counter, "learner"),
-        logger=logger,
-        generator=run_seeds.generator("learner", device),
-        device=device,
-        num_learner_steps=config.num_learner_steps
-        or player.learner_steps + builder.num_learner_steps(num_env_steps),
+        builders.LearnerParts(
+            networks=networks,
+            dataset=dataset,
+            client=client,
+            spec=spec,
+            counter=counting.Counter(counter, "learner"),
+            logger=logger,
+            generator=run_seeds.generator("learner", device),
+            device=device,
+            num_learner_steps=config.num_learner_steps
+            or player.learner_steps + builder.num_learner_steps(num_env_steps),
+        )
     )
     return learner, dataset
 

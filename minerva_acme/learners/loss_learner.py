@@ -115,23 +115,23 @@ class LossLearner(module_learner.ModuleLearner):
         sample = next(self._dataset)
         weights: torch.Tensor | float = 1.0
         if self._priorities is not None:
-            weights = self._priorities.weights(sample.info, self._num_steps).to(self._generator.device)
+            weights = self._priorities.weights(sample.info, self.num_steps).to(self.generator.device)
         batch = Batch(sample.data, weights)
-        with self._updates.whole_or_nothing(self._num_steps, sample.data) as metrics:
+        with self.updates.whole_or_nothing(self.num_steps, sample.data) as metrics:
             finite.require_finite(batches.checked_fields(sample.data))
             new_priorities = None
             for name, compute in self._losses.items():
-                if (self._num_steps + 1) % self._periods.get(name, 1):
+                if (self.num_steps + 1) % self._periods.get(name, 1):
                     continue
                 with _without_gradient(self._others[name]):
-                    loss = compute(self._networks, batch, self._generator)
+                    loss = compute(self._networks, batch, self.generator)
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
-                metrics[f"grad_norm/{name}"] = self._updates.minimise(name, loss.value)
+                metrics[f"grad_norm/{name}"] = self.updates.minimise(name, loss.value)
                 new_priorities = new_priorities if loss.priorities is None else loss.priorities
             if self._priorities is not None and new_priorities is not None:
                 self._priorities.update(sample.info, new_priorities)
-            self._update_targets(self._networks, self._num_steps + 1)
-        self._finish_step(metrics)
+            self._update_targets(self._networks, self.num_steps + 1)
+        self.finish_step(metrics)
 
 
 @contextlib.contextmanager

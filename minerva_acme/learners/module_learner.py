@@ -13,11 +13,22 @@ from minerva_acme.learners import updates
 
 
 class ModuleLearner(core.Learner):
-    """Serves, saves and restores named modules. A subclass defines `step` and ends it with `_finish_step`.
+    """Serves, saves and restores named modules. A subclass defines `step` and ends it with `finish_step`.
+
+        def step(self):
+            batch = next(self.dataset).data
+            with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:
+                metrics["grad_norm"] = self.updates.minimise("network", self.loss(batch))
+            self.finish_step(metrics)
 
     Variables are the state dicts of modules, as numpy arrays. `get_variables` and `poll_variables` may be
     called by any thread at any time, and give what the last completed step left, for which they never wait.
-    For that a step changes modules only within `Updates.whole_or_nothing`, or after `Updates.keep`.
+    For that a step changes modules only within `updates.whole_or_nothing`, or after `updates.keep`.
+
+    Attributes:
+        updates: Makes the gradient steps of `step`.
+        generator: Draws what `step` draws, on the device of the modules; saved with the learner.
+        num_steps: The number of completed steps, those before a restore included; `finish_step` counts them.
     """
 
     def __init__(
@@ -42,17 +53,21 @@ class ModuleLearner(core.Learner):
         """
         self._modules = modules
         self._variables = variables
-        self._updates = updates
+        self.updates = updates
         self._counter = counter
         self._logger = logger
-        self._generator = generator
-        self._num_steps = 0
+        self.generator = generator
+        self.num_steps = 0
         self._last_time = time.monotonic()
 
-    def _finish_step(self, metrics: Mapping[str, Any]) -> None:
-        """Counts a step and logs its metrics beside the counts."""
-        with self._updates.completing():
-            self._num_steps += 1
+    def finish_step(self, metrics: Mapping[str, Any]) -> None:
+        """Ends a step: counts it, lets readers see what it changed, and logs its metrics with the counts.
+
+        Args:
+            metrics: The step's row for the log, as `updates.whole_or_nothing` filled it.
+        """
+        with self.updates.completing():
+            self.num_steps += 1
         now = time.monotonic()
         counts = self._counter.increment(steps=1, walltime=now - self._last_time)
         self._last_time = now
@@ -64,13 +79,13 @@ class ModuleLearner(core.Learner):
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None
     ) -> core.VersionedVariables | None:
-        return None if newer_than == self._num_steps else self._read(names)
+        return None if newer_than == self.num_steps else self._read(names)
 
     def _read(self, names: Sequence[str]) -> core.VersionedVariables:
         unknown = sorted(set(names) - set(self._variables))
         if unknown:
             raise KeyError(f"Unknown variables {unknown}; there are {sorted(self._variables)}.")
-        with self._updates.as_completed() as read:
+        with self.updates.as_completed() as read:
             values: list[types.NestedArray] = [
                 {
                     key: read(value).detach().cpu().numpy().copy()
@@ -78,22 +93,22 @@ class ModuleLearner(core.Learner):
                 }
                 for name in names
             ]
-            return core.VersionedVariables(self._num_steps, values)
+            return core.VersionedVariables(self.num_steps, values)
 
     def save(self) -> core.State:
         return copy.deepcopy(
             {
                 "modules": {name: module.state_dict() for name, module in self._modules.items()},
-                "updates": self._updates.save(),
-                "generator": self._generator.get_state(),
-                "num_steps": self._num_steps,
+                "updates": self.updates.save(),
+                "generator": self.generator.get_state(),
+                "num_steps": self.num_steps,
             }
         )
 
     def restore(self, state: core.State) -> None:
-        with self._updates.completing():
+        with self.updates.completing():
             for name, module in self._modules.items():
                 module.load_state_dict(state["modules"][name])
-            self._num_steps = state["num_steps"]
-        self._updates.restore(state["updates"])
-        self._generator.set_state(state["generator"].cpu())
+            self.num_steps = state["num_steps"]
+        self.updates.restore(state["updates"])
+        self.generator.set_state(state["generator"].cpu())

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import _lazy
+from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.runs.evaluation import Evaluation, evaluate, evaluate_checkpoint
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 __all__ = ["Evaluation", "evaluate", "evaluate_checkpoint", "export_policy", "load_policy"]
 
 # Options and tasks need no torch; what does is imported when it is used.
-__getattr__ = _lazy.attach(__name__, __file__)
+__getattr__ = lazy.attach(__name__, __file__)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import counting, experiments, specs, testing, types
+from minerva_acme import builders, counting, experiments, specs, testing, types
 from minerva_acme.agents import on_policy, ppo, vmpo
 
 from .mpo import scene as mpo_scene
@@ -81,10 +81,10 @@ class _Recording:
     def make_dataset(self, client, spec, device):
         return _Tee(super().make_dataset(client, spec, device), self.on_rollout)
 
-    def make_learner(self, **parts):
+    def make_learner(self, parts):
         logger = testing.FakeLogger()
         self.rows = logger.rows
-        self.learner = super().make_learner(**{**parts, "logger": logger})
+        self.learner = super().make_learner(dataclasses.replace(parts, logger=logger))
         return self.learner
 
 
@@ -130,7 +130,7 @@ def make_rollout():
     """Makes the rollout that the policy of `builder` collects from random observations."""
 
     def make(builder, network, spec, seed=0, **overrides):
-        config = builder._config
+        config = builder.config
         num_steps, num_environments = config.rollout_length, config.num_environments
         shape = (num_steps, num_environments)
         generator = torch.Generator().manual_seed(seed)
@@ -177,14 +177,16 @@ def make_learner(make_rollout):
         if rollouts is None:
             rollouts = (make_rollout(builder, network, spec, seed) for seed in itertools.count())
         learner = builder.make_learner(
-            networks=network,
-            dataset=(Sample(rollout) for rollout in rollouts),
-            spec=spec,
-            counter=counting.Counter(),
-            logger=logger,
-            generator=torch.Generator().manual_seed(seed),
-            device=torch.device(device),
-            num_learner_steps=None if num_env_steps is None else builder.num_learner_steps(num_env_steps),
+            builders.LearnerParts(
+                networks=network,
+                dataset=(Sample(rollout) for rollout in rollouts),
+                spec=spec,
+                counter=counting.Counter(),
+                logger=logger,
+                generator=torch.Generator().manual_seed(seed),
+                device=torch.device(device),
+                num_learner_steps=None if num_env_steps is None else builder.num_learner_steps(num_env_steps),
+            )
         )
         return learner, network, logger.rows
 

@@ -19,8 +19,8 @@ def offline(builder_class, batch, batch_size, made):
         def make_dataset(self, client, spec, device):
             return testing.RepeatedBatch(batch, batch_size)
 
-        def make_learner(self, **parts):
-            made.append(super().make_learner(**parts))
+        def make_learner(self, parts):
+            made.append(super().make_learner(parts))
             return made[-1]
 
     return Offline
@@ -60,7 +60,7 @@ def annealed(learner_scene, ppo_agent, vmpo_agent):
 
 
 def rates_after_each_step(learner, names):
-    groups = [group for name in names for group in learner._updates._groups[name].optimizer.param_groups]
+    groups = [group for name in names for group in learner.updates._groups[name].optimizer.param_groups]
     return [group["lr"] for group in groups]
 
 
@@ -115,8 +115,8 @@ def test_beta_of_a_played_run_is_1_after_the_learner_steps_that_the_agent_makes_
     agent, made = scene.AGENTS[name], []
 
     class Noted(agent.builder):
-        def make_learner(self, **parts):
-            made.append((parts["num_learner_steps"], super().make_learner(**parts)))
+        def make_learner(self, parts):
+            made.append((parts.num_learner_steps, super().make_learner(parts)))
             return made[-1][1]
 
     builder = Noted(agent.make(prioritized=True, importance_exponent=0.4).config)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from minerva_acme import counting, testing
+from minerva_acme import builders, counting, testing
 from minerva_acme.agents import mpo
 
 from .mpo import scene as mpo_scene
@@ -42,13 +42,15 @@ def test_mpo_takes_the_optimisers_of_its_builder(continuous_spec):
     config = mpo_scene.SMALL
     builder = type("Own", (Frozen, mpo.MPOBuilder), {})(config)
     learner = builder.make_learner(
-        networks=builder.make_networks(continuous_spec, torch.Generator().manual_seed(0)),
-        dataset=(mpo_scene.Sample(mpo_scene.make_trajectory(seed=seed)) for seed in itertools.count()),
-        spec=continuous_spec,
-        counter=counting.Counter(),
-        logger=testing.FakeLogger(),
-        generator=torch.Generator().manual_seed(0),
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=builder.make_networks(continuous_spec, torch.Generator().manual_seed(0)),
+            dataset=(mpo_scene.Sample(mpo_scene.make_trajectory(seed=seed)) for seed in itertools.count()),
+            spec=continuous_spec,
+            counter=counting.Counter(),
+            logger=testing.FakeLogger(),
+            generator=torch.Generator().manual_seed(0),
+            device=torch.device("cpu"),
+        )
     )
     assert builder.made == {
         "policy": [config.policy_learning_rate],

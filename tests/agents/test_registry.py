@@ -5,11 +5,12 @@ import pathlib
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import pytest
 
-from minerva_acme.agents import annotations, on_policy, ppo, registry
+from minerva_acme import builders
+from minerva_acme.agents import off_policy, on_policy, ppo, registry
 
 MODULE = """
     import dataclasses
@@ -23,8 +24,7 @@ MODULE = """
 
 
     class TheirBuilder(ppo.PPOBuilder):
-        def __init__(self, config: TheirConfig) -> None:
-            super().__init__(config)
+        config_class = TheirConfig
 
 
     PRESETS = {"small": TheirConfig(bonus=0.1), "another agent's": ppo.PPOConfig()}
@@ -132,79 +132,59 @@ class NeedsSize:
     size: int
 
 
-class ByArgument:
-    def __init__(self, config: Config, other: int = 0) -> None: ...
+class Named(builders.AgentBuilder):
+    config_class = Config
 
 
-class ByText:
-    def __init__(self, config: "Config") -> None: ...
+class Inherits(Named): ...
 
 
-class ByAttribute:
-    config: Config
+class NamesAnother(ppo.PPOBuilder):
+    config_class = Config
 
 
-class Inherits(ByArgument): ...
+@pytest.mark.parametrize("builder", [Named, Inherits, NamesAnother], ids=lambda b: b.__name__)
+def test_the_config_is_what_the_nearest_class_names(builder: type[Any]) -> None:
+    assert builders.find_config_class(builder) is Config
 
 
-Given = TypeVar("Given")
-Passed = TypeVar("Passed")
+@pytest.mark.parametrize("name", registry.AGENTS)
+def test_the_registry_names_the_config_that_the_builder_names(name: str) -> None:
+    entry = registry.AGENTS[name]
+    assert builders.find_config_class(entry.builder) is entry.config
 
 
-class Base(Generic[Passed]):
-    def __init__(self, config: Passed) -> None: ...
+class NoDataclass(builders.AgentBuilder):
+    config_class = dict
 
 
-class Between(Base[Given], Generic[Given]): ...
-
-
-class OfBetween(Between[Config]): ...
-
-
-class AlsoBetween(Base[Passed], Generic[Passed]): ...
-
-
-class OfAlsoBetween(AlsoBetween[Config]): ...
+class AnInstance(builders.AgentBuilder):
+    config_class = Config()
 
 
 @pytest.mark.parametrize(
-    "builder", [ByArgument, ByText, ByAttribute, Inherits, OfBetween, OfAlsoBetween], ids=lambda b: b.__name__
-)
-def test_the_config_is_what_the_annotations_say(builder: type[Any]) -> None:
-    assert annotations.find_config(builder) is Config
-
-
-def test_a_subclass_of_an_agent_takes_its_config_or_another() -> None:
-    class Same(ppo.PPOBuilder): ...
-
-    class Another(on_policy.OnPolicyBuilder[ppo.PPOConfig]): ...
-
-    assert annotations.find_config(Same) is annotations.find_config(Another) is ppo.PPOConfig
-
-
-class Silent:
-    def __init__(self, config) -> None: ...  # type: ignore[no-untyped-def]
-
-
-class Misses:
-    def __init__(self, config: "Nowhere") -> None: ...  # type: ignore[name-defined] # noqa: F821
-
-
-@pytest.mark.parametrize(
-    ("builder", "message"),
+    ("builder", "found"),
     [
-        (
-            Silent,
-            r"Silent must say which config it takes, .*`def __init__\(self, config: MyConfig\)`, or `config",
-        ),
-        (Base, "Base must say which config it takes"),
-        (type("Plain", (), {}), "Plain must say"),
-        (Misses, "annotations of Misses must be names that its module has, but name 'Nowhere'"),
+        (builders.AgentBuilder, "None"),
+        (on_policy.OnPolicyBuilder, "None"),
+        (NoDataclass, "<class 'dict'>"),
+        (AnInstance, r"Config\("),
     ],
 )
-def test_a_builder_that_does_not_say_its_config_is_told_how(builder: type[Any], message: str) -> None:
+def test_a_builder_that_names_no_config_is_told_how(builder: type[Any], found: str) -> None:
+    message = (
+        rf"{builder.__name__} must name the dataclass of its config as `config_class`, got {found}.*Write "
+    )
     with pytest.raises(ValueError, match=message):
-        annotations.find_config(builder)
+        builders.find_config_class(builder)
+
+
+def test_a_builder_on_a_kit_that_names_no_config_cannot_be_made() -> None:
+    class Forgot(off_policy.TransitionBuilder):
+        def make_networks(self, spec: Any, generator: Any) -> Any: ...
+
+    with pytest.raises(ValueError, match="Forgot must name the dataclass of its config as `config_class`"):
+        Forgot(off_policy.TransitionConfig())
 
 
 def test_a_config_without_a_default_is_a_sentence() -> None:
@@ -215,6 +195,8 @@ def test_a_config_without_a_default_is_a_sentence() -> None:
 
 def test_a_builder_may_make_its_bases_config_from_one_of_its_own():
     class Wrapping(ppo.PPOBuilder):
+        config_class = Config
+
         def __init__(self, config: Config) -> None:
             super().__init__(ppo.PPOConfig(num_epochs=3))
 

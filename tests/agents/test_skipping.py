@@ -61,8 +61,8 @@ def assert_leaves_no_trace(scene, bad, message, caplog, change=lambda learner: l
     assert rows[-1].keys() <= {"steps", "walltime", "skipped_batches", "learning_rate"}
     assert re.search(f"learner step 1 skipped: the {message} are (not finite|as large as)", caplog.text)
     testing.assert_nests_equal(state_of(learner), before, "A skipped batch must leave no trace.")
-    if other._generator is not None:
-        other._generator.set_state(learner._generator.get_state())
+    if other.generator is not None:
+        other.generator.set_state(learner.generator.get_state())
     for _ in range(2):
         learner.step()
         other.step()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import counting, replay, specs, testing, wrappers
+from minerva_acme import builders, counting, replay, specs, testing, wrappers
 from minerva_acme.agents import mpo, off_policy, registry, td3
 
 from . import transition_scene as scene
@@ -64,14 +64,16 @@ def step_once(builder, environment):
         builder.make_dataset(client, spec, torch.device("cpu")) as dataset,
     ):
         learner = builder.make_learner(
-            networks=networks,
-            dataset=dataset,
-            client=client,
-            spec=spec,
-            counter=counting.Counter(),
-            logger=logger,
-            generator=generator,
-            device=torch.device("cpu"),
+            builders.LearnerParts(
+                networks=networks,
+                dataset=dataset,
+                client=client,
+                spec=spec,
+                counter=counting.Counter(),
+                logger=logger,
+                generator=generator,
+                device=torch.device("cpu"),
+            )
         )
         actor = builder.make_actor(policy, adder=adder)
         for _ in range(2):

@@ -94,8 +94,8 @@ def test_the_value_of_on_policy_agents(agent, run, last_discount, values, estima
 @pytest.mark.parametrize("critic_target", ["retrace", "n_step", "one_step"])
 def test_the_critic_of_mpo(run, last_discount, values, critic_target):
     class Recording(mpo.MPOBuilder):
-        def make_learner(self, **parts):
-            self.learner = super().make_learner(**parts)
+        def make_learner(self, parts):
+            self.learner = super().make_learner(parts)
             return self.learner
 
     builder = Recording(
@@ -147,9 +147,9 @@ def test_the_critics_of_agents_over_transitions(run, name, last_discount, values
     kept = []
 
     class Recording(type(builder)):
-        def make_learner(self, **parts):
-            kept.append(parts["networks"])
-            return super().make_learner(**parts)
+        def make_learner(self, parts):
+            kept.append(parts.networks)
+            return super().make_learner(parts)
 
     recording = Recording(builder.config)
     run(recording, lambda seed: TwoStates(last_discount, agent.discrete), 100, replay="memory")

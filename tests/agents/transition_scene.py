@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from minerva_acme import counting, learners, specs, testing, types
+from minerva_acme import builders, counting, learners, specs, testing, types
 from minerva_acme.agents import d4pg, dqn, off_policy, sac, td3
 
 LOW, HIGH = [-0.6, -1.0], [1.0, 0.3]
@@ -79,17 +79,19 @@ def make_learner(builder, spec, batches=None, networks=None, seed=0, **parts):
     if batches is None:
         batches = (make_batch(spec, seed) for seed in itertools.count())
     learner = builder.make_learner(
-        **{
-            "networks": networks,
-            "dataset": (Sample(batch) for batch in batches),
-            "client": None,
-            "spec": spec,
-            "counter": counting.Counter(),
-            "logger": logger,
-            "generator": generator,
-            "device": torch.device("cpu"),
-            **parts,
-        }
+        builders.LearnerParts(
+            **{
+                "networks": networks,
+                "dataset": (Sample(batch) for batch in batches),
+                "client": None,
+                "spec": spec,
+                "counter": counting.Counter(),
+                "logger": logger,
+                "generator": generator,
+                "device": torch.device("cpu"),
+                **parts,
+            }
+        )
     )
     return learner, networks, logger.rows
 

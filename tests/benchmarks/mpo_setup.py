@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from minerva_acme import counting, specs, types
+from minerva_acme import builders, counting, specs, types
 from minerva_acme.agents import mpo
 
 from . import plain_mpo
@@ -71,13 +71,15 @@ def make_learner(
     dataset: Iterator[Sample] = itertools.cycle([Sample(batch) for batch in batches])
     networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(SEED))
     learner = mpo.MPOBuilder(config).make_learner(
-        networks=networks,
-        dataset=dataset,
-        spec=spec,
-        counter=counting.Counter(),
-        logger=Silent(),
-        generator=torch.Generator().manual_seed(SEED),
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=networks,
+            dataset=dataset,
+            spec=spec,
+            counter=counting.Counter(),
+            logger=Silent(),
+            generator=torch.Generator().manual_seed(SEED),
+            device=torch.device("cpu"),
+        )
     )
     assert isinstance(learner, mpo.MPOLearner)
     return learner

@@ -59,7 +59,7 @@ def make_ours(
     agent: Literal["ppo", "vmpo"] = "ppo",
 ) -> Callable[[], None]:
     """An iteration of the parts that `experiments.run_experiment` puts together, in its order."""
-    from minerva_acme import counting, environments, specs
+    from minerva_acme import builders, counting, environments, specs
     from minerva_acme.replay import backends
 
     builder = _make_builder(agent, num_environments)
@@ -83,13 +83,15 @@ def make_ours(
     stack.callback(dataset.close)
     counter = counting.Counter()
     learner = builder.make_learner(
-        networks=networks,
-        dataset=dataset,
-        spec=spec,
-        counter=counting.Counter(counter, "learner"),
-        logger=_Ignore(),
-        generator=torch.Generator().manual_seed(1),
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=networks,
+            dataset=dataset,
+            spec=spec,
+            counter=counting.Counter(counter, "learner"),
+            logger=_Ignore(),
+            generator=torch.Generator().manual_seed(1),
+            device=torch.device("cpu"),
+        )
     )
     policy = builder.make_policy(networks, spec, torch.Generator().manual_seed(2))
     adders = [stack.enter_context(builder.make_adder(client, spec)) for _ in range(num_environments)]

@@ -18,13 +18,13 @@ from . import on_policy_setup, single_file_ppo
 @pytest.mark.parametrize("num_environments", [1, 2])
 def test_our_iteration_is_a_rollout_and_a_learner_step(num_environments, monkeypatch):
     monkeypatch.setattr(on_policy_setup, "ROLLOUT_STEPS", 128)
-    rows, finish = [], learners.ModuleLearner._finish_step
+    rows, finish = [], learners.ModuleLearner.finish_step
 
     def finish_and_keep(learner, metrics):
         rows.append(metrics)
         finish(learner, metrics)
 
-    monkeypatch.setattr(learners.ModuleLearner, "_finish_step", finish_and_keep)
+    monkeypatch.setattr(learners.ModuleLearner, "finish_step", finish_and_keep)
     with contextlib.ExitStack() as stack:
         iterate = on_policy_setup.make_ours("Pendulum-v1", num_environments, "memory", stack)
         iterate()

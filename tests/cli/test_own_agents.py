@@ -18,6 +18,7 @@ from minerva_acme.cli import flags, parsing
 MODULE = '''
 import dataclasses
 
+from minerva_acme import builders
 from minerva_acme.agents import ppo
 
 
@@ -36,25 +37,29 @@ class MyConfig(ppo.PPOConfig):
 
 
 class MyBuilder(ppo.PPOBuilder):
-    def __init__(self, config: MyConfig) -> None:
-        super().__init__(config)
+    config_class = MyConfig
 
 
 class Forgetful(ppo.PPOBuilder):
-    def __init__(self, config: MyConfig) -> None:
-        super().__init__(config)
-
+    config_class = MyConfig
     config = None
 
 
-class NotFlags(ppo.PPOBuilder):
-    def __init__(self, config: "WithFunction") -> None:
-        super().__init__(config)
+class Unnamed(builders.AgentBuilder):
+    pass
+
+
+class Wrong(ppo.PPOBuilder):
+    config_class = "MyConfig"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithFunction(MyConfig):
     activation: type = float
+
+
+class NotFlags(ppo.PPOBuilder):
+    config_class = WithFunction
 
 
 PRESETS = {"bold": MyConfig(bonus=2.0)}
@@ -230,6 +235,12 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
             "--agent my_agent",
             "no agent 'my_agent'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. One of your",
         ),
+        (
+            "--agent my_agent:Unnamed",
+            "Unnamed must name the dataclass of its config as `config_class`, got None. Write `config_class "
+            "= MyConfig` in the class.",
+        ),
+        ("--agent my_agent:Wrong", "Wrong must name the dataclass of its config as `config_class`, got 'My"),
         ("--agent my_agent:Forgetful", "Forgetful must have the config that it is made with as its `config`"),
         (
             "--agent my_agent:NotFlags",

@@ -8,7 +8,7 @@ from typing import Any
 import dm_env
 import numpy as np
 
-from minerva_acme import core, experiments, specs
+from minerva_acme import builders, core, experiments, specs
 from minerva_acme.agents import ppo, sac, vmpo
 
 
@@ -86,8 +86,8 @@ class SavingBuilder(sac.SACBuilder):
         super().__init__(config)
         self._on_save = on_save
 
-    def make_learner(self, **arguments: Any) -> core.Learner:
-        return Saving(super().make_learner(**arguments), self._on_save)
+    def make_learner(self, parts: builders.LearnerParts[sac.SACNetworks]) -> core.Learner:
+        return Saving(super().make_learner(parts), self._on_save)
 
 
 def saving_builder(on_save: Callable[[], None]) -> SavingBuilder:

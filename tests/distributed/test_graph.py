@@ -57,7 +57,7 @@ def test_the_experiment_itself_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
     before = dict(vars(config))
     program.make_program(config, specs.make_environment_spec(small.Ramp(0)), num_actors=2)
     assert vars(config) == before
-    assert config.builder._num_actors is None  # type: ignore[attr-defined]
+    assert config.builder.num_actors is None  # type: ignore[attr-defined]
 
 
 def test_nodes_have_names_of_their_own_and_call_nodes_that_there_are() -> None:

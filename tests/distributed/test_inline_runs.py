@@ -27,7 +27,7 @@ def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
     result = run(small.experiment(tmp_path, small.sac_builder()), seen.append)
     assert result.env_steps >= 600 and result.before is not None and result.after is not None
     # 4 samples an insert beyond the first 50, in batches of 16, within the limiter's tolerance.
-    tolerance = small.sac_builder().for_actors(2)._rate_limiter().error_buffer / 16
+    tolerance = small.sac_builder().for_actors(2).make_rate_limiter().error_buffer / 16
     assert abs(result.learner_steps - (result.env_steps - 50) * 4 / 16) <= tolerance
     steps = [progress.env_steps for progress in seen]
     assert steps == sorted(steps) and steps[-1] == result.env_steps

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from minerva_acme import core, distributed
+from minerva_acme import builders, core, distributed
 from minerva_acme.agents import sac
 from minerva_acme.runs import checkpointing
 from tests.distributed import small
@@ -158,8 +158,8 @@ class _SlowBuilder(sac.SACBuilder):
         super().__init__(config)
         self._slow = slow
 
-    def make_learner(self, **parts: Any) -> core.Learner:
-        learner, slow, saves = super().make_learner(**parts), self._slow, []
+    def make_learner(self, parts: builders.LearnerParts[sac.SACNetworks]) -> core.Learner:
+        learner, slow, saves = super().make_learner(parts), self._slow, []
 
         def save_slowly(save: Callable[[], core.State]) -> core.State:
             if slow.what == "stop" or (slow.what == "save" and not saves):

@@ -15,6 +15,7 @@ from torch import nn
 
 from minerva_acme import (
     actors,
+    builders,
     counting,
     distributions,
     environments,
@@ -184,13 +185,15 @@ def make_swapped_learner(networks=None, **settings):
         extras=acting.BehaviourExtras(log_prob=draw(16, 5), raw_action=action),
     )
     return builder.make_learner(
-        networks=networks or builder.make_networks(spec, torch.Generator().manual_seed(0)),
-        dataset=testing.RepeatedBatch(batch),
-        spec=spec,
-        counter=counting.Counter(),
-        logger=testing.FakeLogger(),
-        generator=torch.Generator().manual_seed(1),
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=networks or builder.make_networks(spec, torch.Generator().manual_seed(0)),
+            dataset=testing.RepeatedBatch(batch),
+            spec=spec,
+            counter=counting.Counter(),
+            logger=testing.FakeLogger(),
+            generator=torch.Generator().manual_seed(1),
+            device=torch.device("cpu"),
+        )
     )
 
 
@@ -308,14 +311,16 @@ def make_sac(config=SMALL_SAC):
     batch = types.Transition(draw(3), draw(1).clamp(-1.0, 1.0), draw(), torch.full((16,), 0.9), draw(3))
     networks = builder.make_networks(spec, generator)
     learner = builder.make_learner(
-        networks=networks,
-        dataset=testing.RepeatedBatch(batch),
-        client=None,
-        spec=spec,
-        counter=counting.Counter(),
-        logger=testing.FakeLogger(),
-        generator=generator,
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=networks,
+            dataset=testing.RepeatedBatch(batch),
+            client=None,
+            spec=spec,
+            counter=counting.Counter(),
+            logger=testing.FakeLogger(),
+            generator=generator,
+            device=torch.device("cpu"),
+        )
     )
     return learner, networks
 

@@ -380,7 +380,7 @@ MAKING = """
     from minerva_acme.agents import ppo
     from minerva_acme.cli import main
 
-    def make_learner(self, **parts):
+    def make_learner(self, parts):
         os.write(1, b"MAKING\\n")
         time.sleep(600.0)
 

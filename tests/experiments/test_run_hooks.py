@@ -215,8 +215,8 @@ class Counting(builders.AgentBuilder):
     def make_dataset(self, client, spec, device):
         return itertools.count() if self.dataset is None else self.dataset
 
-    def make_learner(self, *, dataset, counter, **parts):
-        return CountingLearner(dataset, counter)
+    def make_learner(self, parts):
+        return CountingLearner(parts.dataset, parts.counter)
 
     def make_policy(self, networks, spec, generator, evaluation=False, **others):
         return Zero(spec)

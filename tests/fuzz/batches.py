@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import counting, distributions, specs, testing, types
+from minerva_acme import builders, counting, distributions, specs, testing, types
 from minerva_acme.agents import acting, mpo, ppo, vmpo
 
 COUNT = 10_000
@@ -154,14 +154,16 @@ def _make_scene(seed: int) -> _Scene:
                 parameter.add_(noise / parameter.shape[-1] ** 0.5)
     logger, batches = testing.FakeLogger(), collections.deque[Any]()
     learner = builder.make_learner(
-        networks=networks,
-        dataset=(Sample(batches.popleft()) for _ in itertools.count()),
-        spec=spec,
-        counter=counting.Counter(),
-        logger=logger,
-        generator=generator,
-        device=torch.device("cpu"),
-        num_learner_steps=None,
+        builders.LearnerParts(
+            networks=networks,
+            dataset=(Sample(batches.popleft()) for _ in itertools.count()),
+            spec=spec,
+            counter=counting.Counter(),
+            logger=logger,
+            generator=generator,
+            device=torch.device("cpu"),
+            num_learner_steps=None,
+        )
     )
 
     def feed(batch: Any) -> int:

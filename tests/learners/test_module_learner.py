@@ -36,12 +36,12 @@ class Square(learners.ModuleLearner):
     between = staticmethod(lambda: None)  # called in the middle of a step
 
     def step(self):
-        with self._updates.whole_or_nothing(self._num_steps) as metrics:
-            loss = self.network(torch.randn(4, 2, generator=self._generator)).square().mean()
+        with self.updates.whole_or_nothing(self.num_steps) as metrics:
+            loss = self.network(torch.randn(4, 2, generator=self.generator)).square().mean()
             metrics["loss"] = loss.detach()
-            self._updates.minimise("network", loss)
+            self.updates.minimise("network", loss)
             self.between()
-        self._finish_step(metrics)
+        self.finish_step(metrics)
 
 
 class TestContract(testing.LearnerConformance):
@@ -139,7 +139,7 @@ def test_a_module_that_is_kept_may_change_outside_of_the_updates(elsewhere):
     before = learner.get_variables(["unserved"])
 
     def change():
-        learner._updates.keep(learner.unserved)
+        learner.updates.keep(learner.unserved)
         with torch.no_grad():
             learner.unserved.weight.fill_(7.0)
         asked.append(elsewhere(learner.get_variables, ["unserved"]))

@@ -143,8 +143,8 @@ class CountingLearner(core.Learner):
 class CountingBuilder(mpo.MPOBuilder):
     learner: CountingLearner
 
-    def make_learner(self, *, networks, dataset, **unused):
-        self.learner = CountingLearner(dataset, networks)
+    def make_learner(self, parts):
+        self.learner = CountingLearner(parts.dataset, parts.networks)
         return self.learner
 
 

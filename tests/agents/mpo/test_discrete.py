@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import counting, distributions, environments, experiments, specs, testing, types
+from minerva_acme import builders, counting, distributions, environments, experiments, specs, testing, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics, targets
 
@@ -48,16 +48,18 @@ def make_learner(spec, dataset, config=SMALL, **overrides):
     generator = torch.Generator().manual_seed(0)
     builder, logger = mpo.MPOBuilder(config), testing.FakeLogger()
     learner = builder.make_learner(
-        **{
-            "networks": builder.make_networks(spec, generator),
-            "dataset": dataset,
-            "spec": spec,
-            "counter": counting.Counter(),
-            "logger": logger,
-            "generator": generator,
-            "device": torch.device("cpu"),
-            **overrides,
-        }
+        builders.LearnerParts(
+            **{
+                "networks": builder.make_networks(spec, generator),
+                "dataset": dataset,
+                "spec": spec,
+                "counter": counting.Counter(),
+                "logger": logger,
+                "generator": generator,
+                "device": torch.device("cpu"),
+                **overrides,
+            }
+        )
     )
     return learner, logger.rows
 

@@ -57,7 +57,7 @@ def test_the_config_says_which_losses_train_the_encoder(spec, encoder_loss, trai
     config = dataclasses.replace(CONFIG, encoder_loss=encoder_loss, m_steps=m_steps)
     learner, _, parts = make(spec, config)
     moved = set()
-    minimise = learner._updates.minimise
+    minimise = learner.updates.minimise
 
     def spy(name, loss):
         before = parts.encoder.linear.weight.detach().clone()
@@ -66,7 +66,7 @@ def test_the_config_says_which_losses_train_the_encoder(spec, encoder_loss, trai
             moved.add(name)
         return norm
 
-    learner._updates.minimise = spy
+    learner.updates.minimise = spy
     for _ in range(3):
         learner.step()
     assert moved == trained_by

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import counting, specs, testing, types
+from minerva_acme import builders, counting, specs, testing, types
 from minerva_acme.agents import mpo
 
 from . import reference
@@ -215,13 +215,15 @@ def check_steps(spec, config):
     builder.check_spec(spec)
     batches, logger = [], testing.FakeLogger()
     learner = builder.make_learner(
-        networks=builder.make_networks(spec, generator),
-        dataset=(Sample(batch) for batch in batches),
-        spec=spec,
-        counter=counting.Counter(),
-        logger=logger,
-        generator=generator,
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=builder.make_networks(spec, generator),
+            dataset=(Sample(batch) for batch in batches),
+            spec=spec,
+            counter=counting.Counter(),
+            logger=logger,
+            generator=generator,
+            device=torch.device("cpu"),
+        )
     )
     state = learner.save()
     before = randomised(state["modules"])

@@ -17,7 +17,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import counting, specs, testing, types
+from minerva_acme import builders, counting, specs, testing, types
 from minerva_acme.agents import mpo
 
 from . import reference
@@ -159,14 +159,16 @@ class Case:
         self.batches = []
         self.logger = testing.FakeLogger()
         self.learner = builder.make_learner(
-            networks=builder.make_networks(spec, generator),
-            dataset=(Sample(batch) for batch in self.batches),
-            spec=spec,
-            counter=counting.Counter(),
-            logger=self.logger,
-            generator=generator,
-            device=torch.device("cpu"),
-            num_learner_steps=NUM_UPDATES,
+            builders.LearnerParts(
+                networks=builder.make_networks(spec, generator),
+                dataset=(Sample(batch) for batch in self.batches),
+                spec=spec,
+                counter=counting.Counter(),
+                logger=self.logger,
+                generator=generator,
+                device=torch.device("cpu"),
+                num_learner_steps=NUM_UPDATES,
+            )
         )
         state = self.learner.save()
         self.before = randomised(state["modules"])

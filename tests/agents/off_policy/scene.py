@@ -69,6 +69,8 @@ def q_loss(nets, batch, generator):
 
 
 class QBuilder(off_policy.TransitionBuilder[QNetworks, QConfig]):
+    config_class = QConfig
+
     def make_networks(self, spec, generator):
         network = nn.Linear(spec.observations.shape[0], spec.actions.num_values, bias=False)
         nn.init.zeros_(network.weight)

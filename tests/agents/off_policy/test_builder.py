@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import adders, counting, experiments, replay, specs, testing, types
+from minerva_acme import adders, builders, counting, experiments, replay, specs, testing, types
 from minerva_acme.agents import mpo, off_policy
 
 from . import scene
@@ -16,11 +16,15 @@ SPEC = specs.make_environment_spec(scene.Doors())
 
 
 class Sequences(off_policy.SequenceBuilder):
+    config_class = off_policy.SequenceConfig
+
     def make_networks(self, spec, generator):
         raise AssertionError
 
 
 class Transitions(off_policy.TransitionBuilder):
+    config_class = off_policy.TransitionConfig
+
     def make_networks(self, spec, generator):
         raise AssertionError
 
@@ -51,7 +55,7 @@ def test_a_prioritised_config_draws_all_alike_where_it_is_switched_off():
     builder = scene.QBuilder(scene.QConfig(prioritized=False))
     (table,) = builder.make_replay_tables(SPEC)
     assert table.sampler == replay.Uniform()
-    assert builder._priorities(None, 100) is None
+    assert builder.make_priorities(None, 100) is None
 
 
 def write_and_read(builder, num_episodes, batch_size):
@@ -173,14 +177,16 @@ class PartsBuilder(scene.QBuilder):
 
 def make_parts_learner(builder):
     return builder.make_learner(
-        networks=builder.make_networks(SPEC, torch.Generator().manual_seed(0)),
-        dataset=iter(()),
-        client=None,
-        spec=SPEC,
-        counter=counting.Counter(),
-        logger=testing.FakeLogger(),
-        generator=torch.Generator(),
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=builder.make_networks(SPEC, torch.Generator().manual_seed(0)),
+            dataset=iter(()),
+            client=None,
+            spec=SPEC,
+            counter=counting.Counter(),
+            logger=testing.FakeLogger(),
+            generator=torch.Generator(),
+            device=torch.device("cpu"),
+        )
     )
 
 
@@ -242,7 +248,7 @@ def test_a_module_may_be_frozen_or_be_trained_by_the_loss_of_another(freezes_mod
     builder.freezes_model = freezes_model
     builder.objectives = {"q_network": off_policy.Objective(scene.q_loss, 0.1, modules=modules)}
     learner = make_parts_learner(builder)
-    assert len(learner._updates._groups["q_network"].parameters()) == num_trained
+    assert len(learner.updates._groups["q_network"].parameters()) == num_trained
 
 
 def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_objective():

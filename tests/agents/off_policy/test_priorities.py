@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import counting, experiments, replay, specs, testing
+from minerva_acme import builders, counting, experiments, replay, specs, testing
 
 from . import scene
 
@@ -51,14 +51,16 @@ def learn(request):
         recorder = Recorder(dataset)
         generator = torch.Generator().manual_seed(0)
         learner = builder.make_learner(
-            networks=builder.make_networks(spec, generator),
-            dataset=recorder,
-            client=client,
-            spec=spec,
-            counter=counting.Counter(),
-            logger=testing.FakeLogger(),
-            generator=generator,
-            device=torch.device("cpu"),
+            builders.LearnerParts(
+                networks=builder.make_networks(spec, generator),
+                dataset=recorder,
+                client=client,
+                spec=spec,
+                counter=counting.Counter(),
+                logger=testing.FakeLogger(),
+                generator=generator,
+                device=torch.device("cpu"),
+            )
         )
         return learner, recorder.samples
 
@@ -118,12 +120,12 @@ def test_a_uniform_table_takes_no_priorities():
     builder = scene.QBuilder(scene.QConfig(prioritized=False))
     (table,) = builder.make_replay_tables(spec)
     assert table.sampler == replay.Uniform()
-    assert builder._priorities(None, 100) is None
+    assert builder.make_priorities(None, 100) is None
 
 
 def importance_exponents(num_learner_steps, steps):
     builder = scene.QBuilder(scene.QConfig(importance_exponent=0.4))
-    exponent = builder._priorities(None, num_learner_steps)._importance_exponent
+    exponent = builder.make_priorities(object(), num_learner_steps)._importance_exponent
     return [exponent(step) for step in steps]
 
 

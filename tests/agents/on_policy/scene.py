@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import counting, specs, testing, types
+from minerva_acme import builders, counting, specs, testing, types
 
 T, E = 10, 4
 _OBSERVATION_SIZE = 3
@@ -188,14 +188,16 @@ def check_steps(
     logger = testing.FakeLogger()
     rollouts: list[types.Rollout] = []
     learner = builder.make_learner(
-        networks=network,
-        dataset=(Sample(rollouts[index]) for index in itertools.count()),
-        spec=spec,
-        counter=counting.Counter(),
-        logger=logger,
-        generator=torch.Generator().manual_seed(seed + 1),
-        device=torch.device("cpu"),
-        num_learner_steps=NUM_UPDATES,
+        builders.LearnerParts(
+            networks=network,
+            dataset=(Sample(rollouts[index]) for index in itertools.count()),
+            spec=spec,
+            counter=counting.Counter(),
+            logger=logger,
+            generator=torch.Generator().manual_seed(seed + 1),
+            device=torch.device("cpu"),
+            num_learner_steps=NUM_UPDATES,
+        )
     )
     reference = make_reference(
         state=_variables(learner),

@@ -114,8 +114,8 @@ class EarlyPreparer(on_policy.RolloutPreparer):
 
 
 class Early:
-    def _preparer(self, network, spec, device):
-        preparer = super()._preparer(network, spec, device)
+    def rollout_preparer(self, network, spec, device):
+        preparer = super().rollout_preparer(network, spec, device)
         preparer.__class__ = EarlyPreparer
         return preparer
 

@@ -45,7 +45,7 @@ def test_a_restored_learner_makes_the_same_next_steps_bit_for_bit(agent, make_le
         resumed.step()
         testing.assert_nests_equal(resumed.save(), straight.save(), "Learners must go on alike.")
     assert (
-        rows[0]["learning_rate"] == pytest.approx(builder._config.learning_rate * 0.7) or agent.name == "vmpo"
+        rows[0]["learning_rate"] == pytest.approx(builder.config.learning_rate * 0.7) or agent.name == "vmpo"
     )
 
 
@@ -84,7 +84,7 @@ def test_the_next_observation_counts_where_an_episode_or_the_rollout_ends(
     next_observation = rollout.next_observation.clone()
     next_observation[1, 0] = next_observation[2, 1] = 7.0  # the true last ones of two episodes
     rollout = rollout._replace(last=last, discount=discount, next_observation=next_observation)
-    batch = builder._preparer(network, continuous_spec, torch.device("cpu")).prepare(rollout)
+    batch = builder.rollout_preparer(network, continuous_spec, torch.device("cpu")).prepare(rollout)
     for t, e in itertools.product(range(4), range(2)):
         following = network.value(next_observation[t, e]).item()
         expected = rollout.reward[t, e].item() + 0.5 * discount[t, e].item() * following
@@ -102,7 +102,7 @@ def test_eight_environments_make_the_batch_of_eight_rollouts(agent, make_rollout
         last=(torch.rand(8, 8, generator=torch.Generator().manual_seed(5)) < 0.3).float()
     )
     rollout.last[-1] = 1.0
-    preparer = builder._preparer(network, spec, torch.device("cpu"))
+    preparer = builder.rollout_preparer(network, spec, torch.device("cpu"))
     together = preparer.prepare(rollout)
     for index in range(8):
         alone = preparer.prepare(tree.map_structure(lambda leaf, e=index: leaf[:, e : e + 1], rollout))

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import acceleration, actors, counting, environments, networks, runs, specs, testing, types
+from minerva_acme import (
+    acceleration,
+    actors,
+    builders,
+    counting,
+    environments,
+    networks,
+    runs,
+    specs,
+    testing,
+    types,
+)
 from minerva_acme.agents import acting, ppo
 from minerva_acme.agents.ppo import learner as ppo_learner
 
@@ -126,7 +137,7 @@ def test_values_at_ends_are_those_of_what_the_episode_led_to(agent, continuous_s
         agent, continuous_spec, advantage_estimator="dae", scale_rewards=False, normalize_observations=False
     )
     rollout = make_rollout(builder, network, continuous_spec)
-    batch = builder._preparer(network, continuous_spec, torch.device("cpu")).prepare(rollout)
+    batch = builder.rollout_preparer(network, continuous_spec, torch.device("cpu")).prepare(rollout)
     value_of = network.without_memory().value
     advantages = torch.zeros(8, 2)
     for e in range(2):
@@ -148,14 +159,16 @@ def learn(agent, spec, change, **overrides):
     builder, network = make_parts(agent, spec, scale_rewards=False, gae_lambda=0.5, **overrides)
     rollout = change(make_rollout(builder, network, spec))
     learner = builder.make_learner(
-        networks=network,
-        dataset=testing.RepeatedBatch(rollout),
-        client=None,
-        spec=spec,
-        counter=counting.Counter(),
-        logger=testing.FakeLogger(),
-        generator=torch.Generator().manual_seed(1),
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=network,
+            dataset=testing.RepeatedBatch(rollout),
+            client=None,
+            spec=spec,
+            counter=counting.Counter(),
+            logger=testing.FakeLogger(),
+            generator=torch.Generator().manual_seed(1),
+            device=torch.device("cpu"),
+        )
     )
     learner.step()
     return learner.save()["modules"]

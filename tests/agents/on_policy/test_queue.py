@@ -45,9 +45,9 @@ class VersionPolicy(on_policy.BehaviourPolicy):
 
 
 class Versions:
-    def make_learner(self, *, networks, dataset, **unused):
-        torch.nn.init.zeros_(networks.value_head.bias)
-        self.learner = VersionLearner(networks, dataset)
+    def make_learner(self, parts):
+        torch.nn.init.zeros_(parts.networks.value_head.bias)
+        self.learner = VersionLearner(parts.networks, parts.dataset)
         return self.learner
 
     def make_policy(self, networks, spec, generator, evaluation=False, counter=None):
@@ -57,8 +57,8 @@ class Versions:
             network=networks,
             raw_actions=self._raw_actions(spec),
             generator=generator,
-            acceleration=acceleration.Acceleration(self._config.acceleration),
-            record_parameters=self._records_parameters,
+            acceleration=acceleration.Acceleration(self.config.acceleration),
+            record_parameters=self.records_parameters,
         )
 
 

@@ -151,8 +151,8 @@ def test_a_run_stopped_anywhere_loses_no_step_and_learns_from_nothing_stale(agen
 class Fixed:
     """Never learns."""
 
-    def make_learner(self, **parts):
-        return FixedLearner(super().make_learner(**parts), parts["dataset"])
+    def make_learner(self, parts):
+        return FixedLearner(super().make_learner(parts), parts.dataset)
 
 
 class FixedLearner(core.Learner):

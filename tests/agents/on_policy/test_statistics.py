@@ -129,7 +129,7 @@ def test_the_scale_is_the_deviation_of_the_discounted_sums_up_to_each_step(
 ):
     builder = agent.builder(scale_rewards=True, discount=0.0, advantage_estimator="dae")
     network = builder.make_networks(continuous_spec, torch.Generator().manual_seed(0))
-    preparer = builder._preparer(network, continuous_spec, torch.device("cpu"))
+    preparer = builder.rollout_preparer(network, continuous_spec, torch.device("cpu"))
     first, second = (make_rollout(builder, network, continuous_spec, seed) for seed in (0, 1))
     batch = preparer.prepare(first)
     deviation = first.return_so_far.std(correction=0)
@@ -139,7 +139,7 @@ def test_the_scale_is_the_deviation_of_the_discounted_sums_up_to_each_step(
     both = torch.cat([first.return_so_far, second.return_so_far]).std(correction=0)
     torch.testing.assert_close(batch.target, second.reward.flatten() / both, rtol=1e-3, atol=1e-3)
     # It is a part of what is saved.
-    other = builder._preparer(network, continuous_spec, torch.device("cpu"))
+    other = builder.rollout_preparer(network, continuous_spec, torch.device("cpu"))
     other.modules["return_norm"].load_state_dict(preparer.modules["return_norm"].state_dict())
     third = make_rollout(builder, network, continuous_spec, 2)
     testing.assert_nests_equal(
@@ -152,7 +152,7 @@ def test_without_scaling_and_normalising_there_are_no_statistics(agent, make_rol
         scale_rewards=False, normalize_observations=False, discount=0.0, advantage_estimator="dae"
     )
     network = builder.make_networks(continuous_spec, torch.Generator().manual_seed(0))
-    preparer = builder._preparer(network, continuous_spec, torch.device("cpu"))
+    preparer = builder.rollout_preparer(network, continuous_spec, torch.device("cpu"))
     rollout = make_rollout(builder, network, continuous_spec)
     batch = preparer.prepare(rollout)
     preparer.update_observation_statistics(rollout)

@@ -88,7 +88,7 @@ def test_each_loss_trains_its_own_parameters_alone(vmpo_agent, make_learner, con
         "temperature": [*learner._duals.temperature.parameters()],
         "alphas": [*learner._duals.alpha_mean.parameters(), *learner._duals.alpha_stddev.parameters()],
     }
-    minimise, reached = learner._updates.minimise, {}
+    minimise, reached = learner.updates.minimise, {}
 
     def look(name, loss):
         everything = [parameter for group in groups.values() for parameter in group]
@@ -101,7 +101,7 @@ def test_each_loss_trains_its_own_parameters_alone(vmpo_agent, make_learner, con
 
     # The second step: in the first the KL is 0 and so is its gradient.
     learner.step()
-    monkeypatch.setattr(learner._updates, "minimise", look)
+    monkeypatch.setattr(learner.updates, "minimise", look)
     learner.step()
     assert reached == {"network": {"network"}, "temperature": {"temperature"}, "alphas": {"alphas"}}
 

@@ -20,7 +20,7 @@ def attach(package: str, file: str) -> Callable[[str], Any]:
         if TYPE_CHECKING:
             from package.module import Name
 
-        __getattr__ = _lazy.attach(__name__, __file__)
+        __getattr__ = lazy.attach(__name__, __file__)
 
     Args:
         package: its `__name__`.

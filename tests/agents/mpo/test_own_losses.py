@@ -1,0 +1,157 @@
+"""MPO takes its policy loss and its critic loss as functions: by the learner, or from a builder."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from minerva_acme import builders, counting, networks, testing
+from minerva_acme.agents import mpo
+from minerva_acme.agents.mpo import critics, improvement
+
+from .scene import SMALL, make_learner, make_trajectory, repeat
+
+NUM_SAMPLES, BATCH_SIZE, NUM_DIMENSIONS = SMALL.num_samples, SMALL.batch_size, 2
+
+
+def towards(goal):
+    """A policy loss, the squared distance of the policy's mean from `goal`; it keeps what it was given."""
+    seen = []
+
+    def policy_loss(states, duals, config):
+        seen.append(states)
+        return mpo.Improvement(
+            loss=lambda policy: (policy.mean - goal).square().sum(), metrics={"mine": goal}
+        )
+
+    return policy_loss, seen
+
+
+def make_by_builder(builder, spec, batches):
+    logger = testing.FakeLogger()
+    learner = builder.make_learner(
+        builders.LearnerParts(
+            networks=builder.make_networks(spec, torch.Generator().manual_seed(0)),
+            dataset=batches,
+            spec=spec,
+            counter=counting.Counter(),
+            logger=logger,
+            generator=torch.Generator().manual_seed(0),
+            device=torch.device("cpu"),
+        )
+    )
+    return learner, logger.rows
+
+
+def test_the_losses_of_the_builder_are_mpos_own(continuous_spec):
+    """The same as those that the learner takes where it is given none."""
+    builder = mpo.MPOBuilder(SMALL)
+    assert (builder.make_policy_loss(), builder.make_critic_loss()) == (
+        improvement.e_step,
+        critics.critic_loss,
+    )
+    learner, rows = make_learner(continuous_spec, repeat(make_trajectory()), SMALL)
+    other, others = make_learner(
+        continuous_spec,
+        repeat(make_trajectory()),
+        SMALL,
+        policy_loss=improvement.e_step,
+        critic_loss=critics.critic_loss,
+    )
+    for one in (learner, other):
+        one.run(num_steps=3)
+    assert [float(row["loss/policy"]) for row in rows] == [float(row["loss/policy"]) for row in others]
+
+
+@pytest.mark.parametrize("goal", [-0.7, 0.7])
+def test_the_policy_follows_the_loss_that_it_is_given(goal, continuous_spec):
+    policy_loss, seen = towards(goal)
+    config = dataclasses.replace(SMALL, target_policy_update_period=1, policy_learning_rate=0.01)
+    nets = mpo.make_networks(continuous_spec, config, torch.Generator().manual_seed(0))
+    batches = repeat(make_trajectory())
+    learner, rows = make_learner(continuous_spec, batches, config, networks=nets, policy_loss=policy_loss)
+    learner.run(num_steps=150)
+    mean = nets.policy(make_trajectory().observation[:, 0]).mean
+    assert (mean - goal).abs().max() < 0.2
+    assert rows[-1]["mine"] == goal and float(rows[-1]["loss/policy"]) < 1.0
+    states = seen[0]
+    assert states.actions.shape == (BATCH_SIZE, NUM_SAMPLES, NUM_DIMENSIONS)
+    assert states.q_values.shape == (BATCH_SIZE, NUM_SAMPLES) and states.log_prior is None
+    assert states.policy.mean.shape == (BATCH_SIZE, NUM_DIMENSIONS)
+    assert (states.low.tolist(), states.high.tolist()) == ([-1.0, -1.0], [1.0, 1.0])
+
+
+def test_temperatures_that_no_loss_trains_stay_and_are_not_logged(continuous_spec):
+    policy_loss, _ = towards(0.0)
+    learner, rows = make_learner(continuous_spec, repeat(make_trajectory()), policy_loss=policy_loss)
+    before = learner.save()["modules"]["duals"]
+    learner.run(num_steps=3)
+    after = learner.save()["modules"]["duals"]
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved and not any("temperature" in name for name in moved)
+    assert not any("temperature" in name for name in rows[-1])
+    assert {"alpha/mean", "kl/mean_rel", "loss/alpha_mean"} <= {*rows[-1]}
+
+
+def test_the_q_function_is_the_target_critics_with_its_gradient(continuous_spec):
+    policy_loss, seen = towards(0.0)
+    nets = mpo.make_networks(continuous_spec, SMALL, torch.Generator().manual_seed(0))
+    batches = repeat(make_trajectory())
+    learner, _ = make_learner(continuous_spec, batches, networks=nets, policy_loss=policy_loss)
+    target = nets.copy()  # the targets are copied at the first step
+    learner.step()
+    (states,) = seen
+    torch.testing.assert_close(states.q_function(states.actions.transpose(0, 1)).T, states.q_values)
+    actions = torch.rand(3, BATCH_SIZE, NUM_DIMENSIONS, requires_grad=True)
+    (found,) = torch.autograd.grad(states.q_function(actions).sum(), actions)
+    q = target.critic(make_trajectory().observation[:, 0], actions)
+    (expected,) = torch.autograd.grad(q.sum(), actions)
+    torch.testing.assert_close(found, expected)
+    assert found.abs().min() > 0
+
+
+def test_discrete_actions_are_all_there_with_their_probabilities(discrete_spec):
+    num_actions = discrete_spec.actions.num_values
+    seen = []
+
+    class Own(mpo.MPOBuilder):
+        def make_policy_loss(self):
+            def policy_loss(states, duals, config):
+                seen.append(states)
+                return mpo.Improvement(loss=lambda policy: -policy.entropy().mean())
+
+            return policy_loss
+
+    trajectory = make_trajectory()
+    action = torch.randint(num_actions, (BATCH_SIZE, 5), dtype=torch.int32)
+    batch = trajectory._replace(action=action, extras=trajectory.extras._replace(raw_action=action))
+    learner, _ = make_by_builder(Own(SMALL), discrete_spec, repeat(batch))
+    learner.step()
+    (states,) = seen
+    assert states.actions.shape == states.log_prior.shape == (BATCH_SIZE, num_actions)
+    torch.testing.assert_close(states.log_prior.exp().sum(dim=1), torch.ones(BATCH_SIZE))
+    actions = states.actions.T
+    torch.testing.assert_close(states.q_function(actions).T, states.q_values)
+
+
+@pytest.mark.parametrize("shift", [0.0, 5.0])
+def test_the_critic_is_trained_by_the_loss_that_it_is_given(shift, continuous_spec):
+    seen = []
+
+    class Own(mpo.MPOBuilder):
+        def make_critic_loss(self):
+            def critic_loss(critic, prediction, target, mask):
+                seen.append((critic, target.shape, mask.shape))
+                return (prediction.mean() - shift).square().mean()  # whatever the target is
+
+            return critic_loss
+
+    config = dataclasses.replace(SMALL, critic_learning_rate=0.02, critic_loss_steps="all")
+    learner, rows = make_by_builder(Own(config), continuous_spec, repeat(make_trajectory()))
+    learner.run(num_steps=100)
+    assert float(rows[-1]["loss/q"]) < 0.05 * (1.0 + shift)
+    critic, target_shape, mask_shape = seen[0]
+    assert isinstance(critic, torch.nn.Module) and target_shape == mask_shape == (BATCH_SIZE, 5)
+    observation, action = make_trajectory().observation[:, :-1], make_trajectory().action
+    q = networks.ScalarPrediction(critic(observation, action)[..., None]).mean()
+    assert (q - shift).abs().max() < 1.0

@@ -1,0 +1,108 @@
+"""Every agent has the same hooks, and an override takes effect: its encoder and the class of its learner."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import learners, networks, specs, testing
+from minerva_acme.agents import dqn, ppo, registry, vmpo
+
+from .conftest import TINY as TINY_ROLLOUTS
+from .mpo import scene as mpo_scene
+from .transition_scene import AGENTS as OF_TRANSITIONS
+
+CONFIGS = {
+    "mpo": mpo_scene.SMALL,
+    "ppo": ppo.PPOConfig(**TINY_ROLLOUTS, minibatch_size=4, num_epochs=2),
+    "vmpo": vmpo.VMPOConfig(**TINY_ROLLOUTS, m_steps=2),
+    **{name: agent.make().config for name, agent in OF_TRANSITIONS.items()},
+}
+NUM_FEATURES = 5
+
+
+class Features(networks.Encoder):
+    """An encoder with weights, of a size that nothing else here has."""
+
+    def __init__(self, spec, generator):
+        super().__init__()
+        self.output_size = NUM_FEATURES
+        self.mine = nn.Linear(spec.observations.shape[0], NUM_FEATURES)
+        with torch.no_grad():
+            for parameter in self.mine.parameters():
+                parameter.uniform_(-1.0, 1.0, generator=generator)
+        self.before = self.mine.weight.detach().clone()
+
+    def forward(self, observation):
+        return torch.tanh(self.mine(observation))
+
+
+def make_builder(name, **members):
+    """An agent's builder with members of its own, which keeps its learner as `learner`."""
+    agent = registry.AGENTS[name].builder
+
+    class Own(agent):
+        def make_learner(self, parts):
+            self.learner = super().make_learner(parts)
+            return self.learner
+
+    for member, value in members.items():
+        setattr(Own, member, value)
+    return Own(CONFIGS[name])
+
+
+def train(run, builder):
+    action_spec = specs.DiscreteArray(3) if isinstance(builder, dqn.DQNBuilder) else None
+    actions = {} if action_spec is None else {"action_spec": action_spec}
+    run(builder, lambda seed: testing.FakeEnvironment(seed=seed, **actions), 64, replay="memory")
+    assert builder.learner.num_steps > 0
+
+
+def test_there_is_a_config_for_every_agent():
+    assert CONFIGS.keys() == registry.AGENTS.keys()
+
+
+@pytest.mark.parametrize("name", registry.AGENTS)
+def test_an_encoder_of_ones_own_is_made_trained_and_acted_by(name, run):
+    made = []
+
+    def make_encoder(self, spec, generator):
+        made.append(Features(spec, generator))
+        return made[-1]
+
+    builder = make_builder(name, make_encoder=make_encoder)
+    train(run, builder)
+    served = {key for module in builder.learner.get_variables(builder.policy_variables) for key in module}
+    assert any(key.endswith("mine.weight") for key in served)
+    assert made and not any(torch.equal(encoder.mine.weight, encoder.before) for encoder in made)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "d4pg"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_policy_and_critics_share_an_encoder_of_ones_own_where_the_config_says_so(name, shared):
+    made = []
+
+    def make_encoder(self, spec, generator):
+        made.append(Features(spec, generator))
+        return made[-1]
+
+    builder = make_builder(name, make_encoder=make_encoder)
+    own = type(builder)(dataclasses.replace(builder.config, shared_encoder=shared))
+    nets = own.make_networks(OF_TRANSITIONS[name].spec, torch.Generator().manual_seed(0))
+    assert len(made) == (1 if shared else 2)
+    assert {nets.policy.encoder, nets.critic.encoder} == set(made)
+
+
+@pytest.mark.parametrize("name", registry.AGENTS)
+def test_a_learner_of_ones_own_class_is_what_trains(name, run):
+    agent = registry.AGENTS[name].builder
+    assert issubclass(agent.learner_class, learners.ModuleLearner)
+
+    class Mine(agent.learner_class):
+        def finish_step(self, metrics):
+            super().finish_step({**metrics, "mine": 1.0})
+
+    builder = make_builder(name, learner_class=Mine)
+    train(run, builder)
+    assert type(builder.learner) is Mine
