@@ -56,7 +56,8 @@ def run(command: commands.Sweep) -> int:
                 console.print(run.command, markup=False)
             return 0
         with _Display(left, console) as display:
-            signal_name = processes.run_all(jobs, at_once=at_once, watcher=display, places=places)
+            start = places and places.start
+            signal_name = processes.run_all(jobs, at_once=at_once, watcher=display, start=start)
     states = [find_state(run) for run in plan]
     statuses = {left[index].directory: status for index, status in display.statuses.items()}
     failed = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
