@@ -52,7 +52,7 @@ def page(command: type[Any], program: str, title: str = "") -> str:
         elif tyro.conf.Positional in marks:
             # The agent is in what is typed.
             positional += [flag] if not (title and flag.name == "agent") else []
-        elif tyro.conf.Suppress not in marks:
+        else:
             own.append(flag)
     needed = [f"--{flag.name.replace('_', '-')} {_value(flag.hint)}" for flag in own if _is_needed(flag)]
     usage = " ".join([f"usage: {program}", *map(_placeholder, positional), *needed, "[FLAG ...]"])
