@@ -168,7 +168,7 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
     positional: list[str] = []
     settled: list[str] = []
     for flag, words in _by_flag(arguments, hints, command):
-        kind, many, may_be_none = _read(hints.get(flag))
+        kind, many, may_be_none = read(hints.get(flag))
         num_values = len(words) if many else int(flag != "")
         values = words[:num_values]
         positional += words[num_values:]
@@ -207,7 +207,7 @@ def split(
             found.setdefault(flag.replace("--no-", "--"), []).append((flag,))
             left += words
         elif words:
-            _, many, _ = _read(others[flag])
+            _, many, _ = read(others[flag])
             values = (word.split(",") if many else [word] for word in words)
             found.setdefault(flag, []).extend((flag, *value) for value in values)
         else:
@@ -243,8 +243,8 @@ def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     raise ValueError(f"`{command}` has no flag {flag}. {hint}")
 
 
-def _read(hint: Any) -> tuple[Any, bool, bool]:
-    """Returns the type of a value, whether there may be several, and whether None is one."""
+def read(hint: Any) -> tuple[Any, bool, bool]:
+    """Returns the type of a flag's value, whether there may be several, and whether None is one."""
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)

@@ -55,7 +55,7 @@ def run(command: commands.Sweep) -> int:
                 console.print(run.command, markup=False)
             return 0
         with _Display(left, console) as display:
-            start = places and places.start
+            start = places.start if places else None
             signal_name = processes.run_all(jobs, at_once=at_once, watcher=display, start=start)
     states = [find_state(run) for run in plan]
     statuses = {left[index].directory: status for index, status in display.statuses.items()}
