@@ -43,7 +43,7 @@ ONLY_IN = {
     "imageio_ffmpeg": ("minerva_acme.video.movie",),
     "matplotlib": ("minerva_acme.plotting.figure", "minerva_acme.plotting.report_figures"),
     "PIL": ("minerva_acme.video.movie",),
-    "ray": ("minerva_acme.distributed.ray_engine", "minerva_acme.distributed.ray_jobs"),
+    "ray": ("minerva_acme.distributed.ray_engine", "minerva_acme.distributed.jobs"),
     "reverb": ("minerva_acme.replay.reverb.loader",),
     "tensorboard": ("minerva_acme.loggers",),
     "tensorflow": ("minerva_acme.replay.reverb.loader", "minerva_acme.loggers"),

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from minerva_acme.cli import choices, flags
+from minerva_acme.cli import flags
 
 _RUN = "run.json"
 _TABLES = ("hyperparameters", "options")  # whose keys are flags too, as in run.json
@@ -47,38 +47,37 @@ class ConfigFile:
             raise ValueError(f"{self.path} {_RUNS_CODE.format(self.agent, way_out)}")
         return self.agent
 
-    def words(self, hints: Mapping[str, Any], command: str) -> list[str]:
-        """Returns the settings as words of the command line.
+    def settle(self, hints: Mapping[str, Any], command: str) -> list[str]:
+        """Returns the settings as settled words of the command line.
 
         Args:
-            hints: the command's flags and the types of their values.
-            command: for messages.
+            hints: The command's flags and the types of their values.
+            command: The command, for messages.
 
         Raises:
-            ValueError: a key is no flag, or its value cannot be one; the message has the similar keys.
+            ValueError: A key is no flag, or its value cannot be one; the message has the similar ones.
         """
         words: list[str] = []
-        for key, value in self.settings.items():
-            flag = f"--{key.replace('_', '-')}"
-            flag = flags.OTHER_NAMES.get(flag, flag)
-            if flag not in hints:
-                known = sorted(name.removeprefix("--").replace("-", "_") for name in hints)
-                hint = choices.near(key, known, at_most=3) or f"There are: {command} --help"
-                raise ValueError(f"{self.path} has an unknown key '{key}'. {hint}")
-            if isinstance(value, bool):
-                words.append(flag if value else flag.replace("--", "--no-", 1))
-            else:
-                words += [flag, *map(self._word, value if isinstance(value, list) else [value])]
-        return words
+        try:
+            for key, value in self.settings.items():
+                if isinstance(value, bool):
+                    words.append(f"--{key}" if value else f"--no-{key}")
+                else:
+                    values = value if isinstance(value, list) else [value]
+                    words += [f"--{key}", *(_word(key, part) for part in values)]
+            return flags.settle(words, hints, command)[1]
+        except ValueError as error:
+            raise ValueError(f"In {self.path}: {error}") from None
 
-    def _word(self, value: Any) -> str:
-        if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)):
-            # 1e5 is a float in TOML, also where a whole number is meant.
-            return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
-        raise ValueError(
-            f"{self.path} must hold numbers, texts, true, false, and lists of such, got {value!r}. Write "
-            f"each flag as a key; tables may be named {' and '.join(_TABLES)}."
-        )
+
+def _word(key: str, value: Any) -> str:
+    if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)):
+        # 1e5 is a float in TOML, also where a whole number is meant.
+        return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+    raise ValueError(
+        f"`{key}` must be a number, a text, true, false, or a list of such, got {value!r}. Write each flag "
+        f"as a key; tables may be named {' and '.join(_TABLES)}."
+    )
 
 
 def read(path: pathlib.Path) -> ConfigFile:

@@ -3,9 +3,9 @@
 `1e5` is a whole number and `64,64` are two. The parser's own words for a wrong value are about types.
 """
 
+import argparse
 import contextlib
 import dataclasses
-import sys
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,86 +19,58 @@ AGENT = "--agent"
 """Names the agent of `minerva train` too: people write it before where a builder is."""
 
 OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
+_LAYER_SIZES = ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes")
+_REPLAY_RATIO = ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",)
 ELSEWHERE: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
     {
-        "--total-timesteps": ("--num-env-steps",),
-        "--timesteps": ("--num-env-steps",),
-        "--num-timesteps": ("--num-env-steps",),
-        "--n-timesteps": ("--num-env-steps",),
-        "--total-steps": ("--num-env-steps",),
-        "--total-frames": ("--num-env-steps",),
-        "--steps": ("--num-env-steps",),
-        "--env-id": ("--env",),
-        "--env-name": ("--env",),
-        "--gym-id": ("--env",),
-        "--task": ("--env",),
-        "--domain": ("--env",),
-        "--algo": (AGENT,),
-        "--algorithm": (AGENT,),
-        "--learning-rate": ("--policy-learning-rate", "--critic-learning-rate"),
-        "--lr": ("--learning-rate", "--policy-learning-rate", "--critic-learning-rate"),
-        "--policy-lr": ("--policy-learning-rate", "--learning-rate"),
-        "--q-lr": ("--critic-learning-rate", "--learning-rate"),
-        "--anneal-lr": ("--anneal-learning-rate",),
-        "--gamma": ("--discount",),
-        "--n-envs": ("--num-environments",),
-        "--n-steps": ("--rollout-steps (of all environments together)", "--n-step"),
-        "--num-steps": ("--num-env-steps", "--rollout-steps (of all environments together)"),
-        "--n-epochs": ("--num-epochs",),
-        "--update-epochs": ("--num-epochs",),
-        "--batch-size": ("--minibatch-size", "--rollout-steps"),
-        "--num-minibatches": ("--minibatch-size (steps in each)",),
-        "--clip-range": ("--clip-ratio",),
-        "--clip-coef": ("--clip-ratio",),
-        "--clip-vloss": ("--clip-value",),
-        "--ent-coef": ("--entropy-coef", "--initial-temperature"),
-        "--vf-coef": ("--value-coef",),
-        "--norm-adv": ("--normalize-advantages",),
-        "--use-sde": ("--init-stddev",),
-        "--buffer-size": ("--max-replay-size",),
-        "--replay-size": ("--max-replay-size",),
-        "--learning-starts": ("--min-replay-size",),
-        "--train-freq": ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",),
-        "--train-frequency": ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",),
-        "--gradient-steps": ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",),
-        "--utd-ratio": ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",),
-        "--tau": ("--target-rate", "--target-critic-update-period", "--target-update-period"),
-        "--policy-delay": ("--policy-period",),
-        "--policy-frequency": ("--policy-period",),
-        "--exploration-noise": ("--exploration-stddev",),
-        "--exploration-final-eps": ("--final-epsilon",),
-        "--end-e": ("--final-epsilon",),
-        "--start-e": ("--initial-epsilon",),
-        "--net-arch": ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes"),
-        "--hidden-sizes": ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes"),
-        "--layer-sizes": ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes"),
-        "--hidden-size": ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes"),
-        "--eval-freq": ("--evaluation-period",),
-        "--eval-every": ("--evaluation-period",),
-        "--eval-episodes": ("--evaluation-episodes", "--episodes"),
-        "--n-eval-episodes": ("--evaluation-episodes", "--episodes"),
-        "--num-episodes": ("--episodes", "--evaluation-episodes"),
-        "--n-episodes": ("--episodes", "--evaluation-episodes"),
-        "--save-freq": ("--checkpoint-period",),
-        "--save-every": ("--checkpoint-period",),
-        "--log-dir": ("--directory",),
-        "--logdir": ("--directory",),
-        "--log-path": ("--directory",),
-        "--log-folder": ("--directory",),
-        "--save-path": ("--directory", "--out", "--output"),
-        "--save-dir": ("--directory", "--out", "--output"),
-        "--out-dir": ("--directory", "--out", "--output"),
-        "--output-dir": ("--directory", "--out", "--output"),
-        "--exp-name": ("--directory",),
-        "--tensorboard-log": ("--log tensorboard", "--directory"),
-        "--tensorboard": ("--log tensorboard",),
-        "--wandb": ("--log wandb",),
-        "--track": ("--log wandb",),
-        "--capture-video": ("--evaluation-video",),
-        "--cuda": ("--device cuda",),
-        "--gpu": ("--device cuda",),
-        "--config-file": ("--config",),
-        "--deterministic": ("--no-explore (it is so by default)",),
+        name: ours
+        for theirs, ours in {
+            "--total-timesteps --timesteps --num-timesteps --n-timesteps": ("--num-env-steps",),
+            "--total-steps --total-frames --steps": ("--num-env-steps",),
+            "--env-id --env-name --gym-id --task --domain": ("--env",),
+            "--algo --algorithm": (AGENT,),
+            "--learning-rate": ("--policy-learning-rate", "--critic-learning-rate"),
+            "--lr": ("--learning-rate", "--policy-learning-rate", "--critic-learning-rate"),
+            "--policy-lr": ("--policy-learning-rate", "--learning-rate"),
+            "--q-lr": ("--critic-learning-rate", "--learning-rate"),
+            "--anneal-lr": ("--anneal-learning-rate",),
+            "--gamma": ("--discount",),
+            "--n-envs": ("--num-environments",),
+            "--n-steps": ("--rollout-steps (of all environments together)", "--n-step"),
+            "--num-steps": ("--num-env-steps", "--rollout-steps (of all environments together)"),
+            "--n-epochs --update-epochs": ("--num-epochs",),
+            "--batch-size": ("--minibatch-size", "--rollout-steps"),
+            "--num-minibatches": ("--minibatch-size (steps in each)",),
+            "--clip-range --clip-coef": ("--clip-ratio",),
+            "--clip-vloss": ("--clip-value",),
+            "--ent-coef": ("--entropy-coef", "--initial-temperature"),
+            "--vf-coef": ("--value-coef",),
+            "--norm-adv": ("--normalize-advantages",),
+            "--use-sde": ("--init-stddev",),
+            "--buffer-size --replay-size": ("--max-replay-size",),
+            "--learning-starts": ("--min-replay-size",),
+            "--train-freq --train-frequency --gradient-steps --utd-ratio": _REPLAY_RATIO,
+            "--tau": ("--target-rate", "--target-critic-update-period", "--target-update-period"),
+            "--policy-delay --policy-frequency": ("--policy-period",),
+            "--exploration-noise": ("--exploration-stddev",),
+            "--exploration-final-eps --end-e": ("--final-epsilon",),
+            "--start-e": ("--initial-epsilon",),
+            "--net-arch --hidden-sizes --layer-sizes --hidden-size": _LAYER_SIZES,
+            "--eval-freq --eval-every": ("--evaluation-period",),
+            "--eval-episodes --n-eval-episodes": ("--evaluation-episodes", "--episodes"),
+            "--num-episodes --n-episodes": ("--episodes", "--evaluation-episodes"),
+            "--save-freq --save-every": ("--checkpoint-period",),
+            "--log-dir --logdir --log-path --log-folder --exp-name": ("--directory",),
+            "--save-path --save-dir --out-dir --output-dir": ("--directory", "--out", "--output"),
+            "--tensorboard-log": ("--log tensorboard", "--directory"),
+            "--tensorboard": ("--log tensorboard",),
+            "--wandb --track": ("--log wandb",),
+            "--capture-video": ("--evaluation-video",),
+            "--cuda --gpu": ("--device cuda",),
+            "--config-file": ("--config",),
+            "--deterministic": ("--no-explore (it is so by default)",),
+        }.items()
+        for name in theirs.split()
     }
 )
 """What Stable-Baselines3, CleanRL and others call a flag, and what it may be here: the flag, then what to
@@ -166,54 +138,46 @@ def _is_plain(hint: Any) -> bool:
     return kind is Literal or hint in (*_NUMBERS, bool, str, types.NoneType)
 
 
-def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> list[str]:
-    """Returns the arguments with flags by their own names, and with what commas separate split.
+def take(arguments: Sequence[str], *names: str) -> tuple[str | None, list[str]]:
+    """Takes a flag out of the arguments, wherever it stands.
+
+    Returns:
+        The last value that it is given, or None, and the other arguments.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(*names, dest="value", nargs="?")
+    taken, others = parser.parse_known_args(arguments)
+    return taken.value, others
+
+
+def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> tuple[list[str], list[str]]:
+    """Brings flags to their own names, checks their values and splits what commas separate.
 
     Args:
-        arguments: as they were typed, behind the command.
-        hints: the command's flags and the types of their values.
-        command: for messages.
+        arguments: The arguments as they were typed, behind the command.
+        hints: The command's flags and the types of their values.
+        command: The command, for messages.
+
+    Returns:
+        The positional arguments, and all flags with their values.
 
     Raises:
-        ValueError: the command has no such flag, or a value is none of its flag's; the message has the
+        ValueError: The command has no such flag, or a value is none of its flag's; the message has the
             similar ones.
     """
+    positional: list[str] = []
     settled: list[str] = []
-    flag, kind, left, many, may_be_none = "", None, 0, False, False
-    for argument in arguments:
-        values = [argument]
-        if argument.startswith("--") and len(argument) > 2:
-            written, equals, value = argument.partition("=")
-            flag = _find(written.replace("_", "-"), hints, command)
-            kind, many, may_be_none = _read(hints.get(flag))
-            left = sys.maxsize if many else 1  # what follows is positional
-            settled.append(flag)
-            values = [value] if equals else []
-        if left and (flag in _BY_COMMAS or (many and kind in _NUMBERS)):
+    for flag, words in _by_flag(arguments, hints, command):
+        kind, many, may_be_none = read(hints.get(flag))
+        num_values = len(words) if many else int(flag != "")
+        values = words[:num_values]
+        positional += words[num_values:]
+        if many and (kind in _NUMBERS or flag in _BY_COMMAS):
             values = [part for value in values for part in value.strip("()[]").split(",") if part]
-        for value in values:
-            if left and not (may_be_none and value == "None"):
-                value = _read_value(flag, value, kind)
-            left = max(0, left - 1)
-            settled.append(value)
-    return settled
-
-
-def without(settled: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Returns the settled arguments without those flags, and their values, that others have too."""
-    named = {_positive(argument) for argument in others if argument.startswith("--")}
-    left: list[str] = []
-    is_kept = True
-    for argument in settled:
-        if argument.startswith("--"):
-            is_kept = _positive(argument) not in named
-        if is_kept:
-            left.append(argument)
-    return left
-
-
-def _positive(flag: str) -> str:
-    return f"--{flag.removeprefix('--no-')}" if flag.startswith("--no-") else flag
+        if not (may_be_none and values == ["None"]):
+            values = [_read_value(flag, value, kind) for value in values]
+        settled += [*filter(None, [flag]), *values]
+    return positional, settled
 
 
 def split(
@@ -222,43 +186,48 @@ def split(
     """Takes the flags of another command, with lists of values, out of a command's arguments.
 
     Args:
-        arguments: as they were typed, behind the command.
-        own: the command's flags and the types of their values.
-        others: the other command's.
-        command: for messages.
+        arguments: The arguments as they were typed, behind the command.
+        own: The command's flags and the types of their values.
+        others: The other command's.
+        command: The command, for messages.
 
     Returns:
         The command's own arguments. And for each other flag the words of every value to try, the flag among
         them; where one value is several, commas have separated them.
 
     Raises:
-        ValueError: neither command has such a flag, or one has no value.
+        ValueError: Neither command has such a flag, or one has no value.
     """
     left: list[str] = []
     found: dict[str, list[tuple[str, ...]]] = {}
-    flag, splits = "", False
-    for argument in arguments:
-        values = [argument]
-        if argument.startswith("--") and len(argument) > 2:
-            written, equals, value = argument.partition("=")
-            flag = _find(written.replace("_", "-"), {**others, **own}, command)
-            if flag not in others or flag in own:
-                flag, values = "", [argument]
-            elif others[flag] is bool:
-                found.setdefault(flag.replace("--no-", "--"), []).append((flag,))
-                continue
-            else:
-                found.setdefault(flag, [])
-                _, splits, _ = _read(others[flag])
-                values = [value] if equals else []
-        if flag and others[flag] is not bool:
-            found[flag] += [(flag, *(value.split(",") if splits else [value])) for value in values]
+    for flag, words in _by_flag(arguments, {**others, **own}, command):
+        if flag in own or flag not in others:
+            left += [*filter(None, [flag]), *words]
+        elif others[flag] is bool:
+            found.setdefault(flag.replace("--no-", "--"), []).append((flag,))
+            left += words
+        elif words:
+            _, many, _ = read(others[flag])
+            values = (word.split(",") if many else [word] for word in words)
+            found.setdefault(flag, []).extend((flag, *value) for value in values)
         else:
-            left += values
-    for flag, values_ in found.items():
-        if not values_:
             raise ValueError(f"`{flag}` must have a value, or several to try each of them, got none.")
-    return left, tuple((flag, tuple(values_)) for flag, values_ in found.items())
+    return left, tuple((flag, tuple(values)) for flag, values in found.items())
+
+
+def _by_flag(
+    arguments: Sequence[str], hints: Mapping[str, Any], command: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields each flag by its own name with the words behind it, first "" with those before any."""
+    flag, words = "", list[str]()
+    for argument in arguments:
+        if argument.startswith("--") and len(argument) > 2:
+            yield flag, words
+            written, equals, value = argument.partition("=")
+            flag, words = _find(written.replace("_", "-"), hints, command), [value] if equals else []
+        else:
+            words.append(argument)
+    yield flag, words
 
 
 def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
@@ -274,8 +243,8 @@ def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     raise ValueError(f"`{command}` has no flag {flag}. {hint}")
 
 
-def _read(hint: Any) -> tuple[Any, bool, bool]:
-    """Returns the type of a value, whether there may be several, and whether None is one."""
+def read(hint: Any) -> tuple[Any, bool, bool]:
+    """Returns the type of a flag's value, whether there may be several, and whether None is one."""
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)

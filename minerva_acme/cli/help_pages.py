@@ -3,20 +3,22 @@
 import ast
 import dataclasses
 import inspect
+import pathlib
 import re
 import textwrap
-import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import tyro
+
+from minerva_acme.cli import flags
 
 WIDTH = 80
 _INDENT = 6
 # A comment above a field that names what follows: "# Networks." or "# Replay; the rest is elsewhere."
 _HEADING = re.compile(r"\s*# ([A-Z][\w ]*)[.;]")
-_VALUES: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
+_VALUES: dict[Any, str] = {int: "N", float: "X", str: "TEXT", pathlib.Path: "PATH"}
 
 
 class _Words(NamedTuple):
@@ -52,7 +54,7 @@ def page(command: type[Any], program: str, title: str = "") -> str:
         elif tyro.conf.Positional in marks:
             # The agent is in what is typed.
             positional += [flag] if not (title and flag.name == "agent") else []
-        elif tyro.conf.Suppress not in marks:
+        else:
             own.append(flag)
     needed = [f"--{flag.name.replace('_', '-')} {_value(flag.hint)}" for flag in own if _is_needed(flag)]
     usage = " ".join([f"usage: {program}", *map(_placeholder, positional), *needed, "[FLAG ...]"])
@@ -108,7 +110,7 @@ def _entry(flag: _Flag) -> str:
     name = f"--{flag.name.replace('_', '-')}"
     if tyro.conf.Positional in getattr(flag.hint, "__metadata__", ()):
         typed = _placeholder(flag)
-    elif _plain(flag.hint) is bool:
+    elif flags.read(flag.hint)[0] is bool:
         typed = f"{name}, --no-{name.removeprefix('--')}"
     else:
         typed = f"{name} {_value(flag.hint)}"
@@ -151,27 +153,15 @@ def _is_needed(flag: _Flag) -> bool:
 
 
 def _placeholder(flag: _Flag) -> str:
-    name = flag.name.upper()
-    if typing.get_origin(_plain(flag.hint)) is Literal:
-        name = _value(flag.hint)
-    elif typing.get_origin(_plain(flag.hint)) is tuple:
+    kind, many, _ = flags.read(flag.hint)
+    name = _value(flag.hint) if typing.get_origin(kind) is Literal else flag.name.upper()
+    if many:
         name = f"{re.sub('IES$', 'Y', name).removesuffix('S')} ..."
     return name if _is_needed(flag) else f"[{name}]"
 
 
-def _plain(hint: Any) -> Any:
-    """The type without its marks, and without None."""
-    hint = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
-        return parts[0] if len(parts) == 1 else hint
-    return hint
-
-
 def _value(hint: Any) -> str:
-    kind = _plain(hint)
-    if typing.get_origin(kind) is Literal:
-        return "{" + ",".join(map(str, typing.get_args(kind))) + "}"
-    if typing.get_origin(kind) is tuple:
-        return f"{_value(typing.get_args(kind)[0])} ..."
-    return _VALUES.get(kind, "PATH" if getattr(kind, "__name__", "") == "Path" else "VALUE")
+    kind, many, _ = flags.read(hint)
+    choices = ",".join(map(str, typing.get_args(kind)))
+    name = f"{{{choices}}}" if typing.get_origin(kind) is Literal else _VALUES.get(kind, "VALUE")
+    return f"{name} ..." if many else name

@@ -1,6 +1,5 @@
 """From the words of the command line to a command of `commands`."""
 
-import argparse
 import contextlib
 import dataclasses
 import io
@@ -22,6 +21,13 @@ DEBUG = "--debug"
 
 _HELP = ("-h", "--help")
 _TASK = "task"  # the preset that is looked up by agent and environment
+# What the defaults of a training's flags depend on.
+_PEEKED = (
+    ("--preset",),
+    ("--env", "--environment"),
+    ("--num-env-steps", "--num_env_steps"),
+    ("--num-learner-steps", "--num_learner_steps"),
+)
 
 
 def parse(arguments: Sequence[str]) -> Any:
@@ -48,13 +54,14 @@ def parse(arguments: Sequence[str]) -> Any:
     from_file: list[str] = []
     if command is commands.Train:
         rest = _with_agent_first(rest)
-        file = _config_file(rest)
+        path, _ = flags.take(rest, "--config")
+        file = config_files.read(pathlib.Path(path)) if path else None
         if not (file and file.agent) and _asks_for_help_alone(rest):
             _show(guide.agents_page())
         agent, rest = _agent(rest, typed, file)
         typed += f" {agent}"
         if file:
-            from_file = file.words(dict(flags.of(train_command(agent))), typed)
+            from_file = file.settle(dict(flags.of(train_command(agent))), typed)
         command = train_command(agent, [*from_file, *rest])
         title = registry.find(agent).title
     elif command is commands.Sweep and not set(_HELP) & set(rest):
@@ -63,10 +70,9 @@ def parse(arguments: Sequence[str]) -> Any:
     if set(_HELP) & set(rest):
         _show(help_pages.page(command, typed, title))
     hints = dict(flags.of(command))
-    settled = flags.settle(rest, hints, typed)
-    parsed = _parse(
-        command, typed, [*settled, *flags.without(flags.settle(from_file, hints, typed), settled)]
-    )
+    positional, settled = flags.settle(rest, hints, typed)
+    # Of a flag that is there twice, the last counts.
+    parsed = _parse(command, typed, [*positional, *from_file, *settled])
     if settings:
         parsed = dataclasses.replace(parsed, settings=settings)
     if getattr(parsed, "import_code", False) or isinstance(parsed, commands.CheckEnv):
@@ -86,24 +92,19 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     entry = registry.find(agent)
     flags.check_config(entry.config, taken=[flags.AGENT, DEBUG, *dict(flags.of(commands.Train))])
     presets = (*entry.presets, _TASK)
-    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    peek.add_argument("--preset", nargs="?")
-    peek.add_argument("--env", "--environment", nargs="?")
-    peek.add_argument("--num-env-steps", "--num_env_steps", nargs="?")
-    peek.add_argument("--num-learner-steps", "--num_learner_steps", nargs="?")
-    known, _ = peek.parse_known_args(arguments)
-    preset = choices.choose("preset", known.preset or "default", presets)
+    preset, env, env_steps, learner_steps = (flags.take(arguments, *names)[0] for names in _PEEKED)
+    preset = choices.choose("preset", preset or "default", presets)
     config, run = entry.presets["default" if preset == _TASK else preset], dataclasses.field()
     steps_by_default = ""
-    if known.env is not None:  # without an environment the parser asks for it
-        num_env_steps, why = tasks.default_num_env_steps(agent, known.env)
+    if env is not None:  # without an environment the parser asks for it
+        num_env_steps, why = tasks.default_num_env_steps(agent, env)
         if preset == _TASK:
-            task = tasks.find(agent, known.env)
+            task = tasks.find(agent, env)
             config, num_env_steps = task.make_config(), task.num_env_steps
         options = commands.TrainOptions(num_env_steps=num_env_steps)
-        if known.num_learner_steps is not None:
+        if learner_steps is not None:
             options = commands.TrainOptions(num_env_steps=0, num_learner_steps=1)
-        elif known.num_env_steps is None:
+        elif env_steps is None:
             steps_by_default = why
         run = dataclasses.field(default=options)
     return dataclasses.make_dataclass(
@@ -129,14 +130,12 @@ def _swept(agent: str) -> dict[str, Any]:
 
 
 def _with_agent_first(arguments: Sequence[str]) -> list[str]:
-    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    peek.add_argument(flags.AGENT, nargs="?")
-    named, others = peek.parse_known_args(arguments)
-    if named.agent is None:
+    named, others = flags.take(arguments, flags.AGENT)
+    if named is None:
         return others
     if others and not others[0].startswith("-"):
-        raise ValueError(f"The agent must be named once, got '{others[0]}' and {flags.AGENT} {named.agent}.")
-    return [named.agent, *others]
+        raise ValueError(f"The agent must be named once, got '{others[0]}' and {flags.AGENT} {named}.")
+    return [named, *others]
 
 
 def _agent(
@@ -158,13 +157,6 @@ def _agent(
         advice = f"One of your own: {flags.AGENT} my_package.my_module:MyBuilder"
         choices.choose("agent", named, known, advice=advice)
     return named, list(arguments)
-
-
-def _config_file(arguments: Sequence[str]) -> config_files.ConfigFile | None:
-    peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    peek.add_argument("--config", nargs="?")
-    named, _ = peek.parse_known_args(arguments)
-    return config_files.read(pathlib.Path(named.config)) if named.config else None
 
 
 def _asks_for_help_alone(arguments: Sequence[str]) -> bool:

@@ -1,5 +1,6 @@
 """`minerva plot`."""
 
+import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,8 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from minerva_acme import plotting
-from minerva_acme.agents import registry
-from minerva_acme.cli import commands, extras
+from minerva_acme.cli import commands, extras, report
 from minerva_acme.runs import run_folder, run_results
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
@@ -152,8 +152,8 @@ def _published(
 ) -> list[tuple[str, plotting.Curve]]:
     """Returns what was published of the environment, or the means of what was of all of several."""
     if wanted is None:
-        agents = dict.fromkeys(run.description.agent for runs in by_environment.values() for run in runs)
-        wanted = dict.fromkeys(name for agent in agents for name in _compared_with(agent))
+        runs = itertools.chain(*by_environment.values())
+        wanted = report.compared_with(run.description.agent for run in runs)
     backdrop = []
     for name in wanted:
         if name == "none":
@@ -165,10 +165,6 @@ def _published(
             curve = plotting.Curve(common.x, plotting.interquartile_mean(common.values.T))
             backdrop.append((f"{found[0].title}, published: mean of {seeds} seeds", curve))
     return backdrop
-
-
-def _compared_with(agent: str) -> Sequence[str]:
-    return registry.AGENTS[agent].compared_with if agent in registry.AGENTS else ()
 
 
 def _random_return(members: Sequence[_Run]) -> float | None:

@@ -31,8 +31,25 @@ class _Moment(NamedTuple):
     learner_steps: int
 
 
-class ProgressDisplay:
-    """Shows where a run stands; a context manager, called with each `Progress`.
+class LiveDisplay:
+    """A block that is live on a terminal, and nothing elsewhere; a context manager."""
+
+    def __init__(self, console: Console, *, transient: bool = False) -> None:
+        """Args: console: Where to show it. transient: Whether it is removed in the end."""
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=transient)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
+
+
+class ProgressDisplay(LiveDisplay):
+    """Shows where a run stands; called with each `Progress`.
 
     train      ━━━━━━━━━━━━━━                      12,345/30,000 steps  0:03:06 left
     speed      95 environment steps/s, 24 learner steps/s, 2,837 made
@@ -59,10 +76,9 @@ class ProgressDisplay:
             seconds: after which the run stops.
             clock: seconds.
         """
-        self._console = console
+        super().__init__(console)
         self._clock = clock
         self._ends_at = clock() + seconds
-        self._live = Live(console=console, auto_refresh=False)
         self._moments: collections.deque[_Moment] = collections.deque()
         self._returns: collections.deque[float] = collections.deque(maxlen=_NUM_RETURNS)
         self._num_episodes = 0
@@ -72,14 +88,6 @@ class ProgressDisplay:
         self._phase = ""
         self._next_update = -float("inf")
         self._next_line = clock() + _SECONDS_BETWEEN_LINES
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._live.stop()
 
     def __call__(self, progress: experiments.Progress) -> None:
         if progress.replay_memory and not self._moments:

@@ -1,7 +1,7 @@
 """`minerva report`."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -27,7 +27,9 @@ def run(command: commands.Report) -> int:
         from minerva_acme.plotting import figure, report_figures, report_page
     console = Console(highlight=False, soft_wrap=True)
     experiments = read_experiments(command.results)
-    against = _against(experiments) if command.against is None else command.against
+    against = command.against
+    if against is None:
+        against = tuple(compared_with(one.exp_name.partition("_")[0] for one in experiments))
     report = plotting.make_report(
         experiments,
         against=[name for name in against if name != "none"],
@@ -127,9 +129,8 @@ def _has_rows(path: pathlib.Path) -> bool:
         return sorted(next(lines, "").strip().split(",")) == sorted(results.Row._fields)
 
 
-def _against(experiments: Sequence[results.Experiment]) -> list[str]:
-    """The published results that the experiments' agents are usually compared with."""
-    agents = (one.exp_name.partition("_")[0] for one in experiments)
+def compared_with(agents: Iterable[str]) -> list[str]:
+    """Returns the published results that agents are usually compared with."""
     known = (registry.AGENTS[agent].compared_with for agent in agents if agent in registry.AGENTS)
     return list(dict.fromkeys(name for names in known for name in names))
 

@@ -5,15 +5,14 @@ import contextlib
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
 from minerva_acme import distributed, plotting
-from minerva_acme.cli import collect, commands, extras, processes, report, sweep_plan, training
+from minerva_acme.cli import collect, commands, extras, processes, progress, report, sweep_plan, training
 from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, run_folder, run_results
 
@@ -57,7 +56,8 @@ def run(command: commands.Sweep) -> int:
                 console.print(run.command, markup=False)
             return 0
         with _Display(left, console) as display:
-            signal_name = processes.run_all(jobs, at_once=at_once, watcher=display, places=places)
+            start = places.start if places else None
+            signal_name = processes.run_all(jobs, at_once=at_once, watcher=display, start=start)
     states = [find_state(run) for run in plan]
     statuses = {left[index].directory: status for index, status in display.statuses.items()}
     failed = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
@@ -156,23 +156,14 @@ def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], cons
         )
 
 
-class _Display:
+class _Display(progress.LiveDisplay):
     """Says what starts and ends; on a terminal also where each run stands, by the last line of its log."""
 
     def __init__(self, runs: Sequence[sweep_plan.PlannedRun], console: Console) -> None:
+        super().__init__(console, transient=True)
         self.statuses: dict[int, int] = {}
         self._runs = runs
-        self._console = console
         self._started_at: dict[int, float] = {}
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._live.stop()
 
     def started(self, index: int) -> None:
         self._started_at[index] = time.monotonic()

@@ -90,16 +90,9 @@ def resume(command: commands.Resume) -> int:
         if reason := description.unknown.get(name):
             raise ValueError(f"{directory} can be resumed only from Python: {reason}")
     values = {"evaluation_video": False, **description.options, "seed": description.seed}
-    changes = {
-        "num_env_steps": command.num_env_steps,
-        "num_learner_steps": command.num_learner_steps,
-        "device": command.device,
-    }
-    values |= {name: value for name, value in changes.items() if value is not None}
-    ends = {"stop_at_return": command.stop_at_return, "stop_after_minutes": command.stop_after_minutes}
-    values |= {
-        name: None if value == math.inf else value for name, value in ends.items() if value is not None
-    }
+    for name in ("num_env_steps", "num_learner_steps", "device", "stop_at_return", "stop_after_minutes"):
+        if (value := getattr(command, name)) is not None:
+            values[name] = None if value == math.inf else value
     if command.log is not None:
         values |= {"tensorboard": "tensorboard" in command.log, "wandb": "wandb" in command.log}
         # Films are made only where a logger shows them.

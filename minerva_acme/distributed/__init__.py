@@ -7,9 +7,9 @@ from minerva_acme import lazy
 if TYPE_CHECKING:
     from minerva_acme.distributed.graph import Context, Engine, Node, NodeSilence, Part, Program
     from minerva_acme.distributed.inline import InlineEngine
+    from minerva_acme.distributed.jobs import RayJobs
     from minerva_acme.distributed.program import make_program
     from minerva_acme.distributed.ray_engine import RayEngine
-    from minerva_acme.distributed.ray_jobs import RayJobs
     from minerva_acme.distributed.run import run_distributed_experiment
     from minerva_acme.distributed.supervisor import ProgramFailed
 

@@ -94,7 +94,7 @@ class Reporter:
         """
         if episodes:
             self._episode_return = float(episodes[-1]["episode_return"])
-        if self._metrics_due({}):
+        if self._metrics_due():
             self._metrics = self._read_metrics()
         latest = self._evaluations.latest
         self._callbacks(

@@ -2,40 +2,26 @@
 
 from minerva_acme.loggers.asynchronous import AsyncLogger
 from minerva_acme.loggers.base import Logger
-from minerva_acme.loggers.combinators import (
-    Aggregator,
-    Dispatcher,
-    KeyFilter,
-    NewestRow,
-    StepFilter,
-    TimeFilter,
-)
+from minerva_acme.loggers.combinators import Dispatcher, NewestRow, TimeFilter
 from minerva_acme.loggers.csv import CSVLogger
-from minerva_acme.loggers.default import make_default_logger
-from minerva_acme.loggers.rates import EverySeconds, EverySteps, Rate
+from minerva_acme.loggers.rates import EverySeconds
 from minerva_acme.loggers.summaries import SeriesSummary, Summary
 from minerva_acme.loggers.tensorboard import TensorBoardLogger, TensorBoardRun
 from minerva_acme.loggers.terminal import TerminalLogger
 from minerva_acme.loggers.wandb import WandbRun
 
 __all__ = [
-    "Aggregator",
     "AsyncLogger",
     "CSVLogger",
     "Dispatcher",
     "EverySeconds",
-    "EverySteps",
-    "KeyFilter",
     "Logger",
     "NewestRow",
-    "Rate",
     "SeriesSummary",
-    "StepFilter",
     "Summary",
     "TensorBoardLogger",
     "TensorBoardRun",
     "TerminalLogger",
     "TimeFilter",
     "WandbRun",
-    "make_default_logger",
 ]

@@ -1,7 +1,7 @@
 """Rows for the eye."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from minerva_acme.loggers import base
@@ -19,20 +19,19 @@ class TerminalLogger(base.Logger):
     Rows with the same names are aligned with each other.
     """
 
-    def __init__(self, label: str, *, write_line: Callable[[str], None] | None = None) -> None:
-        """Args: label: begins each row. write_line: takes each line; by default standard output does."""
+    def __init__(self, label: str) -> None:
+        """Args: label: The beginning of each row."""
         self._label = label
-        self._write_line = write_line or _write_to_stdout
 
     def write(self, values: Mapping[str, Any]) -> None:
         cells = [f"{name} {format_value(value)}" for name, value in base.to_plain(values).items()]
         line, empty = self._label, " " * len(self._label)
         for cell in cells:
             if line != empty and len(line) + 2 + len(cell) > _COLUMNS:
-                self._write_line(line)
+                _write(line)
                 line = empty
             line += "  " + cell
-        self._write_line(line)
+        _write(line)
 
     def close(self) -> None:
         pass
@@ -46,7 +45,7 @@ def format_value(value: int | float | str) -> str:
     return text.rjust(_NUMBER_COLUMNS)
 
 
-def _write_to_stdout(line: str) -> None:
+def _write(line: str) -> None:
     # Looked up at each line: a progress bar or a test that replaces it gets the line.
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -19,15 +19,12 @@ class WandbRun(core.Closeable):
     resumed there too.
     """
 
-    def __init__(
-        self, directory: str | os.PathLike[str], *, config: Mapping[str, Any], project: str = "minerva-acme"
-    ) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, config: Mapping[str, Any]) -> None:
         """Starts the run, or resumes it.
 
         Args:
             directory: the run's folder; its name is the run's.
             config: what the run is, such as its hyperparameters.
-            project: where it is shown, unless WANDB_PROJECT says otherwise.
 
         Raises:
             ValueError: wandb is not installed, or does not start; the message says what to do.
@@ -46,7 +43,7 @@ class WandbRun(core.Closeable):
             identity.write_text(uuid.uuid4().hex[:12], encoding="utf-8")
         try:
             self._run = wandb.init(
-                project=os.environ.get("WANDB_PROJECT", project),
+                project=os.environ.get("WANDB_PROJECT", "minerva-acme"),
                 dir=folder,
                 name=folder.resolve().name,
                 id=identity.read_text(encoding="utf-8"),

@@ -11,7 +11,6 @@ from minerva_acme.testing.conformance import (
 from minerva_acme.testing.dataset_conformance import DatasetConformance
 from minerva_acme.testing.environment_conformance import EnvironmentConformance, WrapperConformance
 from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger, RepeatedBatch
-from minerva_acme.testing.replay_conformance import ReplayConformance
 from minerva_acme.testing.vector_conformance import VectorEnvironmentConformance
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "FakeLogger",
     "LearnerConformance",
     "RepeatedBatch",
-    "ReplayConformance",
     "VariableSourceConformance",
     "VectorEnvironmentConformance",
     "WrapperConformance",

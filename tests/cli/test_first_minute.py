@@ -180,16 +180,33 @@ def test_a_file_gives_the_settings_and_flags_override_it(toml):
     assert command.hyperparameters.num_environments == 1
 
 
+@pytest.mark.parametrize("order", ["ppo --config {} --seed 3", "--config {} --seed 3 ppo"])
+def test_a_file_that_ends_in_several_values_takes_nothing_of_what_is_typed(toml, order):
+    path = toml("env = 'CartPole-v1'\nnormalize_advantages = false\npolicy_layer_sizes = [32, 16]\n")
+    command = parse(f"train {order.format(path)}")
+    assert (command.agent, command.run.seed) == ("ppo", 3)
+    assert command.hyperparameters.policy_layer_sizes == (32, 16)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (
             "env = 'CartPole-v1'\nagent = 'ppo'\ndiscont = 0.9",
-            "has an unknown key 'discont'. Did you mean 'discount'",
+            "settings.toml: `minerva train ppo` has no flag --discont. Did you mean '--discount'",
         ),
-        ("env = 'CartPole-v1'\nagent = 'ppo'\n[networks]\nx = 1", "has an unknown key 'networks'."),
-        ("env = 'CartPole-v1'\nagent = 'ppo'\nseed = {a = 1}", "must hold numbers, texts, true, false"),
-        ("env = 'CartPole-v1'\nagent = 'ppo'\nseed = 1.5", "`--seed` must be a whole number, got '1.5'."),
+        (
+            "env = 'CartPole-v1'\nagent = 'ppo'\n[networks]\nx = 1",
+            "settings.toml: `networks` must be a number, a text,",
+        ),
+        (
+            "env = 'CartPole-v1'\nagent = 'ppo'\nseed = {a = 1}",
+            "settings.toml: `seed` must be a number, a text, true,",
+        ),
+        (
+            "env = 'CartPole-v1'\nagent = 'ppo'\nseed = 1.5",
+            "settings.toml: `--seed` must be a whole number, got '1.5'.",
+        ),
         ("env = CartPole", "`config` must be a file in TOML, or a run's run.json, got"),
         ("env = 'CartPole-v1'", "`minerva train` must be told which agent"),
         ("env = 'x'\nagent = 'mine:Builder'", "names code, which would be run: mine:Builder."),

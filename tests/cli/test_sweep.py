@@ -14,6 +14,7 @@ from rich.console import Console
 
 from minerva_acme import results, thread_settings
 from minerva_acme.cli import main, parsing, processes, sweep, sweep_plan
+from minerva_acme.distributed import jobs as distributed_jobs
 from minerva_acme.runs import checkpointing
 
 TINY = (
@@ -123,7 +124,7 @@ def started(monkeypatch):
     """Runs jobs in this process, one after the other; gives the words of those of each sweep."""
     words = []
 
-    def run_all(jobs, *, at_once, watcher, places):
+    def run_all(jobs, *, at_once, watcher, start):
         words.append([job.words for job in jobs])
         for index, job in enumerate(jobs):
             watcher.started(index)
@@ -198,7 +199,7 @@ def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_
 
 
 def test_a_stopped_sweep_says_which_runs_have_not_saved(tmp_path, call, monkeypatch):
-    def stop(jobs, *, at_once, watcher, places):
+    def stop(jobs, *, at_once, watcher, start):
         for index, status in enumerate([0, 130]):  # the third has not begun
             watcher.started(index)
             watcher.ended(index, status)
@@ -232,7 +233,7 @@ class Tape:
 
 
 def make_jobs(tmp_path, monkeypatch, code, number):
-    monkeypatch.setattr(processes, "_OPTIONS", ("-S",))
+    monkeypatch.setattr(distributed_jobs, "_OPTIONS", ("-S",))
     monkeypatch.setattr(processes, "_CODE", code)
     return [processes.Job((str(index),), tmp_path / str(index) / "log") for index in range(number)]
 

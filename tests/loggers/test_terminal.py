@@ -1,3 +1,5 @@
+import contextlib
+import io
 import re
 
 import numpy as np
@@ -18,11 +20,11 @@ ROW = {
 
 
 def write(*rows, label="learner"):
-    lines = []
-    with loggers.TerminalLogger(label, write_line=lines.append) as logger:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), loggers.TerminalLogger(label) as logger:
         for row in rows:
             logger.write(row)
-    return lines
+    return text.getvalue().splitlines()
 
 
 def test_a_row_fits_eighty_columns_and_says_everything():

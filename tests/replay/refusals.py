@@ -6,15 +6,18 @@ import pathlib
 import numpy as np
 import pytest
 
-from minerva_acme import replay, testing
-from minerva_acme.testing import replay_conformance
+from minerva_acme import replay
+from tests.replay.contract import (
+    ONCE_IN_ORDER,
+    SIGNATURE,
+    WINDOW,
+    ReplayContract,
+    check_equal,
+    write_items,
+)
 
-_SIGNATURE, _WINDOW = replay_conformance._SIGNATURE, replay_conformance._WINDOW
-_ONCE_IN_ORDER, _write_items = replay_conformance._ONCE_IN_ORDER, replay_conformance._write_items
-check_equal = replay_conformance.check_equal
 
-
-class StoreTests(testing.ReplayConformance):
+class StoreTests(ReplayContract):
     """The contract of any store, and the words of ours."""
 
     def test_priorities_that_are_none_are_refused(self) -> None:
@@ -31,7 +34,7 @@ class StoreTests(testing.ReplayConformance):
 
     def test_what_does_not_fit_is_refused_and_the_writer_stays_usable(self) -> None:
         fits = {
-            "number": replay.Window("number", 0, _WINDOW),
+            "number": replay.Window("number", 0, WINDOW),
             "count": replay.Window("count", 0, 1),
             "image": replay.Window("image", 0, 1),
         }
@@ -50,7 +53,7 @@ class StoreTests(testing.ReplayConformance):
                 f"{misfit}`count` must be int64 of shape (1,), got uint8 of shape (1, 2, 2, 1).",
             ),
             (
-                fits | {"number": replay.Window("number", 1, _WINDOW)},
+                fits | {"number": replay.Window("number", 1, WINDOW)},
                 f"`number` {kept} 'number', which are kept, got 3 rows from 1 on. {reach}",
             ),
             (
@@ -63,13 +66,13 @@ class StoreTests(testing.ReplayConformance):
                 "'other'.",
             ),
         ]
-        with self._open(**_ONCE_IN_ORDER) as client, client.writer(_WINDOW) as writer:
-            _write_items(writer, range(1))
+        with self._open(**ONCE_IN_ORDER) as client, client.writer(WINDOW) as writer:
+            write_items(writer, range(1))
             for fields, message in cases:
                 create = functools.partial(writer.create_item, "table", 1.0, fields)
                 self.check_refused(replay.ReplayError, message, create)
             writer.end_episode()
-            _write_items(writer, range(7, 8))
+            write_items(writer, range(7, 8))
             writer.end_episode()
             found = self._numbers(client, 2)
         check_equal(found, [0, 7], "A refused item must leave the others")
@@ -77,20 +80,20 @@ class StoreTests(testing.ReplayConformance):
     def test_a_window_behind_the_writers_reach_is_refused(self) -> None:
         # A table that the item fits but for its reach.
         signature = replay.ItemSignature(
-            columns={"number": _SIGNATURE.columns["number"]}, fields={"number": _SIGNATURE.fields["number"]}
+            columns={"number": SIGNATURE.columns["number"]}, fields={"number": SIGNATURE.fields["number"]}
         )
-        with self._open(signature=signature) as client, client.writer(_WINDOW) as writer:
+        with self._open(signature=signature) as client, client.writer(WINDOW) as writer:
             for number in range(5):
                 writer.append({"number": np.full(2, number, np.float32)})
             self.check_refused(
                 replay.ReplayError,
                 "`number` must be a window of the rows 2 to 4 of column 'number', which are kept, got 3 rows "
                 "from 1 on. Ask for a writer with a larger `max_window`, or create items sooner.",
-                lambda: writer.create_item("table", 1.0, {"number": replay.Window("number", 1, _WINDOW)}),
+                lambda: writer.create_item("table", 1.0, {"number": replay.Window("number", 1, WINDOW)}),
             )
 
     def test_a_row_unlike_those_before_it_is_refused(self) -> None:
-        with self._open() as client, client.writer(_WINDOW) as writer:
+        with self._open() as client, client.writer(WINDOW) as writer:
             writer.append({"number": np.zeros(2, np.float32)})
             self.check_refused(
                 replay.ReplayError,
@@ -110,7 +113,7 @@ class StoreTests(testing.ReplayConformance):
 
     def test_what_is_closed_says_so(self) -> None:
         with self._open() as client:
-            sampler, writer = client.sampler("table"), client.writer(_WINDOW)
+            sampler, writer = client.sampler("table"), client.writer(WINDOW)
             sampler.close()
             writer.close()
             for message, call in (

@@ -1,9 +1,4 @@
-"""What `replay.base` promises, as tests that your own store can inherit.
-
-class TestMyStore(testing.ReplayConformance):
-    def make_server(self, tables, checkpoint_directory=None, restore_from=None):
-        return MyServer(tables, checkpoint_directory, restore_from)
-"""
+"""What `replay.base` promises, as tests that each store inherits."""
 
 import abc
 import contextlib
@@ -18,10 +13,10 @@ import numpy as np
 
 from minerva_acme import replay
 
-_WINDOW = 3
+WINDOW = 3
 
 # At every step a row of two floats and an integer; an image at every second step.
-_SIGNATURE = replay.ItemSignature(
+SIGNATURE = replay.ItemSignature(
     columns={
         "count": replay.ColumnSpec((), np.dtype(np.int64)),
         "image": replay.ColumnSpec((2, 2, 1), np.dtype(np.uint8)),
@@ -30,13 +25,13 @@ _SIGNATURE = replay.ItemSignature(
     fields={
         "count": replay.FieldSpec("count", 1),
         "image": replay.FieldSpec("image", 1),
-        "number": replay.FieldSpec("number", _WINDOW),
+        "number": replay.FieldSpec("number", WINDOW),
     },
 )
-_ONCE_IN_ORDER: Mapping[str, Any] = {"sampler": replay.Fifo(), "max_times_sampled": 1}
+ONCE_IN_ORDER: Mapping[str, Any] = {"sampler": replay.Fifo(), "max_times_sampled": 1}
 
 
-class ReplayConformance(abc.ABC):
+class ReplayContract(abc.ABC):
     """Writes a few items into tables of every kind and samples them."""
 
     timeout_seconds: float = 10.0
@@ -52,7 +47,7 @@ class ReplayConformance(abc.ABC):
         """Makes a new server with these tables, empty or as the checkpoint `restore_from` says."""
 
     def test_rows_come_back_as_they_were_written(self) -> None:
-        with self._open(**_ONCE_IN_ORDER) as client:
+        with self._open(**ONCE_IN_ORDER) as client:
             self._write(client, range(10, 14))
             _, fields = self._sample(client, 4)
         for name, expected in _expected(range(10, 14)).items():
@@ -67,26 +62,26 @@ class ReplayConformance(abc.ABC):
             )
 
     def test_shorter_items_of_a_variable_field_end_in_rows_of_zero(self) -> None:
-        field = replay.FieldSpec("number", _WINDOW, variable=True)
-        signature = replay.ItemSignature({"number": _SIGNATURE.columns["number"]}, {"number": field})
-        with self._open(signature=signature, **_ONCE_IN_ORDER) as client:
-            with client.writer(_WINDOW) as writer:
-                for number in range(1, _WINDOW + 1):
+        field = replay.FieldSpec("number", WINDOW, variable=True)
+        signature = replay.ItemSignature({"number": SIGNATURE.columns["number"]}, {"number": field})
+        with self._open(signature=signature, **ONCE_IN_ORDER) as client:
+            with client.writer(WINDOW) as writer:
+                for number in range(1, WINDOW + 1):
                     writer.append({"number": np.array([number, -number], np.float32)})
                     writer.create_item("table", 1.0, {"number": replay.Window("number", 0, number)})
                 writer.end_episode()
-            _, fields = self._sample(client, _WINDOW)
-        rows = np.tril(np.tile(np.arange(1, _WINDOW + 1, dtype=np.float32), (_WINDOW, 1)))  # [B, W]
+            _, fields = self._sample(client, WINDOW)
+        rows = np.tril(np.tile(np.arange(1, WINDOW + 1, dtype=np.float32), (WINDOW, 1)))  # [B, W]
         promise = (
             "`sample_batch` must return items of a variable field with rows of 0 behind the shorter ones"
         )
         check_equal(fields["number"], np.stack([rows, 0 - rows], axis=-1), promise)
 
     def test_windows_count_from_the_start_of_their_episode(self) -> None:
-        with self._open(**_ONCE_IN_ORDER) as client:
-            with client.writer(_WINDOW) as writer:
+        with self._open(**ONCE_IN_ORDER) as client:
+            with client.writer(WINDOW) as writer:
                 for first in (10, 100, 1000):
-                    _write_items(writer, range(first, first + 2))
+                    write_items(writer, range(first, first + 2))
                     writer.end_episode()
             found = self._numbers(client, 6)
         expected = [10, 11, 100, 101, 1000, 1001]
@@ -95,8 +90,8 @@ class ReplayConformance(abc.ABC):
         )
 
     def test_flushed_items_can_be_sampled_and_are_counted(self) -> None:
-        with self._open(**_ONCE_IN_ORDER) as client, client.writer(_WINDOW) as writer:
-            _write_items(writer, range(5))
+        with self._open(**ONCE_IN_ORDER) as client, client.writer(WINDOW) as writer:
+            write_items(writer, range(5))
             writer.flush()
             before = client.table_info("table")
             self._sample(client, 2)
@@ -185,7 +180,7 @@ class ReplayConformance(abc.ABC):
             (replay.Prioritized(1.0), [[0, 1, 3], [0, 1, 4], [0, 3, 4], [1, 3, 4]]),
             (replay.Uniform(), None),
         ):
-            with self._open(max_size=3, remover=remover, **_ONCE_IN_ORDER) as client:
+            with self._open(max_size=3, remover=remover, **ONCE_IN_ORDER) as client:
                 self._write(client, range(5), [0.0, 0.0, 1.0, 0.0, 0.0])
                 size = client.table_info("table").size
                 found = self._numbers(client, 3)
@@ -218,7 +213,7 @@ class ReplayConformance(abc.ABC):
         )
 
     def test_an_item_goes_out_so_many_times_at_most(self) -> None:
-        with self._open(**_ONCE_IN_ORDER) as client:
+        with self._open(**ONCE_IN_ORDER) as client:
             self._write(client, range(3))
             found = self._numbers(client, 3)
             left = client.table_info("table").size
@@ -247,13 +242,13 @@ class ReplayConformance(abc.ABC):
         check_equal(found, list(range(30)), promise)
 
     def test_a_full_queue_holds_its_writer_back_and_nothing_is_lost(self) -> None:
-        with self._queue(5, 0.3) as client, client.writer(_WINDOW) as writer:
+        with self._queue(5, 0.3) as client, client.writer(WINDOW) as writer:
             start = time.monotonic()
             self.check_refused(
                 replay.ReplayTimeout,
                 "Table 'table' holds inserts back: 5 inserted, 0 sampled, 5 stored. Sample from it, or let "
                 "its rate limiter allow more.",
-                lambda: _write_items(writer, range(100)),
+                lambda: write_items(writer, range(100)),
             )
             self._check_time(start, 0.3)
             # What the writer had to wait for is let in as soon as there is room.
@@ -309,12 +304,12 @@ class ReplayConformance(abc.ABC):
 
     def test_the_ratio_holds_writers_back(self) -> None:
         limiter = replay.SampleToInsertRatio(samples_per_insert=1.0, min_size=2, error_buffer=4.0)
-        with self._open(0.3, rate_limiter=limiter) as client, client.writer(_WINDOW) as writer:
+        with self._open(0.3, rate_limiter=limiter) as client, client.writer(WINDOW) as writer:
             self.check_refused(
                 replay.ReplayTimeout,
                 "Table 'table' holds inserts back: 6 inserted, 0 sampled, 6 stored. Sample from it, or let "
                 "its rate limiter allow more.",
-                lambda: _write_items(writer, range(100)),
+                lambda: write_items(writer, range(100)),
             )
             self._sample(client, 6)
             deadline = time.monotonic() + self.timeout_seconds
@@ -327,7 +322,7 @@ class ReplayConformance(abc.ABC):
     def test_inserting_is_free_below_the_minimum(self) -> None:
         limiter = replay.SampleToInsertRatio(samples_per_insert=4.0, min_size=3, error_buffer=4.0)
         found = []
-        with self._open(2.0, rate_limiter=limiter, **_ONCE_IN_ORDER) as client:
+        with self._open(2.0, rate_limiter=limiter, **ONCE_IN_ORDER) as client:
             self._write(client, range(3))
             with client.sampler("table") as sampler:
                 for number in range(3, 13):
@@ -351,7 +346,7 @@ class ReplayConformance(abc.ABC):
         check_equal(fields["number"], _expected([0, 0])["number"], promise)
 
     def test_sampling_too_early_times_out_with_a_reason_and_loses_no_item(self) -> None:
-        with self._open(**_ONCE_IN_ORDER) as client, client.sampler("table") as sampler:
+        with self._open(**ONCE_IN_ORDER) as client, client.sampler("table") as sampler:
             self._write(client, range(2))
             self.check_refused(
                 replay.ReplayTimeout, "table", lambda: sampler.sample_batch(3, timeout_seconds=0.2)
@@ -371,8 +366,8 @@ class ReplayConformance(abc.ABC):
                 assert "'table'" in str(error), f"{name} must list those there are, 'table', got: {error}"
 
     def test_misuse_is_refused(self) -> None:
-        with self._serve() as server, server.client() as client, client.writer(_WINDOW) as writer:
-            _write_items(writer, range(1))
+        with self._serve() as server, server.client() as client, client.writer(WINDOW) as writer:
+            write_items(writer, range(1))
             writer.flush()
             closed = client.sampler("table")
             closed.close()
@@ -399,9 +394,9 @@ class ReplayConformance(abc.ABC):
 
     def test_a_blocked_writer_closes_at_once(self) -> None:
         with self._queue(5, 0.2) as client:
-            writer = client.writer(_WINDOW)
+            writer = client.writer(WINDOW)
             self.check_refused(
-                replay.ReplayTimeout, "Table 'table' holds inserts", lambda: _write_items(writer, range(20))
+                replay.ReplayTimeout, "Table 'table' holds inserts", lambda: write_items(writer, range(20))
             )
             start = time.monotonic()
             writer.close()
@@ -414,14 +409,14 @@ class ReplayConformance(abc.ABC):
         tables = [self._config(name=name, sampler=samplers[name], max_times_sampled=1) for name in samplers]
         found = {}
         with self.make_server(tables) as server, server.client() as client:
-            with client.writer(_WINDOW) as writer:
-                _write_items(writer, range(6), tables=("old", "new"))
+            with client.writer(WINDOW) as writer:
+                write_items(writer, range(6), tables=("old", "new"))
                 writer.end_episode()
             for name in samplers:
                 with client.sampler(name) as sampler:
                     found[name] = sampler.sample_batch(6, self.timeout_seconds)[1]
         for name, numbers in (("old", range(6)), ("new", range(5, -1, -1))):
-            expected = np.array(numbers)[:, None] + np.arange(_WINDOW)
+            expected = np.array(numbers)[:, None] + np.arange(WINDOW)
             check_equal(
                 found[name]["number"][..., 0],
                 expected,
@@ -440,7 +435,7 @@ class ReplayConformance(abc.ABC):
             while (info := client.table_info("table")).inserted < 450 and time.monotonic() < deadline:
                 fields = sampler.sample_batch(16, self.timeout_seconds)[1]
                 promise = "`sample_batch` while others write must return rows that follow each other"
-                check_equal(fields["number"][..., 0], fields["count"] + np.arange(_WINDOW), promise)
+                check_equal(fields["number"][..., 0], fields["count"] + np.arange(WINDOW), promise)
         promise = "3 writers must have inserted 450 items of which 50 stay"
         check_equal((info.size, info.inserted), (50, 450), promise)
 
@@ -490,7 +485,7 @@ class ReplayConformance(abc.ABC):
     def test_everything_may_be_closed_twice(self) -> None:
         server = self._serve()
         client = server.client()
-        for part in (client.writer(_WINDOW), client.sampler("table"), client, server):
+        for part in (client.writer(WINDOW), client.sampler("table"), client, server):
             for attempt in ("first", "second"):
                 error = _error_of(part.close)
                 assert error is None, (
@@ -523,20 +518,20 @@ class ReplayConformance(abc.ABC):
     def _queue(
         self, capacity: int, timeout_seconds: float | None = None
     ) -> contextlib.AbstractContextManager[replay.ReplayClient]:
-        return self._open(timeout_seconds, rate_limiter=replay.Queue(capacity), **_ONCE_IN_ORDER)
+        return self._open(timeout_seconds, rate_limiter=replay.Queue(capacity), **ONCE_IN_ORDER)
 
     def _serve(self, **settings: object) -> replay.ReplayServer:
         return self.make_server([self._config(**settings)])
 
     def _config(self, **settings: object) -> replay.TableConfig:
-        table = {"name": "table", "signature": _SIGNATURE, "max_size": 100, "rate_limiter": replay.MinSize(1)}
+        table = {"name": "table", "signature": SIGNATURE, "max_size": 100, "rate_limiter": replay.MinSize(1)}
         return replay.TableConfig(**(table | settings))  # type: ignore[arg-type]
 
     def _write(
         self, client: replay.ReplayClient, numbers: range, priorities: Sequence[float] | None = None
     ) -> None:
-        with client.writer(_WINDOW) as writer:
-            _write_items(writer, numbers, priorities)
+        with client.writer(WINDOW) as writer:
+            write_items(writer, numbers, priorities)
             writer.end_episode()
 
     @contextlib.contextmanager
@@ -595,14 +590,14 @@ def _error_of(do: Callable[[], object]) -> Exception | None:
     return None
 
 
-def _write_items(
+def write_items(
     writer: replay.Writer,
     numbers: range,
     priorities: Sequence[float] | None = None,
     tables: Sequence[str] = ("table",),
 ) -> None:
     """Writes an item for each number, which is the number of its first row."""
-    for t in range(len(numbers) + _WINDOW - 1):
+    for t in range(len(numbers) + WINDOW - 1):
         number = numbers.start + t
         rows: dict[str, np.ndarray] = {
             "number": np.array([number, -number], np.float32),
@@ -611,10 +606,10 @@ def _write_items(
         if t % 2 == 0:
             rows["image"] = np.full((2, 2, 1), number % 256, np.uint8)
         writer.append(rows)
-        start = t - _WINDOW + 1
+        start = t - WINDOW + 1
         if start >= 0:
             windows = {
-                "number": replay.Window("number", start, _WINDOW),
+                "number": replay.Window("number", start, WINDOW),
                 "count": replay.Window("count", start, 1),
                 "image": replay.Window("image", t // 2, 1),
             }
@@ -625,7 +620,7 @@ def _write_items(
 def _expected(numbers: Sequence[int]) -> dict[str, np.ndarray]:
     """The fields of the items of these numbers, written as one episode or each as its first."""
     first = np.array(numbers)[:, None]  # [B, 1]
-    rows = first + np.arange(_WINDOW)  # [B, W]
+    rows = first + np.arange(WINDOW)  # [B, W]
     last = rows[:, -1]
     images = last - (last - first[0, 0]) % 2
     return {

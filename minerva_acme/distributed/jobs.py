@@ -1,4 +1,4 @@
-"""Runs commands on Ray, each in a process of its own, here or on the machines of a cluster."""
+"""Commands in processes of their own: here, or on Ray, on this machine or those of a cluster."""
 
 import contextlib
 import ctypes
@@ -10,9 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from minerva_acme import thread_settings
 from minerva_acme.distributed import ray_engine
@@ -23,6 +23,46 @@ _MAX_STARTS = 3  # of a command whose machine is lost
 _POLL_SECONDS = 0.1
 _CONCURRENCY = 2  # `run`, and what interrupts it
 _ON_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG of prctl
+_OPTIONS = ("-P",)  # without the current folder before everything installed
+
+
+class Process(Protocol):
+    """A command that runs; `subprocess.Popen` is one."""
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def wait(self) -> int: ...
+
+
+def start(
+    code: str,
+    words: Sequence[str],
+    log: pathlib.Path,
+    *,
+    folder: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts Python code as a child of this process.
+
+    Args:
+        code: What it runs.
+        words: Its `sys.argv`, from the second on.
+        log: What it prints is added here.
+        folder: The folder that it runs in; None: this process's.
+        environment: Its environment variables; None: this process's.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as file:
+        return subprocess.Popen(
+            [sys.executable, *_OPTIONS, "-c", code, *words],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
 
 
 class RayJobs:
@@ -75,7 +115,7 @@ class RayJobs:
 
 
 class RayJob:
-    """A command on Ray, with the methods of `subprocess.Popen` that waiting for it takes."""
+    """A command on Ray, a `Process`."""
 
     def __init__(self, ray: Any, words: tuple[str, ...], log: pathlib.Path) -> None:
         """Args: ray: the module. words: the code and its words. log: what it prints is added here."""
@@ -158,16 +198,9 @@ class _Worker:
                 f"The folder {folder} must be on all machines, got none on {os.uname().nodename}. Start the "
                 "sweep in a folder that they share."
             )
-        pathlib.Path(log).parent.mkdir(parents=True, exist_ok=True)
         code = f"from {__name__} import adopt; adopt({os.getpid()}); {words[0]}"
-        with open(log, "ab") as file, self._lock:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, *words[1:]],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
+        with self._lock:
+            self._process = start(code, words[1:], pathlib.Path(log), folder=folder)
             for number in self._signals:
                 self._process.send_signal(number)
         return self._process.wait()
