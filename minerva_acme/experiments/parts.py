@@ -12,7 +12,7 @@ import dm_env
 
 from minerva_acme import builders, core, counting, environments, loggers, specs
 from minerva_acme.adders import acme_shaped
-from minerva_acme.environments import multi_agent
+from minerva_acme.environments import loop, multi_agent
 from minerva_acme.experiments import checkpointing, provenance, run_folder, run_lock, run_logs, seeds
 from minerva_acme.experiments import config as experiment_config
 from minerva_acme.replay import backends
@@ -101,9 +101,7 @@ class Parts:
 
     def play_step(self) -> list[environments.EpisodeResult]:
         """Steps every environment, if the run plays; returns the episodes that ended."""
-        if not self.config.num_env_steps:
-            return []
-        return step(self._loop)
+        return self._loop.step() if self.config.num_env_steps else []
 
     def end_episodes(self) -> None:
         """Ends open episodes where they stand, as a time limit would; the next step begins new ones.
@@ -206,8 +204,8 @@ def make_actor_and_loop(
     adders: Sequence[core.Adder],
     counter: counting.Counter,
     logger: loggers.Logger,
-) -> tuple[core.Actor | core.VectorActor, Any]:
-    """Makes the actor, and the loop that it plays in, for `step`."""
+) -> tuple[core.Actor | core.VectorActor, loop.Loop[Any, Any]]:
+    """Makes the actor, and the loop that it plays in."""
     builder = config.builder
     actor: core.Actor | core.VectorActor
     make_loop: Any  # both loops take the same
@@ -224,14 +222,6 @@ def make_actor_and_loop(
         logger=logger,
         observers=config.observers,
     )
-
-
-def step(loop: Any) -> list[environments.EpisodeResult]:
-    """Steps every environment of a loop; returns the episodes that ended."""
-    ended = loop.step()
-    if isinstance(ended, list):  # of a vector of environments
-        return ended
-    return [] if ended is None else [ended]
 
 
 def _check_environment(environment: Any) -> None:
