@@ -210,10 +210,10 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         return actions.raw_actions(spec.actions, squash=self._config.squash_actions)
 
     def _layout(self, spec: specs.EnvironmentSpec) -> Any:
-        from minerva_acme.replay import rollouts
+        from minerva_acme.replay import layouts
 
         extras = acting.extras_spec(spec, self._records_parameters, self._memory_spec(spec))
-        return rollouts.RolloutLayout(
+        return layouts.RolloutLayout(
             spec,
             self._config.rollout_length,
             extras if self._num_actors is None else rounds.stamped_spec(extras),
