@@ -383,10 +383,11 @@ def _check_bounds(leaf: Leaf, value: Any) -> None:
         return
     place = tuple(np.argwhere(is_wrong)[0])
     field = leaf.path[0] if leaf.path else leaf.name
-    blamed = "what chose it" if field == "action" else "the environment"
+    is_environments = field in ("observation", "reward", "discount")
+    way_out = f"the environment, or its `{field}_spec`" if is_environments else "it, or its spec"
     raise SpecError(
         f"`{leaf.name}` must be in [{low[place]:g}, {high[place]:g}], the bounds of its spec, got "
-        f"{_describe_first(value, is_wrong)}. Correct {blamed}, or its `{field}_spec`."
+        f"{_describe_first(value, is_wrong)}. Correct {way_out}."
     )
 
 

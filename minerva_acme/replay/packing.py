@@ -80,6 +80,16 @@ class RowPacker:
         """The columns that rows are packed into; none for an empty nest."""
         return dict(self._columns)
 
+    def places(self, field: str) -> dict[str, slice]:
+        """Returns where an outermost field lies in each of its columns; nowhere, if it is empty."""
+        places: dict[str, slice] = {}
+        for leaf in self._leaves:
+            if leaf.field == field:
+                place = leaf.place if isinstance(leaf.place, slice) else slice(leaf.place, leaf.place + 1)
+                first = places.get(leaf.column, place)
+                places[leaf.column] = slice(first.start, place.stop)
+        return places
+
     def pack(self, nest: types.NestedArray) -> Rows:
         """Packs one step into fresh arrays, one row for each column.
 
@@ -95,7 +105,7 @@ class RowPacker:
         for key, (shape, dtype) in self._columns.items():
             rows[key] = np.empty(shape, dtype)
         for leaf, value in zip(self._leaves, leaves, strict=True):
-            _, column, place, _, is_matrix, _, overflows = leaf
+            _, _, column, place, _, is_matrix, _, overflows = leaf
             if overflows:
                 with np.errstate(over="ignore"):  # to infinity, which is refused below
                     value = value.astype(np.float32)
@@ -154,16 +164,28 @@ class RowPacker:
             self._columns[column] = base.ColumnSpec((stop,), stored)
             place = slice(start, stop) if spec.shape else start
         is_matrix = len(spec.shape) == 2
-        return _Leaf(name, column, place, spec.shape, is_matrix, is_image, overflows)
+        field = path[0] if path else name
+        return _Leaf(name, field, column, place, spec.shape, is_matrix, is_image, overflows)
 
 
 def join(parts: Sequence[Rows], columns: Iterable[str]) -> Rows:
     """Joins the packed parts of a step: in each of the columns their rows, one after the other."""
     rows = {}
     for name in columns:
-        found = [part[name] for part in parts if name in part]
+        found = []
+        for part in parts:
+            if name in part:
+                found.append(part[name])
         rows[name] = found[0] if len(found) == 1 else np.concatenate(found)
     return rows
+
+
+def take(rows: Rows, places: Mapping[str, slice]) -> Rows:
+    """Takes a part of a packed step, without a copy. Args: places: of the part, see `RowPacker.places`."""
+    part = {}
+    for name, place in places.items():
+        part[name] = rows[name][place]
+    return part
 
 
 def only_item(
@@ -179,6 +201,7 @@ class _Leaf(NamedTuple):
     """Where a leaf lies: `rows[column][place]`."""
 
     name: str  # as in messages: `observation['position']`
+    field: str  # the outermost one that it is part of
     column: str
     place: int | slice
     shape: tuple[int, ...]

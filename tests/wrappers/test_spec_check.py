@@ -87,7 +87,7 @@ def test_an_observation_that_breaks_its_spec_is_told_by_leaf_at_reset_and_step(s
     [
         (
             {"hand": np.float32([0, 2])},
-            r"`action\['hand'\]` must be in \[-1, 1\], .* got 2\.0 at index \(1,\)\. Correct what chose it",
+            r"`action\['hand'\]` must be in \[-1, 1\], .* got 2\.0 at index \(1,\)\. Correct it",
         ),
         ({"hand": np.zeros(2)}, r"`action\['hand'\]` must be float32 of .*got float64"),
         (np.zeros(2, np.float32), r"`action` must have the fields \['hand'\], got float32 of"),

@@ -49,10 +49,20 @@ class TransitionLayout:
         self._frame_stack = frame_stack
         self._signals = _plan_signals(environment_spec.rewards, environment_spec.discounts)
         self._observation = packing.RowPacker(environment_spec.observations, "observation")
-        self._action = packing.RowPacker(environment_spec.actions, "action")
-        self._extras = packing.RowPacker(extras_spec, "extras")
-        signal = _Signal(environment_spec.rewards, environment_spec.discounts)
-        self._signal = packing.RowPacker(signal, single=("reward", "discount"), bounded=("discount",))
+        self._step = packing.RowPacker(
+            _Step(
+                observation=environment_spec.observations,
+                action=environment_spec.actions,
+                reward=environment_spec.rewards,
+                discount=environment_spec.discounts,
+                extras=extras_spec,
+            ),
+            single=("reward", "discount"),
+            bounded=("discount",),
+        )
+        self._places = {field: self._step.places(field) for field in _Step._fields}
+        rewards, discounts = (self._places[field]["float32"] for field in ("reward", "discount"))
+        self._signal = slice(rewards.start, discounts.stop)
         self._transition = packing.RowPacker(
             types.Transition(
                 observation=environment_spec.observations,
@@ -113,14 +123,16 @@ class TransitionLayout:
         Raises:
             ValueError: a field does not match its spec, or a discount is out of its bounds.
         """
-        signal = self._signal.pack(_Signal(next_timestep.reward, next_timestep.discount))["float32"]
-        signal = signal.astype(np.float64)  # to be summed
+        rows = self._step.pack(
+            _Step(next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras)
+        )
+        signal = rows["float32"][self._signal].astype(np.float64)  # to be summed
         return PackedStep(
-            action=self._action.pack(action),
+            action=packing.take(rows, self._places["action"]),
             rewards=signal[self._signals.rewards],
             discounts=signal[self._signals.discounts],
-            extras=self._extras.pack(extras),
-            next_observation=self._observation.pack(next_timestep.observation),
+            extras=packing.take(rows, self._places["extras"]),
+            next_observation=packing.take(rows, self._places["observation"]),
         )
 
     def check_stack(self, before: packing.Rows, after: packing.Rows) -> None:
@@ -170,6 +182,8 @@ class TransitionLayout:
 
     def images(self, observation: packing.Rows) -> packing.Rows:
         """Returns the rows to append for each observation of an episode; none if there are no images."""
+        if not self._images:  # the usual case
+            return {}
         stacks = {name: observation[name] for name in self._images}
         return stacks if self._frame_stack == 1 else {name: stack[-1] for name, stack in stacks.items()}
 
@@ -194,13 +208,16 @@ class TransitionLayout:
         Raises:
             ValueError: a folded reward is beyond `constraints.LARGEST`.
         """
-        with np.errstate(over="ignore"):
-            folded = np.concatenate([reward, discount]).astype(np.float32)
-        if not packing.is_storable(folded):
-            raise ValueError(
-                f"The rewards of several steps sum to {reward}, beyond {constraints.LARGEST:g}. Clip "
-                "them or scale them down in a wrapper of the environment."
-            )
+        folded = np.concatenate([reward, discount])
+        if not specs.square(folded) <= constraints.LARGEST:  # or it may not fit float32
+            with np.errstate(over="ignore"):
+                is_storable = packing.is_storable(folded.astype(np.float32))
+            if not is_storable:
+                raise ValueError(
+                    f"The rewards of several steps sum to {reward}, beyond {constraints.LARGEST:g}. Clip "
+                    "them or scale them down in a wrapper of the environment."
+                )
+        folded = folded.astype(np.float32)
         # In the order of the fields of `types.Transition`.
         parts = [observation, step.action, {"float32": folded}, next_observation, step.extras]
         return packing.join(parts, self._row_columns)
@@ -254,9 +271,12 @@ class PackedStep(NamedTuple):
     next_observation: packing.Rows
 
 
-class _Signal(NamedTuple):
+class _Step(NamedTuple):
+    observation: types.NestedArray  # that the step ended with; named as in messages
+    action: types.NestedArray
     reward: types.NestedArray
     discount: types.NestedArray
+    extras: types.NestedArray
 
 
 class _Signals(NamedTuple):
