@@ -10,7 +10,7 @@ import torch
 from minerva_acme import core
 from minerva_acme.adders import base
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import packing, rollouts
+from minerva_acme.replay import layouts, packing
 
 _logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         *,
         client: replay.ReplayClient,
         table: str | Mapping[str, base.Priority],
-        layout: rollouts.RolloutLayout,
+        layout: layouts.RolloutLayout,
         discount: float,
         priority: base.Priority = 1.0,
     ) -> None:

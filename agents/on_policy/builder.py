@@ -211,10 +211,10 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
         """Makes the layout of rollouts in replay, which adder, table and dataset share."""
-        from minerva_acme.replay import rollouts
+        from minerva_acme.replay import layouts
 
         extras = acting.extras_spec(spec, self.records_parameters, self._memory_spec(spec))
-        return rollouts.RolloutLayout(
+        return layouts.RolloutLayout(
             spec,
             self.config.rollout_length,
             extras if self.num_actors is None else rounds.stamped_spec(extras),

@@ -134,7 +134,7 @@ class ActorNode(graph.Part):
             for adder in stamping:
                 adder.stamp = (self._context.index, version)
             before = _num_inserted(adders)
-            parts.step(loop)
+            loop.step()
             reporter.has_worked = True
             if not stamping:
                 continue

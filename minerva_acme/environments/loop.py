@@ -1,5 +1,6 @@
 """Runs an actor in an environment."""
 
+import abc
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -40,8 +41,12 @@ class Observer(Protocol):
         """Returns the metrics of the episode that has just ended."""
 
 
-class Loop(Generic[EnvironmentT, ActorT]):
-    """What `EnvironmentLoop` and `VectorEnvironmentLoop` share."""
+class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
+    """What `EnvironmentLoop` and `VectorEnvironmentLoop` share.
+
+    Open episodes continue in the next call. After an exception the next step begins a new episode in every
+    environment; `reset` the adders first.
+    """
 
     def __init__(
         self,
@@ -72,6 +77,49 @@ class Loop(Generic[EnvironmentT, ActorT]):
         self._observers = tuple(observers)
         self._should_update = should_update
         self._clock = Clock()
+        self._num_steps = 0  # made by this loop, in all environments together
+
+    def step(self) -> list[EpisodeResult]:
+        """Makes one step in every environment, after a reset where no episode is open.
+
+        Returns:
+            The results of the episodes that this step ended, in the order of the environments.
+
+        Raises:
+            EnvironmentExit: An environment called `sys.exit`.
+            SpecError: An environment returned something else than timesteps.
+        """
+        try:
+            return self._step()
+        except SystemExit as error:
+            if (method := self._clock.calling) is None:  # it was not an environment that exited
+                raise
+            raise calls.exit_error(self._environment, method, error) from error
+
+    def run(self, num_episodes: int | None = None, num_steps: int | None = None) -> None:
+        """Plays until `num_episodes` have ended, or `num_steps` are made, or forever if neither is given.
+
+        Both count all environments together, in this call; an episode that is open at the start is one of the
+        `num_episodes`. As E environments step together there may be up to E - 1 more than asked for. Open
+        episodes continue in the next call.
+
+        Raises:
+            ValueError: both are given, or a negative number.
+        """
+        check_budget(num_episodes, num_steps)
+        num_ended, steps_before = 0, self._num_steps
+        while (num_episodes is None or num_ended < num_episodes) and (
+            num_steps is None or self._num_steps - steps_before < num_steps
+        ):
+            num_ended += len(self.step())
+
+    @abc.abstractmethod
+    def _step(self) -> list[EpisodeResult]:
+        """Makes the step; an environment is called while the clock says so."""
+
+    @abc.abstractmethod
+    def reset(self) -> None:
+        """Leaves open episodes, without results: the next step begins new ones. `reset` the adders too."""
 
     def _finish(self, result: EpisodeResult, observers: Sequence[Observer]) -> EpisodeResult:
         """Adds the observers' metrics to an episode's result, and logs it."""
@@ -95,29 +143,18 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
                            (including adding to replay) and `update`
         <counts>           of the counter, including `steps` and `episodes` of this loop
         <metrics>          of the observers
-
-    An open episode continues in the next call. After an exception the next step begins a new episode;
-    `reset` the adder first.
     """
 
     _episode: "Episode | None" = None
 
-    def step(self) -> EpisodeResult | None:
-        """Makes one environment step, after a reset if no episode is open.
-
-        Returns:
-            The result of the episode if this step ended it, otherwise None.
-        """
+    def _step(self) -> list[EpisodeResult]:
         # Taken out until the step is complete: an exception leaves no half-observed episode behind.
         episode, self._episode = self._episode or self._begin(), None
         clock = self._clock
         clock.start()
         action = self._actor.select_action(episode.timestep.observation)
         clock.lap("select_action", then="step")
-        try:  # as `calls.call` does, without which a step crosses one file less
-            timestep = self._environment.step(leafwise.copy(action))
-        except SystemExit as error:
-            raise calls.exit_error(self._environment, "step", error) from error
+        timestep = self._environment.step(leafwise.copy(action))
         if not isinstance(timestep, dm_env.TimeStep):
             calls.check(timestep, self._environment, "step")
         clock.lap("environment_step")
@@ -125,7 +162,9 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
         episode.timestep = timestep
         self._actor.observe(action, next_timestep=timestep)
         # At once: whatever fails from here on, what is counted is what was observed.
-        if timestep.last():
+        self._num_steps += 1
+        is_last = timestep.last()
+        if is_last:
             counts = self._counter.increment(steps=1, episodes=1)
         else:
             self._counter.tick("steps")
@@ -135,42 +174,26 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
         if self._should_update:
             self._actor.update()
             clock.lap("update")
-        if timestep.last():
-            return self._finish(episode.result() | counts, self._observers)
+        if is_last:
+            return [self._finish(episode.result() | counts, self._observers)]
         self._episode = episode
-        return None
+        return []
 
     def reset(self) -> None:
-        """Leaves an open episode, without a result: the next step begins a new one. `reset` the adder too."""
         self._episode = None
 
     def run_episode(self) -> EpisodeResult:
         """Plays the open episode, or a new one, to its end and returns its result."""
-        while True:
-            result = self.step()
-            if result is not None:
-                return result
-
-    def run(self, num_episodes: int | None = None, num_steps: int | None = None) -> None:
-        """Plays to the end of `num_episodes`, or for exactly `num_steps`, or forever if neither is given.
-
-        An episode that is open at the start is the first of the `num_episodes`; one that is open after
-        `num_steps` continues in the next call.
-
-        Raises:
-            ValueError: both are given, or a negative number.
-        """
-        check_budget(num_episodes, num_steps)
-        episodes = steps = 0
-        while episodes != num_episodes and steps != num_steps:
-            episodes += self.step() is not None
-            steps += 1
+        while not (results := self.step()):
+            pass
+        return results[0]
 
     def _begin(self) -> "Episode":
         episode = Episode(self._clock)
         self._clock.start("reset")
-        episode.timestep = calls.call(self._environment, "reset")
+        episode.timestep = self._environment.reset()
         self._clock.lap("reset")
+        calls.check(episode.timestep, self._environment, "reset")
         self._actor.observe_first(episode.timestep)
         for observer in self._observers:
             observer.observe_first(self._environment, episode.timestep)

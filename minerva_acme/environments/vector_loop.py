@@ -33,44 +33,15 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
     An observer follows one episode at a time, so every environment gets copies of the observers
     (`copy.deepcopy`). They see a stand-in for the environment: its specs, and `get_info()` as it was at
     the timestep. The environment itself may be in another process, or in its next episode already.
-
-    Open episodes continue in the next call. After an exception the next step begins a new episode in
-    every environment; `reset` all adders first.
     """
 
     _episodes: list[loop.Episode] | None = None
     _observations: Sequence[types.NestedArray] = ()
 
-    def step(self) -> list[loop.EpisodeResult]:
-        """Makes one step in every environment, except in those that only reset.
-
-        Returns:
-            The results of the episodes that ended, in the order of the environments.
-        """
-        results, _ = self._step()
-        return results
-
     def reset(self) -> None:
-        """Leaves open episodes, without results: the next step begins new ones. `reset` the adders too."""
         self._episodes = None
 
-    def run(self, num_episodes: int | None = None, num_steps: int | None = None) -> None:
-        """Plays until `num_episodes` have ended, or `num_steps` are made, or forever if neither is given.
-
-        Both count all environments together, in this call. As these step together there may be up to
-        E - 1 more than asked for. Open episodes continue in the next call.
-
-        Raises:
-            ValueError: both are given, or a negative number.
-        """
-        loop.check_budget(num_episodes, num_steps)
-        episodes = steps = 0
-        while (num_episodes is None or episodes < num_episodes) and (num_steps is None or steps < num_steps):
-            results, made = self._step()
-            episodes += len(results)
-            steps += made
-
-    def _step(self) -> tuple[list[loop.EpisodeResult], int]:
+    def _step(self) -> list[loop.EpisodeResult]:
         # Taken out until the step is complete: an exception leaves no half-observed episode behind.
         episodes, self._episodes = self._episodes or self._begin_all(), None
         clock = self._clock
@@ -78,7 +49,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         actions = self._actor.select_action(self._observations)
         clock.lap("select_action", then="step")
         own_actions = [leafwise.copy(action) for action in actions]
-        arrived = calls.call_unchecked(self._environment, "step", own_actions)
+        arrived: Any = self._environment.step(own_actions)
         clock.lap("environment_step")
         self._check("step", arrived)
         num_steps = 0
@@ -97,6 +68,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
                     ended.append(index)
                 self._watch(index, timestep, actions[index])
         finally:  # whatever failed, what is counted is what was observed
+            self._num_steps += num_steps
             counts = self._counter.increment(steps=num_steps, episodes=len(ended))
         clock.lap("observe")
         if self._should_update:
@@ -114,12 +86,12 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
                 clock.lap("observe")
         self._observations = [timesteps[-1].observation for timesteps in arrived]
         self._episodes = episodes
-        return results, num_steps
+        return results
 
     def _begin_all(self) -> list[loop.Episode]:
         episodes = [loop.Episode(self._clock) for _ in range(self._environment.num_environments)]
         self._clock.start("reset")
-        timesteps = calls.call_unchecked(self._environment, "reset")
+        timesteps: Any = self._environment.reset()
         self._clock.lap("reset")
         self._check("reset", timesteps)
         for index, timestep in enumerate(timesteps):

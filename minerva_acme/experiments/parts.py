@@ -11,7 +11,7 @@ import dm_env
 
 from minerva_acme import builders, core, counting, environments, loggers, specs
 from minerva_acme.adders import acme_shaped
-from minerva_acme.environments import multi_agent
+from minerva_acme.environments import loop, multi_agent
 from minerva_acme.experiments import beginning, evaluator, seeds
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
@@ -79,9 +79,7 @@ class Parts:
 
     def play_step(self) -> list[environments.EpisodeResult]:
         """Steps every environment, if the run plays; returns the episodes that ended."""
-        if not self.config.num_env_steps:
-            return []
-        return step(self._loop)
+        return self._loop.step() if self.config.num_env_steps else []
 
     def end_episodes(self) -> None:
         """Ends open episodes where they stand, as a time limit would; the next step begins new ones.
@@ -273,8 +271,8 @@ def make_actor_and_loop(
     adders: Sequence[core.Adder],
     counter: counting.Counter,
     logger: loggers.Logger,
-) -> tuple[core.Actor | core.VectorActor, Any]:
-    """Makes the actor, and the loop that it plays in, for `step`."""
+) -> tuple[core.Actor | core.VectorActor, loop.Loop[Any, Any]]:
+    """Makes the actor, and the loop that it plays in."""
     builder = config.builder
     actor: core.Actor | core.VectorActor
     make_loop: Any  # both loops take the same
@@ -291,14 +289,6 @@ def make_actor_and_loop(
         logger=logger,
         observers=config.observers,
     )
-
-
-def step(loop: Any) -> list[environments.EpisodeResult]:
-    """Steps every environment of a loop; returns the episodes that ended."""
-    ended = loop.step()
-    if isinstance(ended, list):  # of a vector of environments
-        return ended
-    return [] if ended is None else [ended]
 
 
 def _check_environment(environment: Any) -> None:

@@ -9,7 +9,6 @@ import torch
 import tree
 
 from minerva_acme import specs, types
-from minerva_acme.replay import packing
 
 # The largest magnitude of what a learner computes: Adam squares gradients, and float32 holds no square of a
 # number above 1.8e19. Data of up to `constraints.LARGEST` have room below it to be summed and multiplied.
@@ -85,7 +84,7 @@ def _is_surely_finite(tensor: torch.Tensor) -> bool:
     if tensor.device.type != "cpu" or tensor.dtype != torch.float32 or not tensor.is_contiguous():
         return False
     array = (tensor.detach() if tensor.requires_grad else tensor).numpy()
-    return bool(packing.square(array.ravel()) <= LARGEST)
+    return bool(specs.square(array.ravel()) <= LARGEST)
 
 
 def _largest(tensors: list[torch.Tensor]) -> list[float]:

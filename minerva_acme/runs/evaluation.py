@@ -151,16 +151,16 @@ def evaluate(
         loop = environments.VectorEnvironmentLoop(
             environment=environment, actor=cast(core.VectorActor, actor)
         )
-        step, num_environments = loop.step, environment.num_environments
+        num_environments = environment.num_environments
     else:
         loop = environments.EnvironmentLoop(environment=environment, actor=cast(core.Actor, actor))
-        step, num_environments = lambda: filter(None, [loop.step()]), 1
+        num_environments = 1
     left = [len(range(index, num_episodes, num_environments)) for index in range(num_environments)]
     episodes: list[environments.EpisodeResult] = []
     while max(left) > 0:
         if should_stop():
             return None
-        for episode in step():
+        for episode in loop.step():
             index = episode.get("environment", 0)
             if left[index] > 0:
                 left[index] -= 1

@@ -77,7 +77,7 @@ class Filmer:
                 drawn = self._draw(environment, on_frame=write, every=every)
                 loop = environments.EnvironmentLoop(environment=drawn, actor=actor, should_update=False)
                 for _ in range(max(1, int(_MAX_SECONDS * steps_per_second) - 1)):
-                    if loop.step() is not None or should_stop():
+                    if loop.step() or should_stop():
                         break
             if should_stop():
                 return None

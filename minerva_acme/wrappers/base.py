@@ -1,12 +1,15 @@
-"""The base of all environment wrappers."""
+"""The base of all environment wrappers, and of those that convert by functions."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import dm_env
 
 from minerva_acme import types
 from minerva_acme.wrappers import calls
+
+Conversion: TypeAlias = Callable[[types.NestedArray], types.NestedArray]
+"""Makes a nest of a nest, without a change to the one it is given."""
 
 
 class EnvironmentWrapper(dm_env.Environment):
@@ -63,6 +66,39 @@ class EnvironmentWrapper(dm_env.Environment):
 
     def close(self) -> None:
         self._environment.close()
+
+
+class ConversionWrapper(EnvironmentWrapper):
+    """Converts what goes in and what comes out by functions, each of them None where nothing is to be done.
+
+    A subclass sets those that it needs once it is initialised, and tells the specs of what comes of them.
+    """
+
+    _to_action: Conversion | None = None
+    """From the agent's action to the environment's."""
+    _to_observation: Conversion | None = None
+    """From the environment's observation to the agent's."""
+    _to_reward: Conversion | None = None
+    """From the environment's reward to the agent's; FIRST has none."""
+    _to_discount: Conversion | None = None
+    """From the environment's discount to the agent's, where rewards are converted too."""
+
+    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
+        if self._to_action is not None:
+            action = self._to_action(action)
+        timestep = self._environment.step(action)
+        if not isinstance(timestep, dm_env.TimeStep):
+            calls.check(timestep, self._environment, "step")
+        return timestep if self._to_observation is None else self._convert(timestep)
+
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        if self._to_observation is None:
+            return timestep
+        reward, discount = timestep.reward, timestep.discount
+        if reward is not None and self._to_reward is not None and self._to_discount is not None:
+            reward, discount = self._to_reward(reward), self._to_discount(discount)
+        observation = self._to_observation(timestep.observation)
+        return dm_env.TimeStep(timestep.step_type, reward, discount, observation)
 
 
 def wrap_all(

@@ -17,7 +17,7 @@ _NARROWER: dict[np.dtype[Any], np.dtype[Any]] = {
 }
 
 
-class SinglePrecisionWrapper(specs.SpecMethods, base.EnvironmentWrapper):
+class SinglePrecisionWrapper(specs.SpecMethods, base.ConversionWrapper):
     """Turns float64 into float32 and int64 into int32 in all that an environment gives.
 
     Specs, observations, rewards and discounts are converted, nests of them too; every other dtype
@@ -29,24 +29,13 @@ class SinglePrecisionWrapper(specs.SpecMethods, base.EnvironmentWrapper):
         super().__init__(environment)
         wide_specs = specs.make_environment_spec(environment)
         self._specs = tree.map_structure(narrow_spec, wide_specs)
-        self._widen_action = _each_as_spec(wide_specs.actions)
+        self._to_action = _each_as_spec(wide_specs.actions)
         # By spec, because environments return plain numbers here, integers among them.
-        self._narrow_reward = _each_as_spec(self._specs.rewards, scalars=True)
-        self._narrow_discount = _each_as_spec(self._specs.discounts, scalars=True)
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return super().step(self._widen_action(action))
-
-    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        observation = narrow(timestep.observation)
-        if timestep.first():
-            return timestep._replace(observation=observation)  # no reward and no discount yet
-        return dm_env.TimeStep(
-            step_type=timestep.step_type,
-            reward=self._narrow_reward(timestep.reward),
-            discount=self._narrow_discount(timestep.discount),
-            observation=observation,
-        )
+        self._to_reward = _each_as_spec(self._specs.rewards, scalars=True)
+        self._to_discount = _each_as_spec(self._specs.discounts, scalars=True)
+        observations = self._specs.observations
+        is_vector = isinstance(observations, specs.Array) and observations.dtype == np.float32
+        self._to_observation = _each_as_spec(observations) if is_vector else narrow
 
 
 def _each_as_spec(nest: types.NestedSpec, scalars: bool = False) -> Callable[[Any], Any]:

@@ -1,10 +1,8 @@
 """An environment and an agent that are held to the specs."""
 
 import collections
-import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
@@ -45,9 +43,16 @@ class SpecCheck:
         self._name, self._index = name, ""
         self._strict = strict
         self._step = self._episode = 0
-        self._fits_observation = _fits(environment_spec.observations)
-        self._fits_reward = _fits(environment_spec.rewards, any_number=not strict)
-        self._fits_discount = _fits(environment_spec.discounts, any_number=not strict)
+        self._make_checkers()
+
+    def _make_checkers(self) -> None:
+        observations, _, rewards, discounts = self._specs
+        self._first = specs.Checker(observations, "observation", largest=_HUGE)
+        self._later = specs.Checker(
+            _Outcome(observations, rewards, discounts),
+            any_number=() if self._strict else ("reward", "discount"),
+            largest=_HUGE,
+        )
 
     def set_index(self, index: int) -> None:
         """Says which of a vector's environments it is."""
@@ -66,37 +71,33 @@ class SpecCheck:
         if timestep.first():
             self._step = 0
             self._episode += 1
-            fits = timestep.reward is None and timestep.discount is None
+            is_bare = timestep.reward is None and timestep.discount is None
+            fits = self._first.fits(timestep.observation) if is_bare else None
         else:
             self._step += 1
-            fits = self._fits_reward(timestep.reward) and self._fits_discount(timestep.discount)
-        if not (fits and self._fits_observation(timestep.observation)):
+            fits = self._later.fits((timestep.observation, timestep.reward, timestep.discount))
+        if fits is None:
             self._examine(timestep)
 
     def _examine(self, timestep: dm_env.TimeStep) -> None:
         """Says what is wrong with a timestep, if something is."""
+        unbounded = () if self._strict else ("observation", "reward")
         try:
-            if not timestep.first():
+            if timestep.first():
+                self._first.explain(timestep.observation, unbounded=unbounded)
+                specs.check_first(timestep)
+            else:
                 for name in ("reward", "discount"):
                     if getattr(timestep, name) is None:
                         raise specs.SpecError(
                             f"`{name}` is None at a {timestep.step_type.name} timestep. Only FIRST has none."
                         )
-            if self._strict:
-                specs.check_timestep(timestep, self._specs)
-                return
-            unbounded = self._specs._replace(
-                observations=tree.map_structure(_without_bounds, self._specs.observations),
-                rewards=tree.map_structure(_without_bounds, self._specs.rewards),
-            )
-            if not timestep.first():
-                timestep = timestep._replace(
-                    reward=_cast(timestep.reward, unbounded.rewards),
-                    discount=_cast(timestep.discount, unbounded.discounts),
-                )
-            specs.check_timestep(timestep, unbounded)
+                outcome = _Outcome(timestep.observation, timestep.reward, timestep.discount)
+                self._later.explain(outcome, unbounded=unbounded)
         except specs.SpecError as error:
             raise specs.SpecError(f"{self.describe_place()}: {error}") from error
+        if self._strict:
+            return
         self._warn("observation", timestep.observation)
         if not timestep.first():
             self._warn("reward", timestep.reward)
@@ -141,11 +142,11 @@ class SpecCheck:
     def _forget_bounds(self, name: str, path: tuple[Any, ...]) -> None:
         """What is known to leave its bounds costs no more time."""
         spec = tree.map_structure_with_path(
-            lambda other, leaf: _without_bounds(leaf) if other == path else leaf,
+            lambda other, leaf: specs.Array(leaf.shape, leaf.dtype, leaf.name) if other == path else leaf,
             getattr(self._specs, f"{name}s"),
         )
         self._specs = self._specs._replace(**{f"{name}s": spec})
-        setattr(self, f"_fits_{name}", _fits(spec, any_number=name == "reward"))  # as it is not strict
+        self._make_checkers()
 
 
 class SpecCheckWrapper(base.EnvironmentWrapper):
@@ -166,7 +167,7 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
             strict: as in `SpecCheck`; for those who write environments. Otherwise for training.
         """
         super().__init__(environment)
-        self._action_spec = environment.action_spec() if strict else None
+        self._action = specs.Checker(environment.action_spec(), "action") if strict else None
         self._check = SpecCheck(
             specs.make_environment_spec(environment), name=name or type(environment).__name__, strict=strict
         )
@@ -182,10 +183,17 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         Raises:
             SpecError: the timestep is not FIRST or breaks a spec; the message names the leaf.
         """
-        timestep = self._call("reset")
+        try:
+            timestep = self._environment.reset()
+            calls.check(timestep, self._environment, "reset")
+        except (Exception, SystemExit) as error:
+            self._note(error, "reset")
+            raise
         if not timestep.first():
             raise specs.SpecError(f"`reset` must return a FIRST timestep, got {timestep.step_type.name}.")
-        return self._convert(timestep)
+        self._check(timestep)
+        self._reset_next_step = False
+        return timestep
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         """Makes a step.
@@ -193,111 +201,34 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         Raises:
             SpecError: the action or the timestep breaks a spec; the message names the leaf.
         """
-        if self._action_spec is not None and not self._reset_next_step:
-            specs.check_conforms("action", action, self._action_spec)
-        return self._convert(self._call("step", action))
-
-    def _call(self, method: str, *arguments: Any) -> dm_env.TimeStep:
+        if self._action is not None and not self._reset_next_step and self._action.fits(action) is None:
+            self._action.explain(action)
         try:
-            return calls.call(self._environment, method, *arguments)
-        except Exception as error:
-            error.add_note(f"Raised after {self._check.describe_place()}.")
+            timestep = self._environment.step(action)
+            if not isinstance(timestep, dm_env.TimeStep):
+                calls.check(timestep, self._environment, "step")
+        except (Exception, SystemExit) as error:
+            self._note(error, "step")
             raise
-
-    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        self._reset_next_step = timestep.last()
+        if self._action is not None:
+            self._reset_next_step = timestep.last()
         self._check(timestep)
         return timestep
 
-
-def _fits(spec: types.NestedSpec, any_number: bool = False) -> Callable[[Any], bool]:
-    """Makes a quick check of a nest: a value that passes is right; one that does not may be so.
-
-    Args:
-        spec: of the nest.
-        any_number: whether a scalar of a float's spec may be of any dtype.
-    """
-    if isinstance(spec, Mapping):
-        return _Branch(dict, {key: _fits(part, any_number) for key, part in spec.items()})
-    if isinstance(spec, specs.Array):
-        return _Leaf(spec, any_number)
-    return _Branch(type(spec), {index: _fits(part, any_number) for index, part in enumerate(spec)})
+    def _note(self, error: BaseException, method: str) -> None:
+        """Notes in an error where it came from; a SystemExit is raised as what `calls.call` makes of it."""
+        note = f"Raised after {self._check.describe_place()}."
+        if not isinstance(error, SystemExit):
+            error.add_note(note)
+            return
+        told = calls.exit_error(self._environment, method, error)
+        told.add_note(note)
+        raise told from error
 
 
-class _Branch:
-    def __init__(self, kind: type[Any], parts: Mapping[Any, Callable[[Any], bool]]) -> None:
-        self._kind, self._parts = kind, tuple(parts.items())
+class _Outcome(NamedTuple):
+    """What a step led to; named as in messages."""
 
-    def __call__(self, value: Any) -> bool:
-        if not isinstance(value, self._kind) or len(value) != len(self._parts):
-            return False
-        try:
-            for key, fits in self._parts:
-                if not fits(value[key]):
-                    return False
-        except KeyError:
-            return False
-        return True
-
-
-class _Leaf:
-    def __init__(self, spec: specs.Array, any_number: bool) -> None:
-        self._dtype, self._shape = np.dtype(spec.dtype), spec.shape
-        self._is_float = self._dtype.kind == "f"
-        self._is_number = self._dtype.kind in "biuf"
-        self._bounds = None
-        self._low, self._high = -_HUGE, _HUGE
-        if self._is_number and isinstance(spec, specs.BoundedArray):
-            low, high = specs.bounds(spec)
-            if spec.shape == ():
-                self._low, self._high = max(self._low, float(low)), min(self._high, float(high))
-            limits = (-np.inf, np.inf)
-            if self._dtype.kind in "iu":
-                limits = (np.iinfo(self._dtype).min, np.iinfo(self._dtype).max)
-            if (low > limits[0]).any() or (high < limits[1]).any():
-                self._bounds = low, high
-        self._scalars: tuple[type, ...] = ()
-        if self._is_float and self._shape == ():
-            self._scalars = (float, int, np.floating, np.integer) if any_number else (self._dtype.type,)
-            if self._dtype == np.float64:
-                self._scalars += (float,)
-
-    def __call__(self, value: Any) -> bool:
-        if isinstance(value, self._scalars):
-            number: Any = value
-            return bool(self._low <= number <= self._high)
-        if (
-            not self._is_number
-            or not isinstance(value, (np.ndarray, np.generic))
-            # A native dtype of numpy's is one object; unequal where the byte order differs.
-            or (value.dtype is not self._dtype and value.dtype != self._dtype)
-            or value.shape != self._shape
-        ):
-            return False
-        if self._is_float:
-            flat = value.ravel()
-            # A fourth of the time of `isfinite`, and not so of what is not a number.
-            if not flat.dot(flat) <= _HUGE * _HUGE:
-                return False
-        if self._bounds is None:
-            return True
-        low, high = self._bounds
-        return not np.count_nonzero((value < low) | (value > high))  # a third of the time of `any`
-
-
-def _without_bounds(spec: specs.Array) -> specs.Array:
-    return specs.Array(spec.shape, spec.dtype, spec.name)
-
-
-def _cast(nest: types.NestedArray, spec: types.NestedSpec) -> types.NestedArray:
-    """Numbers in the dtypes of their specs, as `SinglePrecisionWrapper` takes them; the rest as it is."""
-
-    def cast(leaf_spec: specs.Array, value: Any) -> Any:
-        array = np.asarray(value)
-        if array.dtype.kind in "biuf" and np.can_cast(array.dtype, leaf_spec.dtype, "same_kind"):
-            return array.astype(leaf_spec.dtype)[()]
-        return value
-
-    with contextlib.suppress(TypeError, ValueError):  # of another structure, which is told afterwards
-        return tree.map_structure(cast, spec, nest)
-    return nest
+    observation: types.NestedArray
+    reward: types.NestedArray
+    discount: types.NestedArray

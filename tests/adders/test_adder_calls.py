@@ -7,7 +7,7 @@ import pytest
 from minerva_acme import specs
 from minerva_acme.adders import NStepTransitionAdder, RolloutAdder, SequenceAdder
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts, rollouts
+from minerva_acme.replay import layouts
 
 SPEC = specs.EnvironmentSpec(
     observations={"position": specs.Array((3,), np.float32), "pixels": specs.Array((2, 2, 1), np.uint8)},
@@ -32,14 +32,14 @@ def layout(request):
     if request.param == "sequence":
         return layouts.TrajectoryLayout(SPEC, 2, EXTRAS_SPEC)
     if request.param == "rollout":
-        return rollouts.RolloutLayout(SPEC, 1, EXTRAS_SPEC)
+        return layouts.RolloutLayout(SPEC, 1, EXTRAS_SPEC)
     return layouts.TransitionLayout(SPEC, EXTRAS_SPEC)
 
 
 def make_adder(client, layout, **kwargs):
     if isinstance(layout, layouts.TrajectoryLayout):
         return SequenceAdder(client=client, table="table", layout=layout, period=1, **kwargs)
-    if isinstance(layout, rollouts.RolloutLayout):
+    if isinstance(layout, layouts.RolloutLayout):
         return RolloutAdder(client=client, table="table", layout=layout, discount=0.5, **kwargs)
     return NStepTransitionAdder(client=client, table="table", layout=layout, n_step=2, discount=0.5, **kwargs)
 
@@ -244,7 +244,7 @@ def test_reset_without_an_open_episode_does_nothing(make_memory_store, layout):
     adder.reset()
     assert adder.num_inserted == len(store.items(layout)) == 3
     # To the store, rollouts are one endless episode.
-    is_endless = isinstance(layout, rollouts.RolloutLayout)
+    is_endless = isinstance(layout, layouts.RolloutLayout)
     assert store.client.writers[0].num_episodes == (0 if is_endless else 1)
 
 
@@ -277,7 +277,7 @@ def test_after_a_flush_within_an_episode_what_was_created_can_be_sampled(make_st
         add(adder)
         add(adder)
         adder.flush()
-        num_items = 2 if isinstance(layout, rollouts.RolloutLayout) else 1  # the others take two steps
+        num_items = 2 if isinstance(layout, layouts.RolloutLayout) else 1  # the others take two steps
         assert adder.num_inserted == len(store.items(layout)) == num_items
 
 

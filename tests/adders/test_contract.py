@@ -4,7 +4,7 @@ import torch
 import tree
 
 from minerva_acme import adders, specs, testing, types
-from minerva_acme.replay import layouts, rollouts
+from minerva_acme.replay import layouts
 
 SPEC = specs.make_environment_spec(testing.FakeEnvironment())
 EXTRAS = specs.Array((), np.float32, name="log_prob")
@@ -102,7 +102,7 @@ class TestNStepTransitionAdderThatStartsAsAcmes(AddersContract):
 class TestRolloutAdder(AddersContract):
     def make_adder(self):
         # Of one step: longer rollouts wait for the next episode, where the contract counts items.
-        layout = rollouts.RolloutLayout(SPEC, 1, EXTRAS)
+        layout = layouts.RolloutLayout(SPEC, 1, EXTRAS)
         client = self.make_client(layout)
         return adders.RolloutAdder(client=client, table="table", layout=layout, discount=0.9)
 

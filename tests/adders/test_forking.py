@@ -16,7 +16,7 @@ from minerva_acme.adders import (
     SequenceAdder,
 )
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts, rollouts
+from minerva_acme.replay import layouts
 
 FLOAT = specs.Array((), np.float32)
 
@@ -185,7 +185,7 @@ def keep_nothing(adder):
 
 @pytest.mark.parametrize("wrap", [lambda adder: adder, keep_nothing], ids=["bare", "filtered"])
 def test_a_restored_fork_goes_on_with_the_unfinished_rollout(make_memory_store, scalar_spec, play, wrap):
-    on_policy, transitions = rollouts.RolloutLayout(scalar_spec, 4), layouts.TransitionLayout(scalar_spec)
+    on_policy, transitions = layouts.RolloutLayout(scalar_spec, 4), layouts.TransitionLayout(scalar_spec)
     stores = [make_memory_store(layout.signature) for layout in (on_policy, transitions)]
 
     def make_fork(stores):
@@ -204,7 +204,7 @@ def test_a_restored_fork_goes_on_with_the_unfinished_rollout(make_memory_store, 
 
 
 def test_a_state_of_another_fork_is_refused(make_memory_store, scalar_spec):
-    layout = rollouts.RolloutLayout(scalar_spec, 4)
+    layout = layouts.RolloutLayout(scalar_spec, 4)
     stores = [make_memory_store(layout.signature) for _ in range(2)]
     state = ForkingAdder([rollout_adder(store, layout) for store in stores]).save()
     fork = ForkingAdder([rollout_adder(stores[0], layout)])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minerva_acme import adders, specs, types
-from minerva_acme.replay import layouts, rollouts
+from minerva_acme.replay import layouts
 
 MAX_STEPS = 9
 
@@ -231,7 +231,7 @@ def test_transitions(make_memory_store, spec, extras_spec, lengths, n_step, gamm
 )
 def test_rollouts(make_memory_store, spec, extras_spec, lengths, length, gamma, seed):
     episodes = [make_episode(spec, extras_spec, *steps, seed + i) for i, steps in enumerate(lengths)]
-    layout = rollouts.RolloutLayout(spec, length, extras_spec)
+    layout = layouts.RolloutLayout(spec, length, extras_spec)
     store = make_memory_store(layout.signature)
     with adders.RolloutAdder(client=store.client, table="table", layout=layout, discount=gamma) as adder:
         for episode in episodes:

@@ -13,7 +13,7 @@ from minerva_acme.adders import (
     SequenceAdder,
 )
 from minerva_acme.replay import base as replay
-from minerva_acme.replay import layouts, rollouts
+from minerva_acme.replay import layouts
 
 TRAJECTORIES = {
     "sequence": lambda **kwargs: SequenceAdder(**kwargs, period=1),
@@ -37,7 +37,7 @@ def kind(request, scalar_spec):
     if request.param == "n_step":
         return layouts.TransitionLayout(scalar_spec), make_transition_adder
     if request.param == "rollout":
-        return rollouts.RolloutLayout(scalar_spec, 1), make_rollout_adder
+        return layouts.RolloutLayout(scalar_spec, 1), make_rollout_adder
     # Longer sequences across episodes would wait for the next one.
     length = 1 if request.param == "continuing" else 3
     is_short = request.param == "short"

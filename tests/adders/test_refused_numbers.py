@@ -6,7 +6,7 @@ import pytest
 import tree
 
 from minerva_acme import adders, specs
-from minerva_acme.replay import layouts, rollouts
+from minerva_acme.replay import layouts
 
 WIDE_SPEC = specs.EnvironmentSpec(
     observations=specs.Array((1,), np.float64),
@@ -28,7 +28,7 @@ def sequences(kind):
 
 
 def rollout(make_store, spec):
-    layout = rollouts.RolloutLayout(spec, 3)
+    layout = layouts.RolloutLayout(spec, 3)
     store = make_store(layout.signature)
     return (
         store,
@@ -221,7 +221,7 @@ def test_the_bounds_of_observations_rewards_and_actions_are_left_to_the_spec_che
         ("action", np.float32([9]), spec.actions),
         ("reward", wild[0].reward, spec.rewards),
     ]:
-        with pytest.raises(ValueError, match=f"`{name}` must be BoundedArray"):
+        with pytest.raises(ValueError, match=f"`{name}` must be in "):
             specs.check_conforms(name, value, leaf)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from minerva_acme import specs, types
 from minerva_acme.adders import RolloutAdder
-from minerva_acme.replay import backends, rollouts
+from minerva_acme.replay import backends, layouts
 from minerva_acme.replay import base as replay
 from minerva_acme.testing import checks
 
@@ -128,7 +128,7 @@ TABLES = {
 ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
 
 
-def make_adder(store: Any, layout: rollouts.RolloutLayout, **changes: Any) -> RolloutAdder:
+def make_adder(store: Any, layout: layouts.RolloutLayout, **changes: Any) -> RolloutAdder:
     options = dict(client=store.client, table="table", layout=layout, discount=GAMMA)
     return RolloutAdder(**{**options, **changes})
 
@@ -158,7 +158,7 @@ def assert_same(items: list[types.Rollout], expected: list[types.Rollout]) -> No
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_timesteps_become_exactly_these_rollouts(make_store, scalar_spec, play, table, final_discount):
     table = table(final_discount)
-    layout = rollouts.RolloutLayout(scalar_spec, table["length"])
+    layout = layouts.RolloutLayout(scalar_spec, table["length"])
     store = make_store(layout.signature)
     with make_adder(store, layout) as adder:
         for episode in table["episodes"]:
@@ -192,7 +192,7 @@ def test_any_episodes_become_what_a_plain_loop_says(make_memory_store, scalar_sp
         columns[6][-1] = 1
         expected.append(rollout(*columns))
 
-    layout = rollouts.RolloutLayout(scalar_spec, length)
+    layout = layouts.RolloutLayout(scalar_spec, length)
     store = make_memory_store(layout.signature)
     with make_adder(store, layout) as adder:
         for episode in episodes:
@@ -209,7 +209,7 @@ def test_dicts_images_and_discrete_actions_come_back_from_buffers_that_are_used_
         scalar,
         scalar,
     )
-    layout = rollouts.RolloutLayout(spec, 4, {"log_prob": scalar})
+    layout = layouts.RolloutLayout(spec, 4, {"log_prob": scalar})
     store = make_store(layout.signature)
     buffer = {
         "x": np.zeros(2, np.float32),
@@ -247,7 +247,7 @@ def test_dicts_images_and_discrete_actions_come_back_from_buffers_that_are_used_
 
 
 def test_priorities_are_asked_for_a_whole_rollout(make_memory_store, scalar_spec, play):
-    layout = rollouts.RolloutLayout(scalar_spec, 2)
+    layout = layouts.RolloutLayout(scalar_spec, 2)
     store = make_memory_store(layout.signature)
     with make_adder(store, layout, priority=lambda item: float(item.reward.sum())) as adder:
         play(adder, 0, [1, 2, 3, 4], [1, 1, 1, 0])
@@ -271,7 +271,7 @@ def test_priorities_are_asked_for_a_whole_rollout(make_memory_store, scalar_spec
 def test_a_step_that_is_refused_changes_nothing(
     make_memory_store, scalar_spec, play, changes, message, num_before
 ):
-    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    layout = layouts.RolloutLayout(scalar_spec, 3)
     untouched, store = make_memory_store(layout.signature), make_memory_store(layout.signature)
     rewards, discounts = [9e14, 2, 3, 4], [1, 1, 1, 0]
     play(make_adder(untouched, layout, discount=1.0), 0, rewards, discounts)
@@ -292,13 +292,13 @@ def test_a_step_that_is_refused_changes_nothing(
 
 @pytest.mark.parametrize("discount", [-0.1, 1.1, float("nan")])
 def test_a_discount_out_of_range_is_refused(make_memory_store, scalar_spec, discount):
-    layout = rollouts.RolloutLayout(scalar_spec, 2)
+    layout = layouts.RolloutLayout(scalar_spec, 2)
     with pytest.raises(ValueError, match=rf"`discount` must be in \[0, 1\], got {discount}"):
         make_adder(make_memory_store(layout.signature), layout, discount=discount)
 
 
 def test_an_item_is_sent_at_once_and_the_stream_is_one_history(make_memory_store, scalar_spec, play):
-    layout = rollouts.RolloutLayout(scalar_spec, 2)
+    layout = layouts.RolloutLayout(scalar_spec, 2)
     store = make_memory_store(layout.signature)
     adder = make_adder(store, layout)
     play(adder, 0, [1], [0])
@@ -312,7 +312,7 @@ def test_an_item_is_sent_at_once_and_the_stream_is_one_history(make_memory_store
 
 
 def test_closing_says_how_many_steps_it_drops(make_memory_store, scalar_spec, play, caplog):
-    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    layout = layouts.RolloutLayout(scalar_spec, 3)
     store = make_memory_store(layout.signature)
     with caplog.at_level(logging.INFO, "minerva_acme.adders.rollout"):
         with make_adder(store, layout) as adder:
@@ -353,7 +353,7 @@ def make_calls() -> list[Callable[[RolloutAdder], None]]:
 def test_a_restored_adder_goes_on_as_the_saved_one_wherever_it_was_saved(
     make_memory_store, scalar_spec, length
 ):
-    layout = rollouts.RolloutLayout(scalar_spec, length)
+    layout = layouts.RolloutLayout(scalar_spec, length)
     uninterrupted = make_memory_store(layout.signature)
     calls = make_calls()
     with make_adder(uninterrupted, layout) as adder:
@@ -377,7 +377,7 @@ def test_a_restored_adder_goes_on_as_the_saved_one_wherever_it_was_saved(
 
 
 def test_a_state_is_a_copy_on_both_sides(make_memory_store, scalar_spec):
-    layout = rollouts.RolloutLayout(scalar_spec, 4)
+    layout = layouts.RolloutLayout(scalar_spec, 4)
     calls = make_calls()
     saved_store, restored_store = make_memory_store(layout.signature), make_memory_store(layout.signature)
     saved, restored = make_adder(saved_store, layout), make_adder(restored_store, layout)
@@ -405,7 +405,7 @@ def test_a_state_is_a_copy_on_both_sides(make_memory_store, scalar_spec):
 
 
 def test_a_restored_adder_writes_to_a_new_server(make_store, scalar_spec, play):
-    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    layout = layouts.RolloutLayout(scalar_spec, 3)
     old, new = make_store(layout.signature), make_store(layout.signature)
     with make_adder(old, layout) as adder:
         play(adder, 0, [1, 2, 3, 4], [1, 1, 1, 0])
@@ -418,7 +418,7 @@ def test_a_restored_adder_writes_to_a_new_server(make_store, scalar_spec, play):
 
 
 def test_an_episode_that_cannot_go_on_after_a_restore_is_ended_by_reset(make_memory_store, scalar_spec, play):
-    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    layout = layouts.RolloutLayout(scalar_spec, 3)
     store = make_memory_store(layout.signature)
     adder = make_adder(store, layout)
     for call in make_calls()[:3]:  # Two steps of an episode.
@@ -436,12 +436,12 @@ def test_an_episode_that_cannot_go_on_after_a_restore_is_ended_by_reset(make_mem
 
 
 def test_a_state_of_other_rollouts_is_refused(make_memory_store, scalar_spec, play):
-    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    layout = layouts.RolloutLayout(scalar_spec, 3)
     adder = make_adder(make_memory_store(layout.signature), layout)
     play(adder, 0, [1], [0])
     state = adder.save()
-    longer = rollouts.RolloutLayout(scalar_spec, 4)
-    other = rollouts.RolloutLayout(scalar_spec, 3, specs.Array((), np.float32))
+    longer = layouts.RolloutLayout(scalar_spec, 4)
+    other = layouts.RolloutLayout(scalar_spec, 3, specs.Array((), np.float32))
     for wrong in (longer, other):
         client = make_memory_store(wrong.signature)
         with pytest.raises(
@@ -452,7 +452,7 @@ def test_a_state_of_other_rollouts_is_refused(make_memory_store, scalar_spec, pl
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_a_state_is_restored_into_a_new_adder_alone(make_memory_store, scalar_spec, play, is_closed):
-    layout = rollouts.RolloutLayout(scalar_spec, 3)
+    layout = layouts.RolloutLayout(scalar_spec, 3)
     adder = make_adder(make_memory_store(layout.signature), layout)
     state = adder.save()
     if is_closed:
@@ -475,7 +475,7 @@ def make_queue(request) -> Iterator[Callable[..., replay.ReplayClient]]:
         pytest.skip("Reverb is not installed")
     opened: list[Any] = []
 
-    def make(layout: rollouts.RolloutLayout, capacity: int, timeout_seconds: float) -> replay.ReplayClient:
+    def make(layout: layouts.RolloutLayout, capacity: int, timeout_seconds: float) -> replay.ReplayClient:
         queue = replay.TableConfig(
             name="table",
             signature=layout.signature,
@@ -514,13 +514,13 @@ class Stream:
         self.adder.add(np.float32([number]), timestep)
 
 
-def unpack(layout: rollouts.RolloutLayout, fields: dict[str, np.ndarray]) -> types.Rollout:
+def unpack(layout: layouts.RolloutLayout, fields: dict[str, np.ndarray]) -> types.Rollout:
     return layout.unpack({name: torch.from_numpy(rows) for name, rows in fields.items()})
 
 
 def test_one_thread_writes_and_learns_in_turn_and_each_rollout_is_learned_from_once(make_queue, scalar_spec):
     length = 5
-    layout = rollouts.RolloutLayout(scalar_spec, length)
+    layout = layouts.RolloutLayout(scalar_spec, length)
     client = make_queue(layout, NUM_ENVIRONMENTS, timeout_seconds=5.0)
     streams = [
         Stream(RolloutAdder(client=client, table="table", layout=layout, discount=GAMMA), 3 + e, 1000 * e)
@@ -545,7 +545,7 @@ def test_one_thread_writes_and_learns_in_turn_and_each_rollout_is_learned_from_o
 
 
 def test_a_writer_that_goes_on_waits_for_the_learner(make_queue, scalar_spec):
-    layout = rollouts.RolloutLayout(scalar_spec, 4)
+    layout = layouts.RolloutLayout(scalar_spec, 4)
     client = make_queue(layout, 2, timeout_seconds=20.0)
     num_items = 12
 
@@ -570,7 +570,7 @@ def test_a_writer_that_goes_on_waits_for_the_learner(make_queue, scalar_spec):
 
 
 def test_where_the_queue_is_full_for_too_long_add_says_so_and_loses_nothing(make_queue, scalar_spec):
-    layout = rollouts.RolloutLayout(scalar_spec, 2)
+    layout = layouts.RolloutLayout(scalar_spec, 2)
     client = make_queue(layout, 1, timeout_seconds=0.2)
     adder = RolloutAdder(client=client, table="table", layout=layout, discount=GAMMA)
     stream = Stream(adder, 4, 0)

@@ -79,9 +79,9 @@ def test_the_calls_of_an_episode_come_in_this_order():
         actor=TapedActor(tape),
         observers=[TapedObserver(tape)],
     )
-    assert loop.step() is None
+    assert loop.step() == []
     assert tape == FIRST + STEP
-    assert loop.step() is not None
+    assert len(loop.step()) == 1
     assert tape == FIRST + STEP + STEP + ["observer.get_metrics"]
     loop.step()
     assert tape == FIRST + STEP + STEP + ["observer.get_metrics"] + FIRST + STEP
@@ -158,7 +158,7 @@ def test_timings_are_those_of_their_phase(monkeypatch):
     actor.update = takes(32.0, actor.update)
     loop.step()
     now += 100.0  # what the caller does between the steps
-    result = loop.step()
+    (result,) = loop.step()
     assert result["seconds/reset"] == 1.0
     assert result["seconds/select_action"] == 2 * 4.0
     assert result["seconds/environment_step"] == 2 * 2.0

@@ -167,6 +167,25 @@ def test_one_of_a_vector_that_exits_is_an_error_that_names_it_by_its_index(wrap,
     assert "environment 1" in str(raised.value) + "".join(getattr(raised.value, "__notes__", ()))
 
 
+class Exiting(testing.FakeActor):
+    def select_action(self, observation):
+        sys.exit(3)
+
+    def observe_first(self, index, timestep=None):
+        del index, timestep
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_an_actor_that_exits_is_not_blamed_on_the_environment(vector):
+    inner, actor = testing.FakeEnvironment(), Exiting(np.zeros(2, np.float32))
+    if vector:
+        inner = environments.InProcessVectorEnvironment([inner])
+    kind = environments.VectorEnvironmentLoop if vector else environments.EnvironmentLoop
+    with pytest.raises(SystemExit) as raised:
+        kind(environment=inner, actor=actor).step()
+    assert raised.value.code == 3
+
+
 def test_a_vector_of_a_users_own_that_exits_is_an_error_that_names_it():
     class Own(environments.InProcessVectorEnvironment):
         def step(self, actions):

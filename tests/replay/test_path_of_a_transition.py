@@ -1,5 +1,6 @@
 """How many files one has to open to follow a transition from the environment to the learner's batch."""
 
+import contextlib
 import inspect
 import pathlib
 import sys
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import environments, replay, specs, testing
+from minerva_acme import environments, experiments, replay, specs, testing
 from minerva_acme.agents import mpo
 
-MAX_FILES = 10
+MAX_FILES = 11
+MAX_FILES_IN_TRAINING = 14
 
 
 class Trace:
@@ -24,6 +26,11 @@ class Trace:
     def start(self) -> None:
         for caller in inspect.stack(context=0)[1:]:  # They have the transition in their hands already.
             self.note(caller.filename, caller.function)
+            if caller.function == "_step" and caller.filename.endswith("environments/loop.py"):
+                break  # What calls the loop is given the results of episodes.
+        self.resume()
+
+    def resume(self) -> None:
         sys.setprofile(self.profile)
 
     def stop(self) -> None:
@@ -89,7 +96,7 @@ def test_a_transition_crosses_few_files_between_the_environment_and_the_learners
         loop = environments.EnvironmentLoop(environment=environment, actor=actor)
         while not adder.num_inserted:
             loop.step()
-        trace.start()
+        trace.resume()
         batch = next(dataset)
         trace.stop()
 
@@ -99,3 +106,79 @@ def test_a_transition_crosses_few_files_between_the_environment_and_the_learners
     crossed = [f"{path}: {', '.join(functions)}" for path, functions in trace.crossed.items()]
     assert len(crossed) <= MAX_FILES, f"{len(crossed)} files:\n" + "\n".join(crossed)
     assert len(crossed) > 5, "The trace must have been on, got only:\n" + "\n".join(crossed)
+
+
+def make_environment(kind, seed):
+    """Makes an environment that needs all of the usual wrappers in training."""
+    if kind == "gymnasium":
+        return environments.GymnasiumEnvironment("Pendulum-v1", seed=seed)
+    wide = {"b": specs.Array((2,), np.float64), "a": specs.BoundedArray((), np.float64, 0, 9)}
+    actions = specs.BoundedArray((1,), np.float64, -2.0, 3.0)
+    return testing.FakeEnvironment(observation_spec=wide, action_spec=actions, episode_length=4)
+
+
+@pytest.mark.parametrize("kind", ["gymnasium", "dict"])
+def test_the_whole_way_in_training_crosses_few_files(trace, tmp_path, kind):
+    """From the return of the environment's own `step` through the wrappers that training puts around it, the
+    actor, the adder and the store to the batch that the learner is given, in all steps of an experiment.
+    """
+
+    def make_training_environment(seed):
+        environment = make_environment(kind, seed)
+        environment_step = environment.step
+
+        def step(action):
+            timestep = environment_step(action)
+            if not timestep.first():
+                trace.start()
+            return timestep
+
+        environment.step = step
+        return environments.make_training_environment(environment)
+
+    class Traced(mpo.MPOBuilder):
+        def make_actor(self, policy, variable_source=None, adder=None):
+            actor = super().make_actor(policy, variable_source, adder)
+            actor_observe = actor.observe
+
+            def observe(action, next_timestep):
+                actor_observe(action, next_timestep)
+                trace.stop()
+
+            actor.observe = observe
+            return actor
+
+        def make_dataset(self, client, spec, device):
+            with contextlib.closing(super().make_dataset(client, spec, device)) as dataset:
+                while True:
+                    trace.resume()
+                    batch = next(dataset)
+                    trace.stop()
+                    yield batch
+
+    config = mpo.MPOConfig(
+        sequence_length=2,
+        batch_size=4,
+        min_replay_size=4,
+        policy_layer_sizes=(4,),
+        critic_layer_sizes=(4,),
+    )
+    result = experiments.run_experiment(
+        experiments.ExperimentConfig(
+            builder=Traced(config),
+            environment_factory=make_training_environment,
+            evaluation_environment_factory=lambda seed: environments.make_training_environment(
+                make_environment(kind, seed)
+            ),
+            num_env_steps=20,
+            evaluation_period=0,
+            evaluation_episodes=1,
+            directory=str(tmp_path),
+            replay="memory",
+        )
+    )
+    assert result.learner_steps > 0
+    crossed = [f"{path}: {', '.join(functions)}" for path, functions in trace.crossed.items()]
+    assert len(crossed) <= MAX_FILES_IN_TRAINING, f"{len(crossed)} files:\n" + "\n".join(crossed)
+    names = {path.name for path in trace.crossed}
+    assert {"loop.py", "spec_check.py", "specs.py", "packing.py", "table.py", "dataset.py"} <= names

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minerva_acme import specs
-from minerva_acme.replay import base, rollouts
+from minerva_acme.replay import base, layouts
 
 FLOAT = specs.Array((), np.float32)
 SPEC = specs.EnvironmentSpec(
@@ -23,7 +23,7 @@ def observation(value: int) -> dict[str, np.ndarray]:
     return {"x": np.full(3, value, np.float32), "pixels": np.full((2, 2, 1), value, np.uint8)}
 
 
-def make_rows(layout: rollouts.RolloutLayout, value: int, *, first: bool = False) -> dict[str, np.ndarray]:
+def make_rows(layout: layouts.RolloutLayout, value: int, *, first: bool = False) -> dict[str, np.ndarray]:
     """The row of a step from observation `value` to the next, every number of it told by `value`."""
     number = np.float32(value)
     timestep = dm_env.transition(number, observation(value + 1), ONE)
@@ -32,7 +32,7 @@ def make_rows(layout: rollouts.RolloutLayout, value: int, *, first: bool = False
     return layout.transition(observation=packed, step=step, first=first, return_so_far=10.0 * value)
 
 
-def batch(layout: rollouts.RolloutLayout, *items: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
+def batch(layout: layouts.RolloutLayout, *items: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
     """Items as a sampler gives them, [E, T, *row shape]."""
     names = layout.signature.fields
     return {
@@ -42,7 +42,7 @@ def batch(layout: rollouts.RolloutLayout, *items: list[dict[str, np.ndarray]]) -
 
 
 def test_a_rollout_is_one_window_of_each_column():
-    layout = rollouts.RolloutLayout(SPEC, 4, EXTRAS_SPEC)
+    layout = layouts.RolloutLayout(SPEC, 4, EXTRAS_SPEC)
     pixels = base.ColumnSpec((2, 2, 1), np.dtype(np.uint8))
     names = {"float32", "int32", "observation/pixels", "next_observation/pixels"}
     assert layout.rollout_length == 4
@@ -60,7 +60,7 @@ def test_a_rollout_is_one_window_of_each_column():
 
 
 def test_a_row_holds_the_whole_transition():
-    layout = rollouts.RolloutLayout(SPEC, 4, EXTRAS_SPEC)
+    layout = layouts.RolloutLayout(SPEC, 4, EXTRAS_SPEC)
     rows = make_rows(layout, 5, first=True)
     assert rows["float32"].tolist() == [1, 50, 5, 5, 5, 6, 6, 6, 5, 1, -5]
     assert rows["int32"].tolist() == [1]
@@ -71,7 +71,7 @@ def test_a_row_holds_the_whole_transition():
 
 
 def test_the_next_observation_of_a_step_is_that_of_the_next_row():
-    layout = rollouts.RolloutLayout(SPEC, 4, EXTRAS_SPEC)
+    layout = layouts.RolloutLayout(SPEC, 4, EXTRAS_SPEC)
     step = layout.step(np.int32(0), dm_env.transition(ONE, observation(6), ONE), {"log_prob": ONE})
     found, expected = layout.next_observation(step), layout.first(observation(6))
     assert found.keys() == expected.keys() == {"float32", "observation/pixels"}
@@ -81,7 +81,7 @@ def test_the_next_observation_of_a_step_is_that_of_the_next_row():
 
 def test_a_batch_is_time_major_contiguous_and_keeps_dtypes():
     spec = SPEC._replace(rewards=specs.Array((), np.int32), discounts=specs.Array((), np.float64))
-    layout = rollouts.RolloutLayout(spec, 3, EXTRAS_SPEC)
+    layout = layouts.RolloutLayout(spec, 3, EXTRAS_SPEC)
     items = []
     for start in (10, 20):
         rows = []
@@ -109,7 +109,7 @@ def test_a_batch_is_time_major_contiguous_and_keeps_dtypes():
 
 
 def test_a_step_is_last_where_the_next_is_the_first_of_its_episode_and_at_the_end_of_the_rollout():
-    layout = rollouts.RolloutLayout(SPEC, 5, EXTRAS_SPEC)
+    layout = layouts.RolloutLayout(SPEC, 5, EXTRAS_SPEC)
     firsts = [[1, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
     items = [[make_rows(layout, t, first=bool(first)) for t, first in enumerate(item)] for item in firsts]
     last = layout.unpack(batch(layout, *items)).last
@@ -118,12 +118,12 @@ def test_a_step_is_last_where_the_next_is_the_first_of_its_episode_and_at_the_en
 
 
 def test_a_rollout_of_one_step_is_last():
-    layout = rollouts.RolloutLayout(SPEC, 1, EXTRAS_SPEC)
+    layout = layouts.RolloutLayout(SPEC, 1, EXTRAS_SPEC)
     assert layout.unpack(batch(layout, [make_rows(layout, 3)])).last.tolist() == [[1]]
 
 
 def test_an_item_is_what_unpack_gives_of_one_environment():
-    layout = rollouts.RolloutLayout(SPEC, 2, EXTRAS_SPEC)
+    layout = layouts.RolloutLayout(SPEC, 2, EXTRAS_SPEC)
     rows = [make_rows(layout, 0, first=True), make_rows(layout, 1)]
     item = layout.item(rows)
     np.testing.assert_array_equal(item.reward, [0, 1])
@@ -140,7 +140,7 @@ def test_the_marks_have_their_place_where_the_observation_is_no_float32(dtype):
         rewards=signal,
         discounts=signal,
     )
-    layout = rollouts.RolloutLayout(spec, 1)
+    layout = layouts.RolloutLayout(spec, 1)
     packed = layout.first(np.int32([1, 2]))
     step = layout.step(np.int32(2), dm_env.transition(dtype(0.5), np.int32([3, 4]), dtype(1)))
     rows = layout.transition(observation=packed, step=step, first=True, return_so_far=0.5)
@@ -159,17 +159,17 @@ def test_the_marks_have_their_place_where_the_observation_is_no_float32(dtype):
 )
 def test_signals_that_are_not_one_number_are_refused(name, spec, found):
     with pytest.raises(ValueError, match=f"`{name}` must be one number a step for rollouts, got {found}"):
-        rollouts.RolloutLayout(SPEC._replace(**{name: spec}), 4)
+        layouts.RolloutLayout(SPEC._replace(**{name: spec}), 4)
 
 
 def test_a_rollout_without_a_step_is_refused():
     with pytest.raises(ValueError, match="`rollout_length` must be >= 1 step, got 0"):
-        rollouts.RolloutLayout(SPEC, 0)
+        layouts.RolloutLayout(SPEC, 0)
 
 
 @pytest.mark.parametrize("total", [1.1e15, -4e38, float("inf")])
 def test_a_return_too_large_for_its_dtype_is_refused(total):
-    layout = rollouts.RolloutLayout(SPEC, 1, EXTRAS_SPEC)
+    layout = layouts.RolloutLayout(SPEC, 1, EXTRAS_SPEC)
     step = layout.step(np.int32(0), dm_env.transition(ONE, observation(1), ONE), {"log_prob": ONE})
     with pytest.raises(ValueError, match=r"sum to .*, beyond 1e\+15. Clip them or scale them down"):
         layout.transition(

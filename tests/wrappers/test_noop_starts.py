@@ -88,5 +88,5 @@ def test_an_environment_without_a_state_leaves_the_number_of_noops_to_save(tape)
 def test_wrong_settings_are_refused(tape):
     with pytest.raises(ValueError, match="`max_noops` must be >= 0, got -1"):
         wrap(tape([1.0]), max_noops=-1)
-    with pytest.raises(ValueError, match=r"`noop_action` must be DiscreteArray with 3 values, got 3"):
+    with pytest.raises(ValueError, match=r"`noop_action` must be in \[0, 2\], .*got 3\. Correct it"):
         wrap(tape([1.0]), max_noops=1, noop_action=np.int32(3))

@@ -173,6 +173,8 @@ class MemoryWriter(base.Writer):
         raise base.ReplayError(messages.misfit(table, expected, fields, self._streams))
 
     def _wait_for_pending(self, max_pending: int) -> None:
+        if self.num_pending <= max_pending:  # the usual case
+            return
         tables = self._tables
         wait = waiting.Wait(self._timeout_seconds)
         while not tables.wait(lambda: tables.is_closed or self.num_pending <= max_pending, wait.slice()):

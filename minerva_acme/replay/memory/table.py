@@ -45,6 +45,16 @@ class Batch(NamedTuple):
     lengths: dict[str, np.ndarray]  # of the variable fields: [B]
 
 
+class _Drawn(NamedTuple):
+    """Items that were chosen for a sampler, [B] each."""
+
+    numbers: np.ndarray
+    places: np.ndarray
+    sizes: np.ndarray  # of the table at that time
+    probabilities: np.ndarray
+    times: np.ndarray  # sampled, this time included
+
+
 class Tables:
     """The tables of a server, the rows that they share, and the lock around them.
 
@@ -215,8 +225,17 @@ class Table:
 
     def draw(self, wanted: int) -> Batch | None:
         """Takes up to `wanted` samples, as many as the rate limiter allows; None if it allows none."""
-        draw = self._draw_limited if self.config.max_times_sampled else self._draw_unlimited
-        batch = draw(wanted)
+        # One by one where an item may leave with each sample.
+        most = 1 if self.config.max_times_sampled else wanted
+        drawn: list[_Drawn] = []
+        while (count := min(wanted, most)) and (count := min(count, self.samples_allowed())):
+            drawn.append(self._sample(count))
+            wanted -= count
+        batch = None
+        if drawn:
+            # The rows of items that left stay where they are until something is written, which is below.
+            parts = drawn[0] if len(drawn) == 1 else map(np.concatenate, zip(*drawn, strict=True))
+            batch = self._take(*parts)
         self._insert_pending()
         return batch
 
@@ -341,7 +360,7 @@ class Table:
         self.size += 1
         self.inserted += 1
         if self.size > self._max_size:
-            numbers, _ = self._draw(self.config.remover, 1)
+            numbers, _ = self._choose(self.config.remover, 1)
             self._remove(int(numbers[0]))
 
     def _remove(self, number: int) -> None:
@@ -368,35 +387,22 @@ class Table:
             for field, (starts, lengths) in zip(self.fields, self._cells, strict=True)
         ]
 
-    def _draw_unlimited(self, wanted: int) -> Batch | None:
-        count = min(wanted, self.samples_allowed())
-        if not count:
-            return None
-        numbers, probabilities = self._draw(self.config.sampler, count)
+    def _sample(self, count: int) -> "_Drawn":
+        """Chooses items for a sampler and counts that; what has been sampled often enough leaves."""
+        numbers, probabilities = self._choose(self.config.sampler, count)
         places = numbers % self._capacity
         times = self._times[places] + 1
-        ordered = np.sort(places)
-        if (ordered[1:] == ordered[:-1]).any():
-            times += _earlier(places)
+        if count > 1:
+            ordered = places.copy()
+            ordered.sort()
+            if (ordered[1:] == ordered[:-1]).any():
+                times += _earlier(places)
         self._times[places] = times  # of several at one place the last counts
         self.sampled += count
-        return self._take(numbers, places, np.full(count, self.size), probabilities, times)
-
-    def _draw_limited(self, wanted: int) -> Batch | None:
-        """Draws one by one, since an item may leave with each sample."""
-        drawn: list[tuple[int, int, int, float, int]] = []
-        while len(drawn) < wanted and self.samples_allowed():
-            numbers, probabilities = self._draw(self.config.sampler, 1)
-            number = int(numbers[0])
-            place = number % self._capacity
-            times = self._times_cells[place] + 1
-            self._times_cells[place] = times
-            drawn.append((number, place, self.size, probabilities[0], times))
-            self.sampled += 1
-            if times == self.config.max_times_sampled:
-                # Its rows stay where they are until something is written, which is after they are read.
-                self._remove(number)
-        return self._take(*map(np.array, zip(*drawn, strict=True))) if drawn else None
+        sizes = np.full(count, self.size)
+        if self.config.max_times_sampled and times[0] == self.config.max_times_sampled:
+            self._remove(int(numbers[0]))
+        return _Drawn(numbers, places, sizes, probabilities, times)
 
     def _take(
         self,
@@ -423,7 +429,7 @@ class Table:
             fields[field.name] = field.store.gather(starts, longest, lengths.get(field.name))
         return Batch(info, fields, lengths)
 
-    def _draw(self, selector: base.Selector, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _choose(self, selector: base.Selector, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers of items that a selector chooses, and the probability of each.
 
         The table must not be empty.
@@ -433,19 +439,14 @@ class Table:
                 return np.full(count, self._first), np.ones(count)
             case base.Lifo():
                 return np.full(count, self._end - 1), np.ones(count)
-            case base.Prioritized():
+            case base.Prioritized() if (total := self._trees[selector].total()) > 0.0:
                 tree = self._trees[selector]
-                total = tree.total()
-                if total > 0.0:
-                    places = tree.find(self._generator.random(count) * total)
-                    numbers = self._first + (places - self._first) % self._capacity
-                    return numbers, tree.weights(places) / total
-        return self._draw_uniformly(count), np.full(count, 1.0 / self.size)
-
-    def _draw_uniformly(self, count: int) -> np.ndarray:
+                places = tree.find(self._generator.random(count) * total)
+                return self._first + (places - self._first) % self._capacity, tree.weights(places) / total
+        probabilities = np.full(count, 1.0 / self.size)
         span = self._end - self._first
         if span > _SPARSE * self.size:
-            return self._alive()[self._generator.integers(0, self.size, count)]
+            return self._alive()[self._generator.integers(0, self.size, count)], probabilities
         # Numpy takes twice as long to draw integers, which are as uniform to 1 in 2^53 / span.
         numbers = self._first + (self._generator.random(count) * span).astype(np.intp)
         while self.size < span:  # Those that hit a hole are drawn again.
@@ -453,7 +454,7 @@ class Table:
             if not holes.size:
                 break
             numbers[holes] = self._generator.integers(self._first, self._end, holes.size)
-        return numbers
+        return numbers, probabilities
 
     def _priorities(self, places: np.ndarray) -> np.ndarray:
         if "priorities" in self._arrays:

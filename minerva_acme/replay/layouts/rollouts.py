@@ -9,12 +9,13 @@ import torch
 import tree
 
 from minerva_acme import constraints, specs, types
-from minerva_acme.replay import layouts, packing
+from minerva_acme.replay import packing
+from minerva_acme.replay.layouts import trajectories
 
 _FLOAT = specs.Array((), np.float32)
 
 
-class RolloutLayout(layouts.WindowLayout[types.Rollout]):
+class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
     """Items are windows of T rows; a row is a whole transition, so that any window is one of T steps.
 
         column "float32"                   first | return so far | o_t | o_{t+1} | a_t | r_t | d_t | e_t

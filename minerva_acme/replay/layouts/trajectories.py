@@ -1,0 +1,300 @@
+"""How trajectories lie in replay, and what all layouts have in common whose items are windows of rows."""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import dm_env
+import numpy as np
+import torch
+import tree
+
+from minerva_acme import specs, types
+from minerva_acme.replay import base, frames, packing
+
+_FLOAT = specs.Array((), np.float32)
+_REAL = np.float32(1.0)  # the mask of a step that happened
+
+_Item = TypeVar("_Item")
+
+PaddingFunction: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], Any]
+"""Makes an array of a shape and a dtype, such as `np.zeros`."""
+
+
+class WindowLayout(abc.ABC, Generic[_Item]):
+    """Items are windows of consecutive rows, the same rows of every column."""
+
+    _batch_axis = 0  # of the tensors that `unpack` returns
+
+    num_leading_rows = 0
+    """Rows of an item before those that are asked for, which the writer puts before the first one, too."""
+
+    def __init__(self, packer: packing.RowPacker, num_rows: int, variable: bool = False) -> None:
+        """Args: packer: of a row. num_rows: of an item. variable: whether items may have fewer."""
+        self._packer = packer
+        self._columns = packer.columns
+        self._num_rows = num_rows
+        self._variable = variable
+
+    @property
+    def signature(self) -> base.ItemSignature:
+        """What the table must be made for."""
+        fields = {name: base.FieldSpec(name, self._num_rows, self._variable) for name in self._columns}
+        return base.ItemSignature(self._columns, fields)
+
+    def fields(self, start: int, num_rows: int | None = None) -> dict[str, base.Window]:
+        """Returns the item whose first row is `start`.
+
+        Args:
+            start: its first row, leading rows not counted.
+            num_rows: how many rows it has, likewise; None for as many as all have, but those of variable
+                length.
+        """
+        length = self._num_rows if num_rows is None else num_rows + self.num_leading_rows
+        return {name: base.Window(name, start, length) for name in self._columns}
+
+    def item(self, rows: Sequence[packing.Rows]) -> _Item:
+        """Returns the item of these rows as arrays: what `unpack` returns, without the batch axis.
+
+        Raises:
+            ValueError: items of variable length have more rows than the layout allows.
+        """
+        fields = {name: np.stack([row[name] for row in rows]) for name in self._columns}
+        return packing.only_item(self.unpack, fields, self._batch_axis)
+
+    @abc.abstractmethod
+    def unpack(self, fields: Mapping[str, torch.Tensor]) -> _Item:
+        """Returns items [B, rows, *row shape] as contiguous tensors, with a batch axis."""
+
+
+class TrajectoryLayout(WindowLayout[types.Trajectory]):
+    """Items are windows of T + 1 rows; row t holds what arrived at time t.
+
+        row            0      1      2      3
+        observation    o_0    o_1    o_2    o_3
+        action         0      a_0    a_1    a_2     the action that led to this row's observation
+        reward         0      r_1    r_2    r_3
+        discount       0      d_1    d_2    d_3
+        mask           0      1      1      1
+        extras         0      e_0    e_1    e_2     recorded when that action was chosen
+
+    An item of T = 2 that starts at row 1 is `Trajectory(observation=[o_1, o_2, o_3], action=[a_1, a_2],
+    reward=[r_2, r_3], ...)`. A row is complete when it arrives, so it is written at once.
+
+    Rewards and discounts are stored as float32, whatever the environment's dtypes; all else keeps its own.
+
+    With `variable_length`, items may be windows of fewer rows, 2 at least, where an episode ends.
+    `unpack` pads them, so that a learner sees T transitions either way.
+
+    With `frame_stack` k, observations are stacks of k frames, as `FrameStackWrapper` makes them, and a row
+    holds the newest frame alone. An item has k - 1 rows more, those before its first one, and `unpack` builds
+    the stacks: where an episode began less than k frames ago, they repeat its first frame.
+
+        frames, k = 3         f_0        f_1        f_2        f_3
+        stacks                0 0 0      0 0 1      0 1 2      1 2 3    f_0 being the first of its episode
+    """
+
+    def __init__(
+        self,
+        environment_spec: specs.EnvironmentSpec,
+        sequence_length: int,
+        extras_spec: types.NestedSpec = (),
+        *,
+        variable_length: bool = False,
+        frame_stack: int = 1,
+        padding_fn: PaddingFunction | None = None,
+    ) -> None:
+        """Plans the columns.
+
+        Args:
+            environment_spec: of the environment as the actor sees it.
+            sequence_length: T, in transitions; of items of variable length, the most.
+            extras_spec: of what the policy records with each action.
+            variable_length: whether items may be stored with fewer transitions than T.
+            frame_stack: frames of an observation, the first axis of each of its leaves; 1: observations are
+                stored as they are.
+            padding_fn: makes what stands behind the end of an episode, leaf by leaf from its shape and dtype;
+                None: the last observation again, and 0. The mask is 0 there either way.
+
+        Raises:
+            ValueError: the length is below 1, something cannot be stored, or padding is made for stacks.
+        """
+        if sequence_length < 1:
+            raise ValueError(f"`sequence_length` must be >= 1 transition, got {sequence_length}.")
+        if padding_fn is not None and frame_stack > 1:
+            raise ValueError(
+                f"`padding_fn` must be None with `frame_stack` above 1, got {padding_fn} and {frame_stack}. "
+                "Stacks behind the end of an episode repeat its last frame."
+            )
+        frame_spec = frames.frame_spec(environment_spec.observations, frame_stack)
+        step_spec = _Step(
+            observation=frame_spec,
+            action=environment_spec.actions,
+            reward=environment_spec.rewards,
+            discount=environment_spec.discounts,
+            mask=_FLOAT,
+            extras=extras_spec,
+            first=_FLOAT if frame_stack > 1 else (),
+        )
+        packer = packing.RowPacker(step_spec, single=("reward", "discount"), bounded=("discount",))
+        super().__init__(packer, sequence_length + frame_stack, variable_length)
+        self._frame_stack = frame_stack
+        self.num_leading_rows = frame_stack - 1
+        # A row begins with its observation, the first field, and ends with the mark of an episode's first.
+        self._observation = packing.RowPacker(frame_spec, "observation")
+        self._not_first = np.float32(0.0) if frame_stack > 1 else ()
+        self._made_padding: packing.Rows | None = None
+        if padding_fn is not None:
+            made = tree.map_structure(lambda spec: padding_fn(spec.shape, spec.dtype), step_spec)
+            self._made_padding = packer.pack(made._replace(mask=np.float32(0.0), first=()))
+
+    @property
+    def sequence_length(self) -> int:
+        """T, in transitions."""
+        return self._num_rows - self._frame_stack
+
+    @property
+    def variable_length(self) -> bool:
+        """Whether items may be stored with fewer transitions than T."""
+        return self._variable
+
+    def first(self, observation: types.NestedArray) -> packing.Rows:
+        """Returns the rows of an episode's first timestep.
+
+        Raises:
+            ValueError: a field does not match its spec, or a stack does not repeat one frame.
+        """
+        if self._frame_stack == 1:
+            return self._only_observed(self._observation.pack(observation))
+        rows = self._only_observed(self._observation.pack(frames.newest(observation)))
+        frames.check_first(observation)
+        rows["float32"][-1] = _REAL
+        return rows
+
+    def step(
+        self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
+    ) -> packing.Rows:
+        """Returns the rows of a later timestep.
+
+        Raises:
+            ValueError: a field does not match its spec, or a discount is out of its bounds.
+        """
+        observation = next_timestep.observation
+        return self._packer.pack(
+            _Step(
+                observation=observation if self._frame_stack == 1 else frames.newest(observation),
+                action=action,
+                reward=next_timestep.reward,
+                discount=next_timestep.discount,
+                mask=_REAL,
+                extras=extras,
+                first=self._not_first,
+            )
+        )
+
+    def check_stack(self, observation: types.NestedArray, rows: Sequence[packing.Rows]) -> None:
+        """Checks that a stack is what `unpack` will build.
+
+        Args:
+            observation: of a step.
+            rows: those before the step, the newest last.
+
+        Raises:
+            ValueError: it holds other frames.
+        """
+        newest = len(rows) - 1
+        for age in range(2, self._frame_stack + 1):
+            frame = self._observation.pack(tree.map_structure(lambda leaf, age=age: leaf[-age], observation))
+            row = rows[newest]
+            frames.check_next(
+                all(np.array_equal(row[name][: len(part)], part) for name, part in frame.items())
+            )
+            newest -= not row["float32"][-1]
+
+    def padding(self, rows: packing.Rows) -> packing.Rows:
+        """Returns the rows that follow an episode's last ones: what `padding_fn` makes, or their observation
+        again, else 0."""
+        return self._only_observed(rows) if self._made_padding is None else self._made_padding
+
+    def _only_observed(self, rows: packing.Rows) -> packing.Rows:
+        """The observation of rows, else 0."""
+        padding = {name: np.zeros(*column) for name, column in self._columns.items()}
+        for name, column in self._observation.columns.items():
+            size = column.shape[0]
+            padding[name][:size] = rows[name][:size]
+        return padding
+
+    def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Trajectory:
+        """Returns B items [B, T + 1, *row shape] as contiguous tensors.
+
+        Items of variable length may come as [B, L, *row shape], L <= T + 1, padded by rows of 0.
+
+        Raises:
+            ValueError: items of variable length are longer than T.
+        """
+        if self._variable:
+            fields = self._pad(fields)
+        step: _Step = self._packer.unpack(fields)
+
+        def arrived(nest: types.NestedTensor) -> types.NestedTensor:
+            return tree.map_structure(lambda leaf: leaf[:, self._frame_stack :].contiguous(), nest)
+
+        return types.Trajectory(
+            observation=tree.map_structure(torch.Tensor.contiguous, step.observation)
+            if self._frame_stack == 1
+            else self._stack(step),
+            action=arrived(step.action),
+            reward=arrived(step.reward),
+            discount=arrived(step.discount),
+            mask=arrived(step.mask),
+            extras=arrived(step.extras),
+        )
+
+    def _stack(self, step: "_Step") -> types.NestedTensor:
+        """Builds stacks [B, T + 1, k, ...] of the frames of B items; at padding the last one again."""
+        times = torch.arange(self._num_rows, device=step.mask.device)
+        begin = (step.first.long() * times).cummax(1).values  # [B, T + k] row at which its episode began
+        happened = (step.mask + step.first > 0).long()
+        newest = (happened * times).cummax(1).values[:, self.num_leading_rows :]  # [B, T + 1]
+        ages = torch.arange(self._frame_stack - 1, -1, -1, device=times.device)
+        rows = torch.maximum(newest[..., None] - ages, begin.gather(1, newest)[..., None])  # [B, T + 1, k]
+        items = torch.arange(len(rows), device=times.device)[:, None, None]
+        return tree.map_structure(lambda leaf: leaf[items, rows], step.observation)
+
+    def _pad(self, fields: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Lengthens B items to T + 1 rows: behind the last step that happened, what `padding` gives."""
+        mask = self._packer.unpack(fields).mask  # [B, L]
+        batch_size, longest = mask.shape
+        if longest > self._num_rows:  # A table of variable length takes items of any length.
+            raise ValueError(
+                "`sequence_length` must be >= that of the items, "
+                f"{longest - self._frame_stack} transitions, got {self.sequence_length}. "
+                "Write and read with layouts of one length."
+            )
+        last = (mask * torch.arange(longest, device=mask.device)).amax(1).long()  # [B] row
+        times = torch.arange(self._num_rows, device=mask.device)
+        nearest = torch.minimum(times, last[:, None])  # [B, T + 1] the row whose observation is shown
+        items = torch.arange(batch_size, device=mask.device)[:, None]
+        padded = {}
+        for name, rows in fields.items():
+            padded[name] = rows.new_zeros((batch_size, len(times), *rows.shape[2:]))
+            padded[name][:, :longest] = rows
+        if self._made_padding is not None:
+            is_behind = times > last[:, None]  # [B, T + 1]
+            for name, row in self._made_padding.items():
+                padded[name][is_behind] = torch.from_numpy(row).to(padded[name])
+            return padded
+        for name, column in self._observation.columns.items():
+            size = column.shape[0]
+            padded[name][:, :, :size] = fields[name][items, nearest, :size]
+        return padded
+
+
+class _Step(NamedTuple):
+    observation: types.NestedArray
+    action: types.NestedArray
+    reward: types.NestedArray
+    discount: types.NestedArray
+    mask: Any
+    extras: types.NestedArray
+    first: Any
