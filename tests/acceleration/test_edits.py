@@ -284,9 +284,54 @@ def test_every_setting_of_adam_is_the_optimisers_own(name, said):
     assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing, make_optimizer=OPTIMIZERS[name])
     # None is first noticed by comparing.
     way = "arrays, the gradient written down"
-    if name not in ("weight decay", "maximize", "other betas"):
+    if name not in ("weight decay", "maximize", "other betas", "decoupled decay"):
         way = "autograd: Adam has several groups, hooks or settings that are not known"
     assert said() == [f"PPO's updates: {way}"]
+
+
+OPTIMIZERS_LATER = {
+    "another rate": lambda adam, network: adam.param_groups[0].update(lr=3e-3),
+    "a rate that is a tensor": lambda adam, network: adam.param_groups[0].update(lr=torch.tensor(3e-3)),
+    "other betas": lambda adam, network: adam.param_groups[0].update(betas=(0.1, 0.5)),
+    "weight decay": lambda adam, network: adam.param_groups[0].update(weight_decay=0.3),
+    "decoupled decay": lambda adam, network: adam.param_groups[0].update(
+        weight_decay=30.0, decoupled_weight_decay=True
+    ),
+    "maximize": lambda adam, network: adam.param_groups[0].update(maximize=True),
+    "no kernel": lambda adam, network: adam.param_groups[0].update(fused=False),
+    "a state that is reset": lambda adam, network: adam.state.pop(network.value_head.weight),
+    "all states reset": lambda adam, network: adam.state.clear(),
+    "a state of another age": lambda adam, network: adam.state[network.value_head.weight].update(
+        step=torch.tensor(700.0)
+    ),
+    "a group more": lambda adam, network: adam.add_param_group({"params": [nn.Parameter(torch.ones(2))]}),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS_LATER)
+def test_an_edit_of_adam_between_two_updates_is_obeyed(name):
+    made = []
+
+    def make_optimizer(network):
+        made.append(make_adam(network))
+        return made[-1]
+
+    assert_trains_as_by_torch(
+        edit_before=nothing,
+        edit_later=lambda network: OPTIMIZERS_LATER[name](made[-1], network),
+        make_optimizer=make_optimizer,
+    )
+
+
+def test_a_layer_that_was_frozen_for_a_while_goes_on_with_an_adam_of_its_own_age(said):
+    assert_trains_as_by_torch(
+        edit_before=lambda network: network.value_head.requires_grad_(False),
+        edit_later=lambda network: network.value_head.requires_grad_(True),
+    )
+    assert said() == [
+        "PPO's updates: autograd: a parameter is frozen",
+        "PPO's updates: autograd: Adam has several groups, hooks or settings that are not known",
+    ]
 
 
 # The target critic.
