@@ -283,7 +283,7 @@ def _critic(module: nn.Module) -> _Layer:
             return q
 
         return dueling
-    if type(module) is not critic.CriticWithHead or type(module.head) is not critic_heads.ScalarHead:
+    if type(module) is not critic.Critic or type(module.head) is not critic_heads.ScalarHead:
         raise UnknownPolicy(f"a {type(module).__name__}, or its head, is not known")
     layers = [*_layers(module.torso), _linear(module.head)]
     return lambda x: _through(layers, x)

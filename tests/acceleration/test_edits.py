@@ -22,6 +22,18 @@ class TwiceLinear(nn.Linear):
         return 2.0 * super().forward(input)
 
 
+class TwiceScalar(networks.ScalarHead):
+    def forward(self, features: torch.Tensor) -> networks.ScalarPrediction:
+        return twice(super().forward(features))
+
+
+def twice(output: Any) -> Any:
+    """Twice a tensor or a prediction of values."""
+    if isinstance(output, networks.ScalarPrediction):
+        return networks.ScalarPrediction(2.0 * output.value)
+    return 2.0 * output
+
+
 def become(module: nn.Module, kind: type[nn.Module]) -> None:
     module.__class__ = kind
 
@@ -116,7 +128,7 @@ def seeded_linear(size: int) -> nn.Module:
 
 
 def doubled(function):
-    return lambda *args, **kwargs: 2.0 * function(*args, **kwargs)
+    return lambda *args, **kwargs: twice(function(*args, **kwargs))
 
 
 def tanh_of_mean(forward):
@@ -347,17 +359,18 @@ def fuses(request, monkeypatch):
 
 CRITICS = {
     **{f"torso: {name}": lambda c, edit=edit: edit(c.torso) for name, edit in TORSO.items()},
-    "a head of a subclass": lambda critic: become(critic.head, TwiceLinear),
+    "a head of a subclass": lambda critic: become(critic.head, TwiceScalar),
     "a head without a bias": lambda critic: critic.head.register_parameter("bias", None),
     "other bounds": lambda critic: setattr(critic, "low", torch.full((2,), -0.1)),
     "bounds as other data": lambda critic: setattr(critic.low, "data", torch.full((2,), -0.1)),
-    "a hook": lambda critic: critic.register_forward_hook(lambda module, args, output: 2.0 * output),
+    "a hook": lambda critic: critic.register_forward_hook(lambda module, args, output: twice(output)),
 }
 
 
 def make_critic():
     generator = torch.Generator().manual_seed(0)
-    critic = networks.Critic(4, -torch.ones(2), torch.ones(2), (16, 16, 16), generator=generator)
+    torso = networks.LayerNormMLP(6, (16, 16, 16), generator=generator)
+    critic = networks.Critic(torso, networks.ScalarHead(16, generator=generator), bounds=target.BOUNDS)
     with torch.no_grad():
         for parameter in critic.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
@@ -381,7 +394,7 @@ def test_an_edited_target_critic_gives_what_the_critic_gives(name, when, pairs):
     if when != "at first":
         CRITICS[name](critic)
     if name != "torso: weights in shared memory":
-        assert not torch.allclose(critic(*pairs), before, rtol=1e-3)  # The edit is one.
+        assert not torch.allclose(critic(*pairs).value, before.value, rtol=1e-3)  # The edit is one.
     for _ in range(2):
         torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
 
