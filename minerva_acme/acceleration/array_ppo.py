@@ -18,6 +18,7 @@ from minerva_acme.acceleration import adam, notes
 from minerva_acme.acceleration.agreement import Agreement, Pair
 from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic
 from minerva_acme.acceleration.array_layers import UnknownNetwork
+from minerva_acme.losses.ppo import MIN_STDDEV
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,8 +31,8 @@ Step = Callable[[Any], torch.Tensor]
 # sizes alone, so that a seed gives the same numbers with any number of threads.
 _MOST_OF_ARRAYS = 2**24
 
-_MIN_STDDEV = 1e-8  # of `losses.normalize_advantages`
-_TORCH_EPSILON = 1e-6  # in torch's clipping of a norm
+CLIPPING_EPSILON = 1e-6
+"""What `torch.nn.utils.clip_grad_norm_` adds to a norm that it divides by."""
 
 
 @contextlib.contextmanager
@@ -72,7 +73,7 @@ def make_step(
         if type(optimizer) not in _OPTIMIZERS:
             raise UnknownNetwork(f"{type(optimizer).__name__} is not known")
         if not _is_plain(optimizer, network):
-            raise UnknownNetwork("Adam has several groups, hooks or settings that are not known")
+            raise UnknownNetwork("Adam has several groups, or hooks, settings or a state that are not known")
         arrays = ArrayActorCritic(network)
     except UnknownNetwork as reason:
         notes.say("PPO's updates", f"autograd: {reason}")
@@ -100,7 +101,7 @@ def make_step(
         arrays.backward(loss.log_prob, loss.entropy, loss.value)
         grad_norm = math.sqrt(gradient.dot(gradient))
         if grad_norm > max_grad_norm:
-            np.multiply(gradient, max_grad_norm / (grad_norm + _TORCH_EPSILON), gradient)
+            np.multiply(gradient, max_grad_norm / (grad_norm + CLIPPING_EPSILON), gradient)
         updates.step()
         return torch.tensor([*loss.losses, grad_norm])
 
@@ -241,7 +242,7 @@ def normalize(advantages: Array) -> Array:
     centred = advantages.astype(np.float64)
     centred -= np.add.reduce(centred) / len(centred)
     stddev = math.sqrt(float(centred.dot(centred)) / (len(centred) - 1))
-    centred *= 1.0 / (stddev + _MIN_STDDEV)
+    centred *= 1.0 / (stddev + MIN_STDDEV)
     return centred.astype(np.float32)
 
 
