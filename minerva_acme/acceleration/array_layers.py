@@ -5,6 +5,9 @@ Torch spends more than that on every one: on the call, on its record of it, and 
 record backwards. Here an operation costs what it computes. Large products go to torch's kernels, which know
 more than one thread.
 
+`acting` has layers of its own: features first, and without what a gradient needs, which halves the time for a
+few rows. What can be the same is: `elu` here, and the densities of `distributions`.
+
 Shapes: m samples; I, O features into and out of a layer; P all parameters' elements.
 """
 
