@@ -46,13 +46,17 @@ class TwinCritic(nn.Module):
     def __init__(self, spec: specs.EnvironmentSpec, config: SACConfig, generator: torch.Generator) -> None:
         super().__init__()
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
-        size = spec.observations.shape[0]
-        self.critics = nn.ModuleList(
-            networks.Critic(size, low, high, config.layer_sizes, generator=generator) for _ in range(2)
-        )
+        size = spec.observations.shape[0] + len(low)
+
+        def make_critic() -> networks.Critic:
+            torso = networks.LayerNormMLP(size, config.layer_sizes, generator=generator)
+            head = networks.ScalarHead(torso.output_size, generator=generator)
+            return networks.Critic(torso, head, bounds=(low, high))
+
+        self.critics = nn.ModuleList(make_critic() for _ in range(2))
 
     def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        return torch.stack([critic(observation, action) for critic in self.critics])  # [2, B]
+        return torch.stack([critic(observation, action).mean() for critic in self.critics])  # [2, B]
 
 
 class Temperature(nn.Module):

@@ -48,7 +48,7 @@ def _make_dueling(
     features: int, action_spec: specs.BoundedArray, config: Any, generator: torch.Generator
 ) -> nn.Module:
     torso = off_policy.TORSOS[config.torso](features, config.critic_layer_sizes, generator=generator)
-    value = networks.CriticWithHead(
+    value = networks.Critic(
         torso, off_policy.make_head(torso.output_size, None, config, generator), bounds=None
     )
     return networks.DuelingCritic(value, off_policy.make_member(features, action_spec, config, generator))

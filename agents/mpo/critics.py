@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from minerva_acme import distributions, losses, networks, specs
+from minerva_acme import distributions, networks, specs
 
 
 class Critic(abc.ABC):
@@ -36,8 +36,14 @@ class Critic(abc.ABC):
         """The values of actions."""
 
     def _prediction(self, *inputs: torch.Tensor) -> networks.Prediction:
-        output = self._module(*inputs)
-        return networks.ScalarPrediction(output[..., None]) if isinstance(output, torch.Tensor) else output
+        output: networks.Prediction = self._module(*inputs)
+        if isinstance(output, torch.Tensor):
+            raise ValueError(
+                "A critic of `MPONetworks` must give a `networks.Prediction`, got a tensor of shape "
+                f"{list(output.shape)}. Return `networks.ScalarPrediction(q.unsqueeze(-1))`, and give the "
+                "critic a `loss`, such as `networks.ScalarHead`'s."
+            )
+        return output
 
 
 class ContinuousCritic(Critic):
@@ -78,8 +84,6 @@ def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> 
 def critic_loss(
     module: Any, prediction: networks.Prediction, target: Any, mask: torch.Tensor
 ) -> torch.Tensor:
-    """The loss that a critic comes with; of one that gives values, `losses.critic_loss`."""
-    if hasattr(module, "loss"):
-        loss: torch.Tensor = module.loss(prediction, target, mask)
-        return loss
-    return losses.critic_loss(prediction.mean(), target, mask)
+    """The loss that a critic comes with, [], of its prediction, target and mask [...]."""
+    loss: torch.Tensor = module.loss(prediction, target, mask)
+    return loss

@@ -20,12 +20,11 @@ class MPONetworks(NamedTuple):
     Any modules do that have these signatures; the leading axes `...` are the same in and out:
 
         policy(features [..., F]) -> distributions.Distribution of [..., D] or [..., K]
-        critic(features [..., F], action [..., D]) -> q [...]     where actions are continuous
-        critic(features [..., F]) -> q [..., K]                   where they are discrete
+        critic(features [..., F], action [..., D]) -> networks.Prediction [...]    of continuous actions
+        critic(features [..., F]) -> networks.Prediction [..., K]                  of all discrete ones
         encoder(observation, a nest of [..., *]) -> features [..., F]
 
-    In the place of q a critic may give a `networks.Prediction`. It then has a `loss`: see
-    `networks.critic_heads`.
+    A critic has a `loss`; see `networks.critic_heads`.
     """
 
     policy: nn.Module
@@ -63,7 +62,7 @@ def make_networks(
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     parts = encoder.output_size, spec.actions, config, generator
     policy = _make_policy(*parts)
-    critics = [_make_critic(*parts) for _ in range(config.num_critics)]
+    critics = [kit.make_member(*parts) for _ in range(config.num_critics)]
     normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
     if normalizer is not None:
         encoder = networks.NormalizedEncoder(normalizer, encoder)
@@ -86,15 +85,3 @@ def _make_policy(
         initial_stddev=config.init_stddev,
         torso=torso,
     )
-
-
-def _make_critic(
-    features: int, action_spec: specs.BoundedArray, config: mpo_config.MPOConfig, generator: torch.Generator
-) -> nn.Module:
-    """Makes one critic: of continuous actions, alone and scalar, the one that gives values as they are."""
-    is_discrete = isinstance(action_spec, specs.DiscreteArray)
-    if is_discrete or config.critic_head != "scalar" or config.num_critics > 1:
-        return kit.make_member(features, action_spec, config, generator)
-    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
-    torso = kit.TORSOS[config.torso]
-    return networks.Critic(features, low, high, config.critic_layer_sizes, generator=generator, torso=torso)

@@ -73,7 +73,7 @@ def make_member(
         bounds, features = (low, high), features + len(low)
     torso = make_torso(features, config.critic_layer_sizes, generator=generator)
     head = make_head(torso.output_size, num_actions, config, generator)
-    return networks.CriticWithHead(torso, head, bounds=bounds)
+    return networks.Critic(torso, head, bounds=bounds)
 
 
 MakeMember: TypeAlias = Callable[

@@ -6,6 +6,7 @@ Every part has a plain twin, a test that holds the two equal, and says once, at 
 from minerva_acme.acceleration.acting import ActingPolicy, Choice
 from minerva_acme.acceleration.adam import Adam, AdamW
 from minerva_acme.acceleration.agreement import Agreement
+from minerva_acme.acceleration.array_ppo import CLIPPING_EPSILON
 from minerva_acme.acceleration.choice import Acceleration, Mode
 from minerva_acme.acceleration.target_critic import TargetCritic
 
@@ -15,6 +16,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Agreement",
+    "CLIPPING_EPSILON",
     "Choice",
     "Mode",
     "TargetCritic",

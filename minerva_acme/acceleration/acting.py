@@ -8,7 +8,6 @@ Shapes: O observation size; E environments; D action dimensions; K discrete acti
 """
 
 import abc
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -18,7 +17,10 @@ import tree
 from torch import nn
 
 from minerva_acme.acceleration import kernels, notes
+from minerva_acme.acceleration.array_layers import elu
 from minerva_acme.distributions import Categorical, DiagonalGaussian, SquashedGaussian, TanhSquash
+from minerva_acme.distributions.categorical import log_softmax_array
+from minerva_acme.distributions.gaussian import log_prob_array
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks import critic, critic_heads, encoders, normalizer, torso
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
@@ -30,8 +32,6 @@ Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays inst
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
 _ZERO = np.float32(0.0)
 _ONE, _HALF = np.float32(1.0), np.float32(0.5)
-_MINUS_HALF = np.float32(-0.5)
-_LOG_SQRT_2PI = np.float32(0.5 * math.log(2.0 * math.pi))
 _LOW, _HIGH = np.float32(MIN_LOG_STD), np.float32(MAX_LOG_STD)
 
 
@@ -162,19 +162,13 @@ def _draw_gaussian(policy: Any, random: np.random.Generator) -> Choice:
     # From the rounded sample, as the learner sees it, and not from the noise.
     z = raw - mean
     z /= stddev
-    z *= z
-    z *= _MINUS_HALF
-    z -= log_std
-    log_prob = np.add.reduce(z, -1)
-    log_prob -= mean.shape[-1] * _LOG_SQRT_2PI
-    return Choice(raw, log_prob, policy)
+    return Choice(raw, log_prob_array(z, log_std), policy)
 
 
 def _draw_category(policy: Any, random: np.random.Generator) -> Choice:
     (logits,) = policy
     raw = (logits + random.gumbel(size=logits.shape)).argmax(axis=-1)
-    log_p = logits - logits.max(axis=-1, keepdims=True)
-    log_p -= np.log(np.add.reduce(np.exp(log_p), -1, keepdims=True))
+    log_p = log_softmax_array(logits)
     return Choice(raw, log_p[np.arange(len(log_p)), raw], policy)
 
 
@@ -283,7 +277,7 @@ def _critic(module: nn.Module) -> _Layer:
             return q
 
         return dueling
-    if type(module) is not critic.CriticWithHead or type(module.head) is not critic_heads.ScalarHead:
+    if type(module) is not critic.Critic or type(module.head) is not critic_heads.ScalarHead:
         raise UnknownPolicy(f"a {type(module).__name__}, or its head, is not known")
     layers = [*_layers(module.torso), _linear(module.head)]
     return lambda x: _through(layers, x)
@@ -442,19 +436,10 @@ def _relu(x: Array) -> Array:
     return y
 
 
-def _elu(x: Array) -> Array:
-    # exp(x) - 1 >= x everywhere, so that the greater of the two is the right one on either side of 0.
-    y: Array = np.minimum(x, _ZERO)
-    np.exp(y, y)
-    y -= _ONE
-    np.maximum(x, y, out=y)
-    return y
-
-
 def _make_elu(module: nn.Module) -> _Layer:
     if module.alpha != 1.0:
         raise UnknownPolicy("an ELU of another alpha is not known")
-    return _elu
+    return elu
 
 
 _MAKERS: Mapping[type[nn.Module], Callable[[Any], _Layer]] = {

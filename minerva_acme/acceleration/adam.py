@@ -2,11 +2,12 @@
 
 On a CPU a step of six small tensors is ten microseconds of arithmetic, in a hundred of checks and sorting by
 device. And before its first one torch imports its compiler, which takes more than a second. The numbers are
-torch's to the bit, so there is no way to choose and none to say.
+torch's to the bit, so there is no way to choose and none to say. Settings of a group that the kernel does not
+take, such as `amsgrad`, are torch's own step's.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,10 +21,70 @@ def first_state(parameter: nn.Parameter) -> dict[str, torch.Tensor]:
     return {"step": torch.zeros((), device=parameter.device), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
 
 
+_NUMBERS = ("lr", "weight_decay", "eps")
+_OFF = ("amsgrad", "capturable", "differentiable")  # all that the kernel is not asked for here
+_OF_NO_CONSEQUENCE = ("params", "foreach", "fused")
+_DECOUPLED = "decoupled_weight_decay"
+_SETTINGS = {*_NUMBERS, *_OFF, *_OF_NO_CONSEQUENCE, "betas", "maximize", _DECOUPLED}
+
+
+def is_known(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether `apply` obeys every setting of each of an optimiser's groups, as they are now."""
+    if not optimizer.defaults.keys() <= _SETTINGS:  # A later version of torch may know more.
+        return False
+    if "found_inf" in vars(optimizer) or "grad_scale" in vars(optimizer):  # from torch's GradScaler
+        return False
+    for group in optimizer.param_groups:
+        numbers = [*map(group.__getitem__, _NUMBERS), *group["betas"]]
+        if any(map(group.__getitem__, _OFF)) or not all(isinstance(x, int | float) for x in numbers):
+            return False
+    return True
+
+
+def apply(
+    optimizer: torch.optim.Optimizer,
+    group: Mapping[str, Any],
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None],
+    states: Sequence[Mapping[str, torch.Tensor]],
+) -> None:
+    """Makes a step of Adam, or of AdamW where the group's decay is decoupled, by torch's fused kernel.
+
+    Args:
+        optimizer: The optimiser, which `is_known` has approved.
+        group: One of its groups, for the settings.
+        parameters: Dense tensors on one device, which move.
+        gradients: Their gradients.
+        states: What `first_state` gives for each, which is changed in place.
+    """
+    num_steps = [state["step"] for state in states]
+    torch._foreach_add_(num_steps, 1)
+    beta1, beta2 = group["betas"]
+    is_decoupled = isinstance(optimizer, torch.optim.AdamW)
+    if _DECOUPLED in optimizer.defaults:  # Before PyTorch 2.7 it is no setting.
+        is_decoupled = group[_DECOUPLED]
+    kernel: Any = torch._fused_adamw_ if is_decoupled else torch._fused_adam_
+    kernel(
+        parameters,
+        gradients,
+        [state["exp_avg"] for state in states],
+        [state["exp_avg_sq"] for state in states],
+        [],
+        num_steps,
+        lr=group["lr"],
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        amsgrad=False,
+        maximize=group["maximize"],
+    )
+
+
 class _Direct(torch.optim.Optimizer):
     """The steps and the state of torch's own, bit for bit, for dense float32 parameters on one device."""
 
-    _kernel: Callable[..., Any]
+    _torchs_step: Callable[[Any], Any]
 
     # The decorator that keeps torch's compiler out of them imports the compiler.
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -64,8 +125,11 @@ class _Direct(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
-            for group in self.param_groups:
-                self._step(group)
+            if is_known(self) and all(group["fused"] for group in self.param_groups):
+                for group in self.param_groups:
+                    self._step(group)
+            else:
+                self._torchs_step()
         return loss
 
     _watched_step = torch.optim.Optimizer.profile_hook_step(_make_step)
@@ -78,24 +142,7 @@ class _Direct(torch.optim.Optimizer):
         for parameter, state in zip(parameters, states, strict=True):
             if not state:
                 state.update(first_state(parameter))
-        num_steps = [state["step"] for state in states]
-        torch._foreach_add_(num_steps, 1)
-        beta1, beta2 = group["betas"]
-        type(self)._kernel(
-            parameters,
-            [parameter.grad for parameter in parameters],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            num_steps,
-            lr=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=group["maximize"],
-        )
+        apply(self, group, parameters, [parameter.grad for parameter in parameters], states)
 
 
 class Adam(_Direct, torch.optim.Adam):
@@ -104,7 +151,8 @@ class Adam(_Direct, torch.optim.Adam):
     Source: Kingma and Ba 2015, "Adam: a method for stochastic optimization".
     """
 
-    _kernel = torch._fused_adam_
+    # Without the hooks, which were called already.
+    _torchs_step = inspect.unwrap(torch.optim.Adam.step)
 
 
 class AdamW(_Direct, torch.optim.AdamW):
@@ -113,4 +161,4 @@ class AdamW(_Direct, torch.optim.AdamW):
     Source: Loshchilov and Hutter 2019, "Decoupled weight decay regularization".
     """
 
-    _kernel = torch._fused_adamw_
+    _torchs_step = inspect.unwrap(torch.optim.AdamW.step)

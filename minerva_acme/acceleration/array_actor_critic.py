@@ -5,7 +5,6 @@ parameters' elements.
 """
 
 import abc
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +20,14 @@ from minerva_acme.acceleration.array_layers import (
     make_chain,
     require_just,
 )
+from minerva_acme.distributions.categorical import log_softmax_array
+from minerva_acme.distributions.gaussian import entropy_array, log_prob_array
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
 from minerva_acme.networks.encoders import IdentityEncoder
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
-_ONE, _HALF = np.float32(1.0), np.float32(0.5)
-_LOG_SQRT_2PI = np.float32(0.5 * math.log(2.0 * math.pi))
-_ENTROPY_OF_ONE = np.float32(0.5 * math.log(2.0 * math.pi) + 0.5)  # nats, of standard deviation 1
+_ONE = np.float32(1.0)
 
 
 class Outputs(NamedTuple):
@@ -111,9 +110,19 @@ def _make_head(module: nn.Module, take: Take) -> "_Head":
     assert isinstance(module, GaussianHead)
     mean = make_chain([module.mean_head], take)
     if module.log_std_head is not None:
-        return _Gaussian(mean, make_chain([module.log_std_head], take))
-    assert module.log_std is not None
-    return _Gaussian(mean, Constant(module.log_std, take))
+        log_std, size = make_chain([module.log_std_head], take), (_num_outputs(module.log_std_head),)
+    else:
+        assert module.log_std is not None
+        log_std, size = Constant(module.log_std, take), module.log_std.shape
+    if size != (_num_outputs(module.mean_head),):
+        raise UnknownNetwork("means and standard deviations differ in size")
+    return _Gaussian(mean, log_std)
+
+
+def _num_outputs(head: nn.Module) -> int:
+    """The number of outputs of a module that `make_chain` takes."""
+    *_, last = (layer for layer in head.modules() if isinstance(layer, nn.Linear))
+    return len(last.weight)
 
 
 class _Head(abc.ABC):
@@ -137,19 +146,14 @@ class _Gaussian(_Head):
         self._inverse_std = np.exp(-log_std)
         self._z = raw_action - self._mean.forward(features)
         self._z *= self._inverse_std
-        self._z_squared = self._z * self._z
-        log_p = self._z_squared * -_HALF
-        log_p -= log_std
-        log_p -= _LOG_SQRT_2PI
-        log_std += _ENTROPY_OF_ONE
-        return np.add.reduce(log_p, 1), np.add.reduce(log_std, 1)
+        return log_prob_array(self._z, log_std), entropy_array(log_std)
 
     def backward(self, d_log_prob: Array, d_entropy: float) -> Array:
         # d log p / d mean = z / std,  d log p / d log std = z^2 - 1,  d H / d log std = 1
+        d_log_std = self._z * self._z
         d_mean = self._z
         d_mean *= self._inverse_std
         d_mean *= d_log_prob[:, None]
-        d_log_std = self._z_squared
         d_log_std -= _ONE
         d_log_std *= d_log_prob[:, None]
         if d_entropy:
@@ -165,9 +169,7 @@ class _Categorical(_Head):
         self._logits = logits
 
     def forward(self, features: Array, raw_action: Array) -> tuple[Array, Array]:
-        log_p = self._logits.forward(features)  # [m, K]
-        log_p -= np.maximum.reduce(log_p, 1)[:, None]
-        log_p -= np.log(np.add.reduce(np.exp(log_p), 1))[:, None]
+        log_p = log_softmax_array(self._logits.forward(features))  # [m, K]
         self._chosen = np.arange(len(log_p)), raw_action
         self._log_p, self._p = log_p, np.exp(log_p)
         self._entropy = -np.add.reduce(self._p * log_p, 1)

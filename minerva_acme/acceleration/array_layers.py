@@ -5,6 +5,9 @@ Torch spends more than that on every one: on the call, on its record of it, and 
 record backwards. Here an operation costs what it computes. Large products go to torch's kernels, which know
 more than one thread.
 
+`acting` has layers of its own: features first, and without what a gradient needs, which halves the time for a
+few rows. What can be the same is: `elu` here, and the densities of `distributions`.
+
 Shapes: m samples; I, O features into and out of a layer; P all parameters' elements.
 """
 
@@ -95,7 +98,7 @@ class Layer(abc.ABC):
 
     @abc.abstractmethod
     def forward(self, x: Array) -> Array:
-        """float32 [m, I] -> a new array [m, O]; an activation writes into x."""
+        """float32 [m, I] -> a new array [m, O]; an activation may write into x."""
 
     @abc.abstractmethod
     def backward(self, d_y: Array, *, inputs: bool = True) -> Any:
@@ -118,8 +121,8 @@ class Linear(Layer):
     def __init__(self, module: nn.Module, take: Take) -> None:
         """Takes the parameters of an `nn.Linear`."""
         assert isinstance(module, nn.Linear)
-        if module.bias is None:
-            raise UnknownNetwork("a layer has no bias")
+        if module.bias is None or module.bias.shape != module.weight.shape[:1]:
+            raise UnknownNetwork("a layer has no bias, or one for several units")
         self._weight, self._d_weight = take(module.weight)
         self._bias, self._d_bias = take(module.bias)
 
@@ -229,16 +232,21 @@ class ReLU(Activation):
         return d_x
 
 
+def elu(x: Array) -> Array:
+    """x where x > 0, and exp(x) - 1 elsewhere, of any shape: a new array."""
+    # exp(x) - 1 >= x everywhere, so that the greater of the two is the right one on either side of 0.
+    y: Array = np.minimum(x, _ZERO)
+    np.exp(y, y)
+    y -= _ONE
+    np.maximum(x, y, out=y)
+    return y
+
+
 class ELU(Activation):
-    """y = x where x > 0, and exp(x) - 1 elsewhere."""
+    """y = elu(x)."""
 
     def _apply(self, x: Array) -> Array:
-        # exp(x) - 1 >= x everywhere, so that the greater of the two is the right one on either side of 0.
-        y: Array = np.minimum(x, _ZERO)
-        np.exp(y, y)
-        y -= _ONE
-        np.maximum(x, y, out=x)
-        return x
+        return elu(x)
 
     def _times_slope(self, y: Array, d_y: Array) -> Array:
         slope: Array = np.minimum(y, _ZERO)

@@ -18,6 +18,7 @@ from minerva_acme.acceleration import adam, notes
 from minerva_acme.acceleration.agreement import Agreement, Pair
 from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic
 from minerva_acme.acceleration.array_layers import UnknownNetwork
+from minerva_acme.losses.ppo import MIN_STDDEV
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,8 +31,8 @@ Step = Callable[[Any], torch.Tensor]
 # sizes alone, so that a seed gives the same numbers with any number of threads.
 _MOST_OF_ARRAYS = 2**24
 
-_MIN_STDDEV = 1e-8  # of `losses.normalize_advantages`
-_TORCH_EPSILON = 1e-6  # in torch's clipping of a norm
+CLIPPING_EPSILON = 1e-6
+"""What `torch.nn.utils.clip_grad_norm_` adds to a norm that it divides by."""
 
 
 @contextlib.contextmanager
@@ -69,10 +70,10 @@ def make_step(
             raise UnknownNetwork("minibatch and network are large")
         if agreement.is_broken:
             raise UnknownNetwork("arrays gave something else")
-        if type(optimizer) not in (adam.Adam, torch.optim.Adam):
+        if type(optimizer) not in _OPTIMIZERS:
             raise UnknownNetwork(f"{type(optimizer).__name__} is not known")
         if not _is_plain(optimizer, network):
-            raise UnknownNetwork("Adam has several groups, hooks or settings that are not known")
+            raise UnknownNetwork("Adam has several groups, or hooks, settings or a state that are not known")
         arrays = ArrayActorCritic(network)
     except UnknownNetwork as reason:
         notes.say("PPO's updates", f"autograd: {reason}")
@@ -100,7 +101,7 @@ def make_step(
         arrays.backward(loss.log_prob, loss.entropy, loss.value)
         grad_norm = math.sqrt(gradient.dot(gradient))
         if grad_norm > max_grad_norm:
-            np.multiply(gradient, max_grad_norm / (grad_norm + _TORCH_EPSILON), gradient)
+            np.multiply(gradient, max_grad_norm / (grad_norm + CLIPPING_EPSILON), gradient)
         updates.step()
         return torch.tensor([*loss.losses, grad_norm])
 
@@ -241,7 +242,7 @@ def normalize(advantages: Array) -> Array:
     centred = advantages.astype(np.float64)
     centred -= np.add.reduce(centred) / len(centred)
     stddev = math.sqrt(float(centred.dot(centred)) / (len(centred) - 1))
-    centred *= 1.0 / (stddev + _MIN_STDDEV)
+    centred *= 1.0 / (stddev + MIN_STDDEV)
     return centred.astype(np.float32)
 
 
@@ -265,61 +266,46 @@ class _Adam:
         self._parameters = parameters
         self._vector, self._gradient = torch.from_numpy(vector), torch.from_numpy(gradient)
         states = [optimizer.state.get(parameter) or adam.first_state(parameter) for parameter in parameters]
-        self._mean, self._square = (
-            torch.cat([state[name].flatten() for state in states]) for name in ("exp_avg", "exp_avg_sq")
-        )
-        self._num_steps = states[0]["step"].clone()
-        (group,) = optimizer.param_groups
-        self._settings = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
-        self._settings["beta1"], self._settings["beta2"] = group["betas"]
+        self._state = {
+            name: torch.cat([state[name].flatten() for state in states]) for name in ("exp_avg", "exp_avg_sq")
+        }
+        self._state["step"] = states[0]["step"].clone()
 
     def step(self) -> None:
         """Moves the vector by the gradient."""
-        self._num_steps += 1.0
-        # What `torch.optim.Adam(fused=True)` calls, without the 50 microseconds of its checks.
-        torch._fused_adam_(
-            [self._vector],
-            [self._gradient],
-            [self._mean],
-            [self._square],
-            [],
-            [self._num_steps],
-            **self._settings,
-        )
+        (group,) = self._optimizer.param_groups
+        adam.apply(self._optimizer, group, [self._vector], [self._gradient], [self._state])
 
     @torch.no_grad()
     def finish(self) -> None:
         """Hands the vector and the state back."""
         sizes = [parameter.numel() for parameter in self._parameters]
-        vectors = (self._vector, self._mean, self._square)
+        vectors = (self._vector, self._state["exp_avg"], self._state["exp_avg_sq"])
         for parameter, *parts in zip(
             self._parameters, *(vector.split(sizes) for vector in vectors), strict=True
         ):
             value, mean, square = (part.view_as(parameter) for part in parts)
             parameter.copy_(value)
             self._optimizer.state[parameter] = {
-                "step": self._num_steps.clone(),
+                "step": self._state["step"].clone(),
                 "exp_avg": mean.clone(),
                 "exp_avg_sq": square.clone(),
             }
 
 
-_NUMBERS = ("lr", "eps", "weight_decay", "maximize")
+_OPTIMIZERS = (adam.Adam, adam.AdamW, torch.optim.Adam, torch.optim.AdamW)
 _KNOWN_STATE = {"step", "exp_avg", "exp_avg_sq"}
-# What `_Adam` does not know, where it is on. `decoupled_weight_decay` is AdamW, since PyTorch 2.7.
-_OFF = ("amsgrad", "capturable", "differentiable", "decoupled_weight_decay")
-_OF_NO_CONSEQUENCE = ("params", "betas", "foreach", "fused")
 
 
 def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
-    """Whether it does to the network's parameters what `_Adam` does."""
+    """Whether it does to the network's parameters, and to no others, what `_Adam` does."""
     group, *others = optimizer.param_groups
     is_whole = [id(each) for each in group["params"]] == [id(each) for each in network.parameters()]
-    numbers = [*(group[name] for name in _NUMBERS), *group["betas"]]
-    is_known = group.keys() <= {*_NUMBERS, *_OFF, *_OF_NO_CONSEQUENCE}
-    is_known &= all(isinstance(number, int | float) for number in numbers)
-    is_known &= not any(group.get(name) for name in _OFF)
-    is_known &= all(state.keys() == _KNOWN_STATE for state in optimizer.state.values() if state)
+    states = [optimizer.state.get(parameter, {}) for parameter in group["params"]]
+    is_known = adam.is_known(optimizer)
+    is_known &= all(state.keys() == _KNOWN_STATE for state in states if state)
+    # Not one that was frozen for a while, or whose state was reset.
+    is_known &= len({float(state.get("step", 0.0)) for state in states}) == 1
     is_watched = (
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks

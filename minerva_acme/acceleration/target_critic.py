@@ -31,19 +31,15 @@ _PART = "target critic"
 # Largest difference from the critic itself, relative to the values' norm. Rounding makes 1e-6 and 1e-2.
 _TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 
-_KNOWN = (networks.Critic, networks.CriticWithHead)
-_Known = networks.Critic | networks.CriticWithHead
-
 
 class TargetCritic:
     """A critic without gradient.
 
-    The torso of a `networks.Critic`, of a `networks.CriticWithHead`, or of each in an `Ensemble` of these, is
-    evaluated a cache's worth of rows at a time on a CPU, by threads that each compute alone, through `fused`
-    where that pays, and in bfloat16 where that is asked for. That is so if it is as the library makes it,
-    without hooks, and gave the same as the critic itself at the first call, and at the first one after each
-    `restored` or replaced part. Any other critic is called as it is: it may have state, give something else
-    than values, or compute something else than its layers say.
+    The torso of a `networks.Critic`, or of each in an `Ensemble` of these, is evaluated a cache's worth of
+    rows at a time on a CPU, by threads that each compute alone, through `fused` where that pays, and in
+    bfloat16 where that is asked for. That is so if it is as the library makes it, without hooks, and gave the
+    same as the critic itself at the first call, and at the first one after each `restored` or replaced part.
+    Any other critic is called as it is: it may have state, or compute something else than its layers say.
 
     In bfloat16 the products between the first and the last layer are. The first layer and the
     LayerNorms stay in float32: they are a few percent of the work, and take observations of any size.
@@ -57,8 +53,8 @@ class TargetCritic:
         """Makes the evaluation; call `refresh` whenever the critic's weights have changed.
 
         Args:
-            critic: (observation [..., O], action [..., D]) -> q [...] or a prediction, or another one;
-                kept, not copied.
+            critic: (observation [..., O], action [..., D]) -> prediction [...], or another one; kept, not
+                copied.
             precision: of the hidden products. Where the CPU has no instructions for bfloat16 they stay in
                 float32, and a warning says so.
             accelerated: whether any other way than calling the critic may be taken.
@@ -100,7 +96,7 @@ class TargetCritic:
         notes.say(_PART, f"{precision}, {how}, rows shared between threads")
         self._evaluate = [self._by_weights(member, self._dtype, fuses) for member in _members(self._critic)]
 
-    def _by_weights(self, critic: _Known, dtype: torch.dtype, fuses: bool) -> Critic:
+    def _by_weights(self, critic: networks.Critic, dtype: torch.dtype, fuses: bool) -> Critic:
         """Evaluates a known critic by its weights, those of hidden layers copied where they are rounded."""
         layers = _LAYERS[type(critic.torso)](critic.torso)
         hidden = [layer for layer in layers if isinstance(layer, nn.Linear)][1:]
@@ -112,16 +108,18 @@ class TargetCritic:
                     self._copies.append((weight.to(dtype), weight))
                     weight = self._copies[-1][0]
                 weights.append(weight)
-        has_values = isinstance(critic, networks.Critic)
-        if has_values:  # Their head is one more layer; what other heads give is made of all their outputs.
-            weights += [parameter.detach() for parameter in critic.head.parameters()]
         low, high = critic.low, critic.high
         # Constants: what is read from a tensor while a function is traced is computed at each call.
         norms = [
             (tuple(each.normalized_shape), each.eps) for each in layers if isinstance(each, nn.LayerNorm)
         ]
-        torso = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
-        evaluate = functools.partial(_values, torso=torso) if has_values else torso
+        evaluate = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
+        plain, predict = critic.torso, critic.head
+        if type(critic.head) is networks.ScalarHead:
+            # One more layer, of one number a row. What other heads give is made of all rows' features.
+            evaluate = functools.partial(_evaluate_scalar, torso=evaluate)
+            weights += [parameter.detach() for parameter in (critic.head.weight, critic.head.bias)]
+            plain, predict = lambda pairs: critic.head(critic.torso(pairs)).value, networks.ScalarPrediction
         graph = fused.Fused(evaluate)
         min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
 
@@ -132,8 +130,8 @@ class TargetCritic:
                 return graph(pairs, *weights)
             if dtype != torch.float32:
                 return evaluate(pairs, *weights)
-            features: torch.Tensor = critic.torso(pairs)
-            return critic.head(features) if has_values else features
+            outputs: torch.Tensor = plain(pairs)
+            return outputs
 
         def evaluate_all(observation: torch.Tensor, action: torch.Tensor) -> Any:
             rows = parallel.map_rows(
@@ -142,8 +140,7 @@ class TargetCritic:
                 max_rows=_MAX_ROWS if observation.device.type == "cpu" else None,
                 num_threads=None,
             )
-            outputs = rows.view(*action.shape[:-1], rows.shape[-1])
-            return outputs.squeeze(-1) if has_values else critic.head(outputs)
+            return predict(rows.view(*action.shape[:-1], rows.shape[-1]))
 
         return evaluate_all
 
@@ -168,7 +165,7 @@ class TargetCritic:
                 such a critic values all of them at once.
 
         Returns:
-            Of a `networks.Critic`, values with the leading axes of the action, float32.
+            Of a `networks.Critic`, its prediction, with the leading axes of the action, in float32.
         """
         if action:
             observation = observation.expand(*action[0].shape[:-1], observation.shape[-1])
@@ -204,9 +201,9 @@ class TargetCritic:
 def why_unknown(critic: nn.Module) -> str:
     """Why a critic is not one with the layers that the library makes; empty if it is one."""
     for member in _members(critic):
-        if type(member) not in _KNOWN:
+        if type(member) is not networks.Critic:
             return f"{type(member).__name__} is not a networks.Critic"
-        if not hasattr(member, "low"):
+        if member.low is None:
             return "it values all discrete actions at once"
         if type(member.torso) not in _TORSOS:
             return f"its torso, {type(member.torso).__name__}, is not known"
@@ -227,15 +224,12 @@ def _members(critic: nn.Module) -> list[Any]:
     return [*critic.members] if type(critic) is networks.Ensemble else [critic]
 
 
-def _is_as_made(critic: _Known) -> bool:
+def _is_as_made(critic: networks.Critic) -> bool:
     """Whether torso and head have the layers that the library gives them, and every setting of these."""
     parts = [kernels.plain_type(module) for module in critic.torso.modules()]
     first, repeated, last = _PARTS[type(critic.torso)]
     num_repeated = (len(parts) - len(first) - len(last)) // len(repeated)
     if parts != [*first, *(repeated * num_repeated), *last]:
-        return False
-    is_linear = kernels.plain_type(critic.head) is nn.Linear
-    if not (is_linear if isinstance(critic, networks.Critic) else isinstance(critic.head, nn.Linear)):
         return False
     return all(map(_has_known_settings, [*critic.torso.modules(), critic.head]))
 
@@ -281,8 +275,8 @@ _LAYERS: Mapping[type[nn.Module], Callable[[nn.Module], list[Any]]] = {
 }
 
 
-def _values(pairs: torch.Tensor, *weights: torch.Tensor, torso: Torso) -> torch.Tensor:
-    """Torso and head of `networks.Critic` by given weights, [R, O + D] -> [R, 1]."""
+def _evaluate_scalar(pairs: torch.Tensor, *weights: torch.Tensor, torso: Torso) -> torch.Tensor:
+    """Torso and `networks.ScalarHead` by given weights, [R, O + D] -> [R, 1]."""
     *of_torso, head, head_bias = weights
     return functional.linear(torso(pairs, *of_torso), head, head_bias)
 

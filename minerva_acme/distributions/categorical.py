@@ -5,9 +5,10 @@ Shapes: K actions; `...` any leading axes, such as [B] or [T, E].
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from minerva_acme.distributions.distribution import Points
+from minerva_acme.distributions.distribution import Array, Points
 
 _MASKED = -1e4  # nats below the others: a probability of 0, and log-probabilities that can be subtracted
 
@@ -109,3 +110,17 @@ class Categorical(NamedTuple):
     def diagnostics(self) -> dict[str, torch.Tensor]:
         """The mean entropy, nats."""
         return {"entropy": self.detach().entropy().mean()}
+
+
+def log_softmax_array(logits: Array) -> Array:
+    """The log-probabilities of all actions, on arrays, in a fraction of torch's time for a few numbers.
+
+    Args:
+        logits: [..., K], any offset.
+
+    Returns:
+        Log-probabilities, nats, [..., K], a new array.
+    """
+    log_p: Array = logits - np.maximum.reduce(logits, -1, keepdims=True)
+    log_p -= np.log(np.add.reduce(np.exp(log_p), -1, keepdims=True))
+    return log_p

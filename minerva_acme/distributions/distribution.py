@@ -3,9 +3,12 @@
 Shapes: N points; D action dimensions; `...` any leading axes, such as [B] or [B, T].
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import torch
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class Points(NamedTuple):

@@ -6,11 +6,15 @@ Shapes: D action dimensions; `...` any leading axes, such as [B] or [B, T].
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from minerva_acme.distributions.distribution import Points
+from minerva_acme.distributions.distribution import Array, Points
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+# Numpy 1 widens a single-precision scalar that meets one of Python's.
+_MINUS_HALF, _LOG_SQRT_2PI = np.float32(-0.5), np.float32(LOG_SQRT_2PI)
+_ENTROPY_OF_ONE = np.float32(LOG_SQRT_2PI + 0.5)  # nats, of standard deviation 1
 
 
 class GaussianParts(NamedTuple):
@@ -64,11 +68,11 @@ class DiagonalGaussian(NamedTuple):
             Log-densities, nats, with the shape of `x` less its last axis.
         """
         z = (x - self.mean) * torch.exp(-self.log_std)
-        return (-0.5 * z.square() - self.log_std - _LOG_SQRT_2PI).sum(dim=-1)
+        return (-0.5 * z.square() - self.log_std - LOG_SQRT_2PI).sum(dim=-1)
 
     def entropy(self) -> torch.Tensor:
         """Differential entropy, nats, summed over D: [...]."""
-        return (self.log_std + _LOG_SQRT_2PI + 0.5).sum(dim=-1)
+        return (self.log_std + LOG_SQRT_2PI + 0.5).sum(dim=-1)
 
     def kl(self, other: "DiagonalGaussian") -> torch.Tensor:
         """KL(self || other), nats, summed over D: [...]."""
@@ -106,3 +110,27 @@ class DiagonalGaussian(NamedTuple):
         """The smallest and the largest standard deviation."""
         stddev = self.log_std.detach().exp()
         return {"stddev_min": stddev.min(), "stddev_max": stddev.max()}
+
+
+def log_prob_array(z: Array, log_std: Array) -> Array:
+    """`DiagonalGaussian.log_prob` on float32 arrays, which takes a fraction of the time for a few numbers.
+
+    Args:
+        z: (x - mean) / std, [..., D].
+        log_std: [..., D].
+
+    Returns:
+        Log-densities, nats, [...].
+    """
+    terms = z * z
+    terms *= _MINUS_HALF
+    terms -= log_std
+    log_prob: Array = np.add.reduce(terms, -1)
+    log_prob -= z.shape[-1] * _LOG_SQRT_2PI
+    return log_prob
+
+
+def entropy_array(log_std: Array) -> Array:
+    """`DiagonalGaussian.entropy` on float32 arrays, nats: [..., D] -> [...]."""
+    entropy: Array = np.add.reduce(log_std + _ENTROPY_OF_ONE, -1)
+    return entropy

@@ -11,14 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme import core, types
+from minerva_acme import acceleration, core, types
 from minerva_acme.learners import finite
 
 _logger = logging.getLogger(__name__)
 
 Metrics = dict[str, Any]
-
-_TORCH_EPSILON = 1e-6  # in torch's clipping of a norm
 
 
 class Group(NamedTuple):
@@ -219,11 +217,11 @@ def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
     if norm.device.type == "cpu" and norm.dtype == torch.float32:
         # By the same steps. To read the norm costs nothing here, and most are small enough.
         one, size = np.float32(1.0), np.float32(norm.item())
-        share = float(one / (size + np.float32(_TORCH_EPSILON)) * np.float32(max_norm))
+        share = float(one / (size + np.float32(acceleration.CLIPPING_EPSILON)) * np.float32(max_norm))
         if share >= 1.0:
             return norm
     else:
-        share = (max_norm / (norm + _TORCH_EPSILON)).clamp(max=1.0)
+        share = (max_norm / (norm + acceleration.CLIPPING_EPSILON)).clamp(max=1.0)
     torch._foreach_mul_(gradients, share)
     return norm
 

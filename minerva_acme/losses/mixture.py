@@ -6,14 +6,11 @@ Source: [1] Shahriari et al. 2022, "Revisiting Gaussian mixture critics in off-p
 a sample-based approach".
 """
 
-import math
-
 import torch
 
+from minerva_acme.distributions.gaussian import LOG_SQRT_2PI
 from minerva_acme.losses.critic import mean_over_steps
 from minerva_acme.losses.shapes import check_shapes
-
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def mixture_log_prob(
@@ -40,7 +37,7 @@ def mixture_log_prob(
         ("returns", returns, "...N"),
     )
     z = (returns.unsqueeze(-1) - loc.unsqueeze(-2)) / scale.unsqueeze(-2)  # [..., N, C]
-    log_weights = logits.log_softmax(dim=-1) - scale.log() - _LOG_SQRT_2PI
+    log_weights = logits.log_softmax(dim=-1) - scale.log() - LOG_SQRT_2PI
     return (log_weights.unsqueeze(-2) - 0.5 * z.square()).logsumexp(dim=-1)
 
 

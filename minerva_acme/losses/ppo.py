@@ -11,7 +11,7 @@ import torch
 
 from minerva_acme.losses.shapes import check_shapes
 
-_MIN_STDDEV = 1e-8  # advantages that are all equal become 0
+MIN_STDDEV = 1e-8  # advantages that are all equal become 0
 
 
 class PPOLosses(NamedTuple):
@@ -47,7 +47,7 @@ def normalize_advantages(advantages: torch.Tensor, unbiased: bool) -> torch.Tens
     # In double precision the mean of equal numbers is exact, and no square overflows.
     exact = advantages.double()
     stddev, mean = torch.std_mean(exact, correction=int(unbiased))
-    return ((exact - mean) / (stddev + _MIN_STDDEV)).to(advantages.dtype)
+    return ((exact - mean) / (stddev + MIN_STDDEV)).to(advantages.dtype)
 
 
 def ppo_loss(

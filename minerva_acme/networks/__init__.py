@@ -8,7 +8,7 @@ from minerva_acme.networks.actor_critic import (
     PolicyAndValue,
     make_actor_critic,
 )
-from minerva_acme.networks.critic import Critic, CriticWithHead, DuelingCritic
+from minerva_acme.networks.critic import Critic, DuelingCritic
 from minerva_acme.networks.critic_heads import (
     CategoricalCriticHead,
     CategoricalPrediction,
@@ -56,7 +56,6 @@ __all__ = [
     "CategoricalPolicy",
     "CategoricalPrediction",
     "Critic",
-    "CriticWithHead",
     "DuelingCritic",
     "EncodedCritic",
     "EncodedPolicy",

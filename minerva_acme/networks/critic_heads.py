@@ -12,7 +12,8 @@ A head is one linear layer. `head(features)` is a prediction, `prediction.mean()
       .returns(...)                a `ReturnDistribution`
       .bootstrapped(r, discount)   the target: the distribution of r + discount z
 
-A critic of one's own is any module whose forward gives a prediction and that has such a `loss`.
+A critic of one's own is any module whose forward gives a prediction and that has such a `loss`. One of values
+q alone returns `ScalarPrediction(q.unsqueeze(-1))` and takes over `loss = ScalarHead.loss`.
 
 Cost per state and forward pass, beside the torso: scalar 2 F FLOPs, categorical 2 F K, mixture 6 F C; the
 loss adds about 6 K for a value and 6 N K for a distribution (categorical), or 10 N C (mixture).

@@ -143,3 +143,89 @@ print("torch._dynamo" in sys.modules)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+# Settings that are written into a group by hand.
+
+SETTINGS = {
+    "lr": 0.5,
+    "a rate that is a tensor": torch.tensor(0.5),
+    "betas": (0.3, 0.7),
+    "eps": 0.1,
+    "weight_decay": 0.4,
+    "amsgrad": True,
+    "maximize": True,
+    "foreach": True,
+    "no kernel": False,
+    "foreach and no kernel": None,
+    "capturable": True,
+    "differentiable": True,
+    "decoupled_weight_decay": True,
+    "coupled decay": False,
+}
+KEYS = {
+    "a rate that is a tensor": "lr",
+    "no kernel": "fused",
+    "foreach and no kernel": "fused",
+    "coupled decay": "decoupled_weight_decay",
+}
+
+
+def outcome(network, optimizer, name, first):
+    """The weights and the state after some steps, or the error that ends them."""
+    for number in range(4):
+        if number == first:
+            for group in optimizer.param_groups[1:]:
+                group["weight_decay"] = 0.2
+                group[KEYS.get(name, name)] = copy.deepcopy(SETTINGS[name])
+                if name.startswith("foreach"):
+                    group["foreach"] = True
+        try:
+            step(network, optimizer, number)
+        except (AssertionError, KeyError, RuntimeError) as error:
+            return [number, type(error), str(error)]
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    return [x.detach().clone() for x in (*network.parameters(), *states)]
+
+
+@pytest.mark.parametrize("first", [0, 2], ids=["at first", "mid-run"])
+@pytest.mark.parametrize(("kind", "plain_kind"), [each.values[:2] for each in KINDS[::2]])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_of_one_group_is_obeyed_as_torch_obeys_it(name, kind, plain_kind, first):
+    network, optimizer, plain, plain_optimizer = make_pair(kind, plain_kind, 0.0)
+    found = outcome(network, optimizer, name, first)
+    expected = outcome(plain, plain_optimizer, name, first)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_a_setting_that_torch_learns_later_is_left_to_torch(monkeypatch):
+    network, optimizer, _, _ = make_pair(acceleration.Adam, torch.optim.Adam, 0.0)
+    optimizer.defaults["heavy_ball"] = True
+    steps = []
+    monkeypatch.setattr(acceleration.Adam, "_torchs_step", lambda self: steps.append(self))
+    step(network, optimizer, 0)
+    assert steps == [optimizer]
+
+
+def test_a_gradient_that_a_scaler_found_infinite_moves_nothing():
+    network, optimizer, plain, plain_optimizer = make_pair(acceleration.Adam, torch.optim.Adam, 0.0)
+    for module, each in ((network, optimizer), (plain, plain_optimizer)):
+        step(module, each, 0)
+        each.found_inf, each.grad_scale = torch.ones(()), torch.full((), 2.0)
+        step(module, each, 1)
+        each.found_inf = torch.zeros(())
+        step(module, each, 2)
+    assert_same(network, plain)
+
+
+def test_hooks_are_called_once_around_torchs_own_step():
+    network, optimizer, _, _ = make_pair(acceleration.Adam, torch.optim.Adam, 0.0)
+    optimizer.param_groups[0]["fused"] = False
+    calls: list[str] = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    torch.optim.Adam(nn.Linear(1, 1).parameters())  # from here on, torch's own steps call hooks too
+    step(network, optimizer, 0)
+    assert calls == ["before", "after"]

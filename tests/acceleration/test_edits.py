@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
+from torch.nn.utils import stateless
 
 from minerva_acme import distributions, losses, networks
 from minerva_acme.acceleration import agreement, array_ppo, fused, target_critic
@@ -20,6 +22,18 @@ from . import test_target_critic as target
 class TwiceLinear(nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return 2.0 * super().forward(input)
+
+
+class TwiceScalar(networks.ScalarHead):
+    def forward(self, features: torch.Tensor) -> networks.ScalarPrediction:
+        return twice(super().forward(features))
+
+
+def twice(output: Any) -> Any:
+    """Twice a tensor or a prediction of values."""
+    if isinstance(output, networks.ScalarPrediction):
+        return networks.ScalarPrediction(2.0 * output.value)
+    return 2.0 * output
 
 
 def become(module: nn.Module, kind: type[nn.Module]) -> None:
@@ -74,6 +88,21 @@ def old_normalised_weight(module: Any) -> None:
         module[3].parametrizations.weight.original0 *= 2.0
 
 
+def transpose_in_place(module: Any) -> None:
+    with torch.no_grad():
+        module[3].weight.t_()
+
+
+def spread_out(module: Any) -> None:
+    rows, columns = module[3].weight.shape
+    module[3].weight.data = torch.arange(2.0 * rows * columns).sin().view(rows, 2 * columns)[:, ::2]
+
+
+def one_vector(module: nn.Module) -> None:
+    parameters = [*module.parameters()]
+    nn.utils.vector_to_parameters(1.5 * nn.utils.parameters_to_vector(parameters), parameters)
+
+
 TORSO = {
     "ELU's alpha": lambda torso: setattr(torso[4], "alpha", 0.3),
     "LayerNorm's epsilon": lambda torso: setattr(torso[1], "eps", 0.5),
@@ -98,6 +127,11 @@ TORSO = {
     "weight_norm": old_normalised_weight,
     "weights as other data": replace_data,
     "weights transposed in place": transpose,
+    "weights transposed, the same parameter": transpose_in_place,
+    "weights that lie apart": spread_out,
+    "weights in one memory": lambda torso: setattr(torso[5].weight, "data", torso[3].weight.data),
+    "weights as parts of one vector": one_vector,
+    "pruned weights": lambda torso: nn.utils.prune.l1_unstructured(torso[3], "weight", amount=0.5),
     "weights that are assigned": assign,
     "weights in shared memory": lambda torso: torso.share_memory(),
     "a replaced parameter": lambda torso: setattr(
@@ -106,17 +140,17 @@ TORSO = {
 }
 
 
-def seeded_linear(size: int) -> nn.Module:
+def seeded_linear(size: int, size_out: int | None = None) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        return nn.Linear(size, size)
+        return nn.Linear(size, size_out or size)
 
 
 # Edits of a class: of a name in a module or class, by what takes the place of a function.
 
 
 def doubled(function):
-    return lambda *args, **kwargs: 2.0 * function(*args, **kwargs)
+    return lambda *args, **kwargs: twice(function(*args, **kwargs))
 
 
 def tanh_of_mean(forward):
@@ -157,10 +191,26 @@ def own_method(network: Any) -> None:
     network.from_normalized = lambda x, past=(): plain(network, 2.0 * x, past)
 
 
+def with_deviations(*shape: int) -> Any:
+    """An edit after which the log of the standard deviation is a parameter of this shape."""
+    return lambda network: setattr(network.policy_head, "log_std", nn.Parameter(torch.full(shape, -0.5)))
+
+
+def with_one_deviation(network: Any) -> None:
+    network.policy_head.log_std, network.policy_head.log_std_head = None, seeded_linear(16, 1)
+
+
 PPO_NETWORKS = {
     **{f"torso: {name}": lambda n, edit=edit: edit(n.policy_torso) for name, edit in TORSO.items()},
     "a head of a subclass": lambda network: become(network.value_head, TwiceLinear),
     "a method of an instance": own_method,
+    "deviations without states": with_deviations(2),
+    "one deviation for all actions": with_deviations(1),
+    "deviations with an axis more": with_deviations(1, 2),
+    "one deviation in each state": with_one_deviation,
+    "one bias for all units": lambda network: setattr(
+        network.policy_torso[3], "bias", nn.Parameter(torch.ones(1))
+    ),
     "one torso for both": lambda network: setattr(network, "value_torso", network.policy_torso),
     "a frozen layer": lambda network: network.policy_torso[0].requires_grad_(False),
     "a hook of a parameter": lambda network: network.value_head.weight.register_hook(lambda g: 2.0 * g),
@@ -284,9 +334,54 @@ def test_every_setting_of_adam_is_the_optimisers_own(name, said):
     assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing, make_optimizer=OPTIMIZERS[name])
     # None is first noticed by comparing.
     way = "arrays, the gradient written down"
-    if name not in ("weight decay", "maximize", "other betas"):
-        way = "autograd: Adam has several groups, hooks or settings that are not known"
+    if name not in ("weight decay", "maximize", "other betas", "decoupled decay"):
+        way = "autograd: Adam has several groups, or hooks, settings or a state that are not known"
     assert said() == [f"PPO's updates: {way}"]
+
+
+OPTIMIZERS_LATER = {
+    "another rate": lambda adam, network: adam.param_groups[0].update(lr=3e-3),
+    "a rate that is a tensor": lambda adam, network: adam.param_groups[0].update(lr=torch.tensor(3e-3)),
+    "other betas": lambda adam, network: adam.param_groups[0].update(betas=(0.1, 0.5)),
+    "weight decay": lambda adam, network: adam.param_groups[0].update(weight_decay=0.3),
+    "decoupled decay": lambda adam, network: adam.param_groups[0].update(
+        weight_decay=30.0, decoupled_weight_decay=True
+    ),
+    "maximize": lambda adam, network: adam.param_groups[0].update(maximize=True),
+    "no kernel": lambda adam, network: adam.param_groups[0].update(fused=False),
+    "a state that is reset": lambda adam, network: adam.state.pop(network.value_head.weight),
+    "all states reset": lambda adam, network: adam.state.clear(),
+    "a state of another age": lambda adam, network: adam.state[network.value_head.weight].update(
+        step=torch.tensor(700.0)
+    ),
+    "a group more": lambda adam, network: adam.add_param_group({"params": [nn.Parameter(torch.ones(2))]}),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS_LATER)
+def test_an_edit_of_adam_between_two_updates_is_obeyed(name):
+    made = []
+
+    def make_optimizer(network):
+        made.append(make_adam(network))
+        return made[-1]
+
+    assert_trains_as_by_torch(
+        edit_before=nothing,
+        edit_later=lambda network: OPTIMIZERS_LATER[name](made[-1], network),
+        make_optimizer=make_optimizer,
+    )
+
+
+def test_a_layer_that_was_frozen_for_a_while_goes_on_with_an_adam_of_its_own_age(said):
+    assert_trains_as_by_torch(
+        edit_before=lambda network: network.value_head.requires_grad_(False),
+        edit_later=lambda network: network.value_head.requires_grad_(True),
+    )
+    assert said() == [
+        "PPO's updates: autograd: a parameter is frozen",
+        "PPO's updates: autograd: Adam has several groups, or hooks, settings or a state that are not known",
+    ]
 
 
 # The target critic.
@@ -302,17 +397,18 @@ def fuses(request, monkeypatch):
 
 CRITICS = {
     **{f"torso: {name}": lambda c, edit=edit: edit(c.torso) for name, edit in TORSO.items()},
-    "a head of a subclass": lambda critic: become(critic.head, TwiceLinear),
+    "a head of a subclass": lambda critic: become(critic.head, TwiceScalar),
     "a head without a bias": lambda critic: critic.head.register_parameter("bias", None),
     "other bounds": lambda critic: setattr(critic, "low", torch.full((2,), -0.1)),
     "bounds as other data": lambda critic: setattr(critic.low, "data", torch.full((2,), -0.1)),
-    "a hook": lambda critic: critic.register_forward_hook(lambda module, args, output: 2.0 * output),
+    "a hook": lambda critic: critic.register_forward_hook(lambda module, args, output: twice(output)),
 }
 
 
 def make_critic():
     generator = torch.Generator().manual_seed(0)
-    critic = networks.Critic(4, -torch.ones(2), torch.ones(2), (16, 16, 16), generator=generator)
+    torso = networks.LayerNormMLP(6, (16, 16, 16), generator=generator)
+    critic = networks.Critic(torso, networks.ScalarHead(16, generator=generator), bounds=target.BOUNDS)
     with torch.no_grad():
         for parameter in critic.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
@@ -336,7 +432,7 @@ def test_an_edited_target_critic_gives_what_the_critic_gives(name, when, pairs):
     if when != "at first":
         CRITICS[name](critic)
     if name != "torso: weights in shared memory":
-        assert not torch.allclose(critic(*pairs), before, rtol=1e-3)  # The edit is one.
+        assert not torch.allclose(critic(*pairs).value, before.value, rtol=1e-3)  # The edit is one.
     for _ in range(2):
         torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
 
@@ -384,6 +480,29 @@ def test_what_is_replaced_by_its_like_is_evaluated_as_fast_as_before(name, pairs
     CRITICS[name](critic)
     fast(*pairs)
     assert fast._agreement.holds() and said() == lines
+
+
+@pytest.mark.usefixtures("fuses")
+def test_weights_that_stand_in_for_a_while_are_those_that_value(pairs):
+    critic = make_critic()
+    fast = target_critic.TargetCritic(critic)
+    before = fast(*pairs).value
+    others = {name: 1.5 * parameter for name, parameter in critic.named_parameters()}
+    with stateless._reparametrize_module(critic, others):
+        assert not torch.allclose(critic(*pairs).value, before, rtol=1e-3)
+        torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(fast(*pairs).value, before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("fuses")
+def test_a_critic_that_becomes_one_in_double_precision_values_in_it(pairs):
+    critic = make_critic()
+    fast = target_critic.TargetCritic(critic)
+    fast(*pairs)
+    critic.double()
+    values = fast(*(x.double() for x in pairs)).value
+    assert values.dtype == torch.float64
+    assert torch.equal(values, critic(*(x.double() for x in pairs)).value)
 
 
 @pytest.mark.usefixtures("fuses")

@@ -109,7 +109,7 @@ def test_a_module_that_is_not_known_acts_by_torch(said):
     call = acting.make_acting_module(module)
     output = call(observations(2))
     assert not any(tensor.requires_grad for tensor in tensors(output))
-    assert said() == ["acting: torch: a CriticWithHead, or its head, is not known"]
+    assert said() == ["acting: torch: a Critic, or its head, is not known"]
 
 
 def test_a_module_with_hooks_acts_by_torch(said):

@@ -210,7 +210,7 @@ class Favours(nn.Module):
         self.worth = nn.Parameter(torch.tensor(worth))
 
     def forward(self, observation, action):
-        return self.worth * action[..., 0]
+        return networks.ScalarPrediction(self.worth * action[..., :1])
 
 
 @pytest.mark.parametrize("worth", [-10.0, 10.0])

@@ -153,16 +153,15 @@ def test_padding_changes_neither_loss_nor_gradient(kind: str) -> None:
 # Scalar.
 
 
-def test_scalar_head_is_the_critics_head_bit_by_bit() -> None:
-    critic = networks.Critic(5, LOW, HIGH, (32, 256), generator=make_generator())
+def test_scalar_head_is_a_linear_layer_with_small_weights_bit_by_bit() -> None:
+    head = networks.ScalarHead(256, generator=make_generator())
     generator = make_generator()
-    torso = networks.LayerNormMLP(7, (32, 256), generator=generator)
-    head = networks.ScalarHead(256, generator=generator)
-    assert list(head.state_dict()) == list(critic.head.state_dict())
-    assert torch.equal(head.weight, critic.head.weight)
-    observation, action = torch.randn(6, 3, 5), torch.rand(6, 3, 2) * 0.5
-    prediction = head(torso(torch.cat([observation, action], dim=-1)))
-    q_t = critic(observation, action)
+    layer = networks.uniform_linear(256, 1, generator)
+    torch.nn.init.trunc_normal_(layer.weight, std=0.01, a=-0.02, b=0.02, generator=generator)
+    torch.nn.init.zeros_(layer.bias)
+    torch.testing.assert_close(head.state_dict(), layer.state_dict(), rtol=0.0, atol=0.0)
+    features = torch.randn(6, 3, 256)
+    prediction, q_t = head(features), layer(features).squeeze(-1)
     assert torch.equal(prediction.mean(), q_t)
     target_t, mask_t = torch.randn(6, 3), (torch.rand(6, 3) > 0.3).float()
     assert torch.equal(head.loss(prediction, target_t, mask_t), losses.critic_loss(q_t, target_t, mask_t))

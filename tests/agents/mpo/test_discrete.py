@@ -8,7 +8,17 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import builders, counting, distributions, environments, experiments, specs, testing, types
+from minerva_acme import (
+    builders,
+    counting,
+    distributions,
+    environments,
+    experiments,
+    networks,
+    specs,
+    testing,
+    types,
+)
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics, targets
 
@@ -69,7 +79,7 @@ def test_values_of_actions_come_from_one_evaluation_of_each_state():
 
     def q_network(features):  # Q(s, a) = s^a
         calls.append(features.shape)
-        return features[..., :1] ** torch.arange(K)
+        return networks.ScalarPrediction((features[..., :1] ** torch.arange(K)).unsqueeze(-1))
 
     critic = critics.make_critic(q_network, specs.DiscreteArray(K))
     features = torch.tensor([[2.0], [3.0]])
@@ -86,7 +96,8 @@ def test_values_of_actions_come_from_one_evaluation_of_each_state():
 
 def test_state_values_are_exact_expectations():
     policy = distributions.Categorical(torch.tensor([[0.5, 0.25, 0.25]]).log())
-    critic = critics.make_critic(lambda features: torch.tensor([[1.0, 2.0, 6.0]]), specs.DiscreteArray(K))
+    values = networks.ScalarPrediction(torch.tensor([[[1.0], [2.0], [6.0]]]))
+    critic = critics.make_critic(lambda features: values, specs.DiscreteArray(K))
     generator = torch.Generator().manual_seed(0)
     state = generator.get_state()
     value = targets.sampled_values(torch.zeros(1, 2), policy, critic, 1, generator)

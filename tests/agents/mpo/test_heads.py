@@ -156,6 +156,48 @@ def test_the_mixture_over_actions_is_weighed_by_the_policy():
     torch.testing.assert_close(state.mean(), torch.tensor([2.0]), atol=1e-4, rtol=0.0)
 
 
+class OwnCritic(torch.nn.Module):
+    """The value of an action is its product with a weight, and with nothing of the state."""
+
+    loss = networks.ScalarHead.loss
+
+    def __init__(self, gives_predictions):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2))
+        self._gives_predictions = gives_predictions
+
+    def forward(self, features, action):
+        q = action @ self.weight
+        return networks.ScalarPrediction(q.unsqueeze(-1)) if self._gives_predictions else q
+
+
+def with_own_critic(spec, gives_predictions):
+    config = dataclasses.replace(CONFIG, discount=0.0, critic_learning_rate=3e-2)
+    own = mpo.make_networks(spec, config, torch.Generator().manual_seed(0))._replace(
+        critic=OwnCritic(gives_predictions)
+    )
+    trajectory = make_trajectory()
+    trajectory = trajectory._replace(reward=trajectory.action @ torch.tensor([1.0, -0.5]))
+    return make_learner(spec, repeat(trajectory), config, networks=own)
+
+
+def test_a_critic_of_values_alone_learns_with_the_scalar_heads_loss(spec):
+    learner, _ = with_own_critic(spec, gives_predictions=True)
+    for _ in range(200):
+        learner.step()
+    torch.testing.assert_close(
+        learner._online.critic.weight.detach(), torch.tensor([1.0, -0.5]), atol=0.05, rtol=0.0
+    )
+
+
+def test_a_critic_that_gives_a_tensor_is_told_what_to_give(spec):
+    learner, _ = with_own_critic(spec, gives_predictions=False)
+    with pytest.raises(
+        ValueError, match=r"must give a `networks.Prediction`, got a tensor of shape .*unsqueeze"
+    ):
+        learner.step()
+
+
 @pytest.mark.parametrize("head", ["two_hot", "hl_gauss", "scalar"])
 def test_retrace_gives_values_to_heads_that_learn_values(spec, kind, head):
     config = dataclasses.replace(CONFIG, critic_target="retrace", **HEADS[head])
