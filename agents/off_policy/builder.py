@@ -153,8 +153,9 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         num_learner_steps: int | None = None,
     ) -> core.Learner:
         modules = {name: module.to(device) for name, module in networks._asdict().items()}  # type: ignore[attr-defined]
+        accelerated = acceleration.Acceleration(self._config.acceleration)
         for name, module in modules.items():
-            acceleration.Acceleration(self._config.acceleration).network(name, module)
+            accelerated.network(name, module)
         objectives = self.make_objectives(spec)
         groups = {}
         for name, own in self._trained(modules, objectives).items():
@@ -169,6 +170,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             dataset=self.shifted(dataset, spec, generator),
             priorities=self._priorities(client, num_learner_steps),
             max_skipped_batches=self._config.max_skipped_batches,
+            acceleration=accelerated,
             counter=counter,
             logger=logger,
             generator=generator,

@@ -28,7 +28,7 @@ class OffPolicyConfig:
     """Environment steps between an actor's looks for newer weights."""
     max_skipped_batches: constraints.Natural = 10
     """Batches in a row that may be skipped for non-finite values; one more is an error."""
-    acceleration: Literal["auto", "off"] = "auto"
+    acceleration: Literal["auto", "off", "compile"] = "auto"
     """Whether learner and actors may compute in faster ways than by plain torch; the log says which are
     taken. Numbers differ by float32 rounding."""
     image_encoder: Literal["nature", "small"] = "nature"

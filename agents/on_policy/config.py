@@ -74,7 +74,7 @@ class OnPolicyConfig:
     """Adam's epsilon."""
     max_grad_norm: constraints.Positive
     """Global norm to which the gradients of policy and value together are clipped."""
-    acceleration: Literal["auto", "off"] = "auto"
+    acceleration: Literal["auto", "off", "compile"] = "auto"
     """Whether acting and updates may be computed in faster ways than by plain torch; the log says which are
     taken. Numbers differ by float32 rounding."""
     max_skipped_batches: constraints.Natural = 10

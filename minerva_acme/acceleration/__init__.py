@@ -7,6 +7,7 @@ from minerva_acme.acceleration.acting import ActingPolicy, Choice
 from minerva_acme.acceleration.adam import Adam, AdamW
 from minerva_acme.acceleration.agreement import Agreement
 from minerva_acme.acceleration.choice import Acceleration, Mode
+from minerva_acme.acceleration.compiled import DifferentiatedLoss
 from minerva_acme.acceleration.target_critic import TargetCritic
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "AdamW",
     "Agreement",
     "Choice",
+    "DifferentiatedLoss",
     "Mode",
     "TargetCritic",
 ]
