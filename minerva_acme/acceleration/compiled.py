@@ -70,7 +70,7 @@ class DifferentiatedLoss(Generic[Output]):
         self._agreement = agreement.Agreement(part)
         self._program: Callable[..., Any] | None = None
         self._names: dict[int, str] = {}  # of parameters, by id
-        self._compared: dict[Any, set[str]] = {}  # kinds of batches, with the parameters that got no gradient
+        self._compared: dict[Any, _Known] = {}  # kinds of batches
         self._was_compiled = False  # before the run was resumed
 
     def __call__(self, *inputs: Any) -> Output:
@@ -86,13 +86,14 @@ class DifferentiatedLoss(Generic[Output]):
             notes.say(self._part, f"plain torch: {reason}")
             return self._plain(*inputs)
         kind = _kind(trained, inputs)
-        if kind in self._compared:
+        known = self._compared.get(kind)
+        if known is not None:
             try:
-                found, gradients = self._compute(trained, inputs)
+                found, gradients = self._compute(trained, known.written, inputs)
             except Exception as error:  # What is compiled once more, as for another constant, may fail.
                 self._give_up(error)
                 return self._plain(*inputs)
-            self._set_gradients(gradients, trained, self._compared[kind], inputs)
+            self._set_gradients(gradients, trained, known.unused, inputs)
             return found
         if len(self._compared) == _MAX_KINDS:
             notes.say(self._part, f"plain torch: for batches of more than {_MAX_KINDS} kinds")
@@ -133,16 +134,21 @@ class DifferentiatedLoss(Generic[Output]):
         wanted = self._plain(*inputs)
         wanted_gradients = {name: parameter.grad for name, parameter in trained.items()}
         after = changeable.read()
+        known = _Known(
+            unused={name for name, gradient in wanted_gradients.items() if gradient is None},
+            written=after.written(before),
+        )
         changeable.write(before)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of torch, about itself
-                found, gradients = self._compute(trained, inputs)
+                found, gradients = self._compute(trained, known.written, inputs)
         except Exception as error:  # Whatever torch.compile and its backends raise.
             changeable.write(after)
             self._give_up(error)
             return wanted
         found_after = changeable.read()
+        written = sorted(known.written | found_after.written(before))
         agrees = self._agreement.settle(
             self._called,
             outputs=agreement.Pair(found, wanted),
@@ -153,26 +159,29 @@ class DifferentiatedLoss(Generic[Output]):
                     for name, gradient in wanted_gradients.items()
                 ],
             ),
-            buffers=_changed(before.tensors, found_after.tensors, after.tensors),
+            buffers=agreement.Pair(*([x.values[name] for name in written] for x in (found_after, after))),
             draws=agreement.Pair(found_after.draws, after.draws, tolerance=0.0),
         )
         if not agrees:
             changeable.write(after)
             return wanted
         notes.say(self._part, f"compiled by torch's {self._backend}")
-        self._compared[kind] = {name for name, gradient in wanted_gradients.items() if gradient is None}
-        self._set_gradients(gradients, trained, self._compared[kind], inputs)
+        self._compared[kind] = known
+        self._set_gradients(gradients, trained, known.unused, inputs)
         return found
 
     def _compute(
-        self, trained: Mapping[str, nn.Parameter], inputs: Sequence[Any]
+        self, trained: Mapping[str, nn.Parameter], written: set[str], inputs: Sequence[Any]
     ) -> tuple[Output, dict[str, torch.Tensor]]:
         if self._program is None:
             self._program = _compile(self._called, str(self._backend))
         generators = [x for x in inputs if isinstance(x, torch.Generator)]
         without = tuple(None if isinstance(x, torch.Generator) else x for x in inputs)
+        buffers = {name: self._called.get_buffer(name) for name in sorted(written)}
         with _drawing_from(*generators), torch.no_grad():
-            found, gradients = self._program(dict(trained), without)
+            found, gradients, values = self._program(dict(trained), buffers, without)
+        for name, value in values.items():
+            buffers[name].copy_(value)
         return found, gradients
 
     def _set_gradients(
@@ -209,6 +218,13 @@ class DifferentiatedLoss(Generic[Output]):
         )
 
 
+class _Known(NamedTuple):
+    """What a comparison showed of batches of one kind."""
+
+    unused: set[str]  # parameters without a gradient
+    written: set[str]  # buffers that the loss changes
+
+
 class _Called(nn.Module):
     """A loss as a module, so that its parameters can be replaced by functional ones."""
 
@@ -224,23 +240,25 @@ class _Called(nn.Module):
 def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
     """Returns a program from functional parameters and inputs to a loss's output and gradients."""
 
+    # A transform changes nothing from outside in place: buffers that a loss writes to are copied.
     def differentiate(
-        trained: dict[str, torch.Tensor], inputs: tuple[Any, ...]
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        trained: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], inputs: tuple[Any, ...]
+    ) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         rest: list[Any] = []  # what is no tensor
 
-        def value(trained: dict[str, torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-            output = torch.func.functional_call(called, trained, inputs)
+        def value(trained: dict[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
+            copies = {name: buffer.clone() for name, buffer in buffers.items()}
+            output = torch.func.functional_call(called, {**trained, **copies}, inputs)
             leaves, structure = pytree.tree_flatten(output)
             are_tensors = [isinstance(leaf, torch.Tensor) for leaf in leaves]
             rest.append((structure, are_tensors, [x for x in leaves if not isinstance(x, torch.Tensor)]))
-            return output[0], [x for x in leaves if isinstance(x, torch.Tensor)]
+            return output[0], ([x for x in leaves if isinstance(x, torch.Tensor)], copies)
 
-        gradients, (_, tensors) = torch.func.grad_and_value(value, has_aux=True)(trained)
+        gradients, (_, (tensors, copies)) = torch.func.grad_and_value(value, has_aux=True)(trained)
         ((structure, are_tensors, others),) = rest
         found, constants = iter(tensors), iter(others)
         leaves = [next(found) if is_tensor else next(constants) for is_tensor in are_tensors]
-        return pytree.tree_unflatten(leaves, structure), gradients
+        return pytree.tree_unflatten(leaves, structure), gradients, copies
 
     # torch.compile keeps and counts what it compiled by code object: each program gets one of its own.
     own = types.FunctionType(
@@ -276,37 +294,48 @@ def _default_generator(device: torch.device) -> torch.Generator:
 
 
 class _State(NamedTuple):
-    tensors: list[torch.Tensor]
-    draws: list[torch.Tensor]
+    buffers: dict[str, torch.Tensor]  # themselves
+    values: dict[str, torch.Tensor]  # copies of them
+    inputs: list[torch.Tensor]  # copies
+    draws: list[torch.Tensor]  # states of generators
+
+    def written(self, before: "_State") -> set[str]:
+        """The names of buffers with other values than before."""
+        return {name for name, x in self.values.items() if not torch.equal(x, before.values[name])}
 
 
 class _Changeable:
     """What computing a loss may change: buffers, inputs that it writes to, generators."""
 
-    def __init__(self, module: nn.Module, inputs: Sequence[Any]) -> None:
-        self._tensors = [*module.buffers(), *_tensors(inputs)]
+    def __init__(self, called: nn.Module, inputs: Sequence[Any]) -> None:
+        self._holders = {
+            f"{prefix}.{name}": (part._buffers, name)
+            for prefix, part in called.named_modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        }
+        self._inputs = _tensors(inputs)
+        devices = {x.device: None for x in called.parameters()}
         given = [x for x in inputs if isinstance(x, torch.Generator)]
-        devices = {x.device: None for x in module.parameters()}
         self._generators = [*given, *map(_default_generator, devices)]
 
     def read(self) -> _State:
-        return _State([x.detach().clone() for x in self._tensors], [x.get_state() for x in self._generators])
+        buffers: dict[str, Any] = {key: holder[name] for key, (holder, name) in self._holders.items()}
+        return _State(
+            buffers=buffers,
+            values={key: x.detach().clone() for key, x in buffers.items()},
+            inputs=[x.detach().clone() for x in self._inputs],
+            draws=[x.get_state() for x in self._generators],
+        )
 
     @torch.no_grad()
     def write(self, state: _State) -> None:
-        for tensor, value in zip(self._tensors, state.tensors, strict=True):
-            tensor.copy_(value)
+        for key, (holder, name) in self._holders.items():
+            holder[name] = state.buffers[key].copy_(state.values[key])
+        for x, value in zip(self._inputs, state.inputs, strict=True):
+            x.copy_(value)
         for generator, draws in zip(self._generators, state.draws, strict=True):
             generator.set_state(draws)
-
-
-def _changed(
-    before: list[torch.Tensor], found: list[torch.Tensor], wanted: list[torch.Tensor]
-) -> agreement.Pair:
-    """What one of two ways has changed, as each of them has left it."""
-    rows = zip(before, found, wanted, strict=True)
-    changed = [(x, y) for old, x, y in rows if not (torch.equal(old, x) and torch.equal(old, y))]
-    return agreement.Pair([x for x, _ in changed], [y for _, y in changed])
 
 
 def _kind(trained: Mapping[str, nn.Parameter], inputs: Sequence[Any]) -> Any:
