@@ -6,6 +6,7 @@ The program is made from the loss function that runs without it too, over functi
 """
 
 import contextlib
+import textwrap
 import threading
 import types
 import warnings
@@ -209,7 +210,8 @@ class DifferentiatedLoss(Generic[Output]):
     def _give_up(self, error: Exception) -> None:
         self._agreement.is_broken = True
         cause = getattr(error, "inner_exception", error)
-        reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
+        # The first line names the error, the second one explains it.
+        reason = textwrap.shorten(" ".join(str(cause).splitlines()[:2]), 300)
         resumed = ". Before the run was resumed it was: the run continues with other rounding"
         notes.warn(
             self._part,

@@ -197,12 +197,14 @@ def test_what_a_researcher_edits_during_training_is_what_trains(name, said):
     assert said() == [f"{PART}: compiled by torch's aot_eager"]
 
 
+def doubled(parameter):
+    parameter.grad.mul_(2.0)
+
+
 HOOKS = {
     "of a layer": lambda net: net.layers[1].register_forward_hook(lambda *args: 2.0 * args[-1]),
     "of a parameter": lambda net: net.layers[0].weight.register_hook(lambda gradient: 2.0 * gradient),
-    "behind a gradient": lambda net: net.layers[0].weight.register_post_accumulate_grad_hook(
-        lambda parameter: parameter.grad.mul_(2.0)
-    ),
+    "behind a gradient": lambda net: net.layers[0].weight.register_post_accumulate_grad_hook(doubled),
 }
 
 
@@ -226,7 +228,7 @@ def other_if_compiled(net, x, generator):
 def draws_more_if_compiled(net, x, generator):
     output = noisy_loss(net, x, generator)
     if torch.compiler.is_compiling():
-        torch.rand(3, generator=generator)
+        return output._replace(value=output.value + 1e-9 * torch.rand((), generator=generator))
     return output
 
 
@@ -267,7 +269,8 @@ def test_a_program_that_gives_something_else_is_left_for_good_with_one_warning_a
     testing.assert_nests_equal(*results, "What was compared left a trace.")
     assert ways[0][1].save() == "plain"
     (line,) = said()
-    assert line.startswith(f"{PART}: plain torch from here on, as the faster way gave something else: ")
+    assert line.startswith(f"{PART}: plain torch from here on, as ")
+    assert ("gave something else" in line) == (name != "a batch that is written to")
 
 
 def test_a_loss_that_cannot_be_compiled_runs_plainly_which_is_said_in_one_line(said, caplog):
@@ -281,18 +284,27 @@ def test_a_loss_that_cannot_be_compiled_runs_plainly_which_is_said_in_one_line(s
     assert "\n" not in line and caplog.records[-1].levelname == "WARNING"
 
 
-def without_compiler(graph, inputs):
-    raise RuntimeError("No working C++ compiler found\nin any place")
+@pytest.fixture
+def without_compiler():
+    """A backend as inductor is on a machine without a C++ compiler."""
+
+    def raises(graph, inputs):
+        raise RuntimeError("No working C++ compiler found\nin any\nplace")
+
+    name = "without_compiler"
+    if name not in torch._dynamo.list_backends(()):
+        torch._dynamo.register_backend(raises, name)
+    return name
 
 
-def test_without_a_compiler_everything_runs_plainly(said):
+def test_without_a_compiler_everything_runs_plainly(without_compiler, said):
     generators = [torch.Generator().manual_seed(7) for _ in range(2)]
     ways = [make(backend=without_compiler), make(backend=None)]
     for seed in range(2):
         assert_same(*(outcome(*way, batch(seed), g) for way, g in zip(ways, generators, strict=True)))
     assert said() == [
         f"{PART}: plain torch from here on, as it cannot be compiled: RuntimeError: "
-        "No working C++ compiler found"
+        "No working C++ compiler found in any"
     ]
 
 
@@ -303,11 +315,14 @@ def test_a_batch_that_is_not_finite_is_no_disagreement(said):
     output = compute(net, batch(0) * torch.inf, generator)
     assert not output.value.isfinite()
     assert torch.equal(generator.get_state(), twin.get_state()) and compute.save() == ""
+    net.total.zero_()
     compute(net, batch(1), generator)
     assert said() == [f"{PART}: compiled by torch's aot_eager"]
 
 
-def test_a_resumed_loss_that_was_plain_stays_so_and_one_that_was_compiled_says_if_it_no_longer_is(said):
+def test_a_resumed_loss_that_was_plain_stays_so_and_one_that_was_compiled_says_if_it_no_longer_is(
+    without_compiler, said
+):
     net, compute = make()
     compute.restore("plain")
     compute(net, batch(0), torch.Generator())
