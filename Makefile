@@ -30,12 +30,16 @@ demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (
 	$(DEMO_COMMAND)
 
 .PHONY: test
-test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings and those with Ray
-	python -m pytest -m "not learning and not ray" -o faulthandler_timeout=600 $(PARALLEL) $(ARGS)
+test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings, those with Ray and most that compile
+	python -m pytest -m "not learning and not ray and not compile" -o faulthandler_timeout=600 $(PARALLEL) $(ARGS)
 
 .PHONY: test-ray
 test-ray: $(INSTALLED)  ## Run the tests that start and kill processes by Ray (minutes; they need an idle machine)
 	python -m pytest -m ray $(ARGS)
+
+.PHONY: test-compile
+test-compile: $(INSTALLED)  ## Compile the losses of all agents by torch's inductor and train with them (minutes; a C++ compiler)
+	python -m pytest -m compile $(ARGS)
 
 .PHONY: test-pythons
 test-pythons:  ## Run the tests in a new environment of each other Python that is here, 3.12 and 3.13 (5 GB, minutes)

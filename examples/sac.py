@@ -31,7 +31,9 @@ class SACConfig(off_policy.TransitionConfig):
 
 
 class Policy(nn.Module):
-    def __init__(self, spec: specs.EnvironmentSpec, config: SACConfig, generator: torch.Generator) -> None:
+    def __init__(
+        self, spec: specs.EnvironmentSpec, config: SACConfig, generator: torch.Generator | None
+    ) -> None:
         super().__init__()
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
         size = spec.observations.shape[0]
@@ -43,7 +45,9 @@ class Policy(nn.Module):
 
 
 class TwinCritic(nn.Module):
-    def __init__(self, spec: specs.EnvironmentSpec, config: SACConfig, generator: torch.Generator) -> None:
+    def __init__(
+        self, spec: specs.EnvironmentSpec, config: SACConfig, generator: torch.Generator | None
+    ) -> None:
         super().__init__()
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
         size = spec.observations.shape[0] + len(low)
@@ -75,7 +79,7 @@ class SACNetworks(NamedTuple):
     temperature: Temperature
 
 
-def critic_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+def critic_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None) -> learners.Loss:
     """Both critics regress to the reward and the softened value of the smaller target critic."""
     data = batch.data  # a `types.Transition`; its discount is 0 at a terminal
     with torch.no_grad():
@@ -86,7 +90,7 @@ def critic_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Gener
     return learners.Loss(error.square().mean(dim=1).sum(), {"q/mean": target.mean()})
 
 
-def policy_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+def policy_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None) -> learners.Loss:
     """The policy follows the smaller critic and keeps its entropy."""
     observation = batch.data.observation
     action, log_prob = nets.policy(observation).sample_and_log_prob(generator)
@@ -95,7 +99,9 @@ def policy_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Gener
     return learners.Loss(loss, {"policy/entropy": -log_prob.detach().mean()})
 
 
-def temperature_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+def temperature_loss(
+    nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None
+) -> learners.Loss:
     """The temperature holds the policy's entropy at -1 nat per action dimension."""
     with torch.no_grad():
         _, log_prob = nets.policy(batch.data.observation).sample_and_log_prob(generator)
@@ -113,7 +119,7 @@ class SACBuilder(off_policy.TransitionBuilder[SACNetworks, SACConfig]):
         requirements.check_observations("SAC", spec)
         requirements.check_bounded("SAC", spec)
 
-    def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> SACNetworks:
+    def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator | None) -> SACNetworks:
         critic = TwinCritic(spec, self.config, generator)
         target = copy.deepcopy(critic).requires_grad_(False)
         return SACNetworks(Policy(spec, self.config, generator), critic, target, Temperature())

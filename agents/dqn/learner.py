@@ -24,7 +24,7 @@ class DQNLosses:
     config: DQNConfig
 
     def q_network(
-        self, nets: DQNNetworks, batch: learners.Batch, generator: torch.Generator
+        self, nets: DQNNetworks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
         """The value of the action that was taken regresses to that of the best one in the next state.
 

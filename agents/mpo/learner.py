@@ -96,6 +96,7 @@ class MPOLearner(learners.ModuleLearner):
             ValueError: the config asks for bfloat16 and the critic is not a `networks.Critic`.
         """
         self._acceleration = acceleration.Acceleration(config.acceleration)
+        self._acceleration.leaves_losses_plain("MPO's losses")
         on_device = [module.to(device) for module in networks]
         self._online = MPONetworks(*map(self._acceleration.network, networks._fields, on_device))
         self._target = self._online.copy()

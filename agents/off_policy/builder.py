@@ -145,8 +145,9 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def make_learner(self, parts: builders.LearnerParts[Networks]) -> core.Learner:
         networks: Any = parts.networks
         modules = {name: module.to(parts.device) for name, module in networks._asdict().items()}
+        accelerated = acceleration.Acceleration(self.config.acceleration)
         for name, module in modules.items():
-            acceleration.Acceleration(self.config.acceleration).network(name, module)
+            accelerated.network(name, module)
         objectives = self.make_objectives(parts.spec)
         groups = {}
         for name, own in self._trained(modules, objectives).items():
@@ -161,6 +162,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             dataset=self.shifted(parts.dataset, parts.spec, parts.generator),
             priorities=self.make_priorities(parts.client, parts.num_learner_steps),
             max_skipped_batches=self.config.max_skipped_batches,
+            acceleration=accelerated,
             counter=parts.counter,
             logger=parts.logger,
             generator=parts.generator,

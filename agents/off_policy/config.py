@@ -28,9 +28,10 @@ class OffPolicyConfig:
     """Environment steps between an actor's looks for newer weights."""
     max_skipped_batches: constraints.Natural = 10
     """Batches in a row that may be skipped for non-finite values; one more is an error."""
-    acceleration: Literal["auto", "off"] = "auto"
+    acceleration: Literal["auto", "off", "compile"] = "auto"
     """Whether learner and actors may compute in faster ways than by plain torch; the log says which are
-    taken. Numbers differ by float32 rounding."""
+    taken. Numbers differ by float32 rounding. `compile`: losses and their gradients are compiled too, by
+    torch.compile, which takes some seconds at the first batch."""
     image_encoder: Literal["nature", "small"] = "nature"
     """Convolutions for images of 36 pixels and more on each side: those of DQN for Atari, or some that take
     half of the time on a CPU. Smaller images have MinAtar's."""

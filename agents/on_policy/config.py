@@ -74,9 +74,10 @@ class OnPolicyConfig:
     """Adam's epsilon."""
     max_grad_norm: constraints.Positive
     """Global norm to which the gradients of policy and value together are clipped."""
-    acceleration: Literal["auto", "off"] = "auto"
+    acceleration: Literal["auto", "off", "compile"] = "auto"
     """Whether acting and updates may be computed in faster ways than by plain torch; the log says which are
-    taken. Numbers differ by float32 rounding."""
+    taken. Numbers differ by float32 rounding. `compile`: PPO's loss and its gradients are compiled, by
+    torch.compile, which takes some seconds at the first minibatch."""
     max_skipped_batches: constraints.Natural = 10
     """Rollouts in a row that may be skipped for non-finite values; one more is an error."""
 

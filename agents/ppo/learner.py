@@ -88,12 +88,20 @@ class PPOLearner(learners.ModuleLearner):
         self._loss_settings = {
             name: getattr(config, name) for name in ("clip_ratio", "clip_value", "entropy_coef", "value_coef")
         }
+        group = learners.Group(self._optimizer, config.max_grad_norm)
+        self._differentiated_loss = self._acceleration.loss(
+            "PPO's updates",
+            loss=self._loss,
+            plain=self._loss_by_autograd,
+            modules=[network],
+            parameters=group.parameters,
+        )
         modules = {"network": network, **preparer.modules}
         super().__init__(
             modules=modules,
             variables=["network"],
             updates=learners.Updates(
-                {"network": learners.Group(self._optimizer, config.max_grad_norm)},
+                {"network": group},
                 modules=[*modules.values()],
                 max_skipped_batches=config.max_skipped_batches,
             ),
@@ -112,9 +120,14 @@ class PPOLearner(learners.ModuleLearner):
             self._preparer.update_observation_statistics(rollout)
         self.finish_step({**metrics, "learning_rate": learning_rate})
 
+    def save(self) -> core.State:
+        way = self._differentiated_loss.save()
+        return {**super().save(), **({"ways": {"network": way}} if way else {})}
+
     def restore(self, state: core.State) -> None:
         super().restore(state)
         self._agreement.forget()
+        self._differentiated_loss.restore(state.get("ways", {}).get("network", ""))
 
     def _improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
         """A few epochs of gradient steps on shuffled minibatches."""
@@ -170,11 +183,22 @@ class PPOLearner(learners.ModuleLearner):
 
     def _step_on(self, minibatch: Samples) -> torch.Tensor:
         """One gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""
+        loss = self._differentiated_loss(minibatch)
+        grad_norm = self.updates.descend("network")
+        return torch.stack([*loss, grad_norm]).detach()
+
+    def _loss_by_autograd(self, minibatch: Samples) -> losses.PPOLosses:
+        loss = self._loss(minibatch)
+        learners.differentiate(loss.total, [*self._network.parameters()])
+        return loss
+
+    def _loss(self, minibatch: Samples) -> losses.PPOLosses:
+        """The loss of a minibatch."""
         advantages = minibatch.advantage
         if self._config.normalize_advantages:
             advantages = losses.normalize_advantages(advantages, unbiased=True)
         policy, value = self._network.from_normalized(minibatch.observation, minibatch.past)
-        loss = losses.ppo_loss(
+        return losses.ppo_loss(
             log_prob=policy.log_prob(minibatch.raw_action),
             behaviour_log_prob=minibatch.raw_log_prob,
             advantages=advantages,
@@ -184,8 +208,6 @@ class PPOLearner(learners.ModuleLearner):
             entropy=policy.entropy(),
             **self._loss_settings,
         )
-        grad_norm = self.updates.minimise("network", loss.total)
-        return torch.stack([*loss, grad_norm]).detach()
 
 
 def _shuffled(samples: Samples, num_minibatches: int, generator: torch.Generator) -> Iterator[Samples]:

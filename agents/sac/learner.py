@@ -23,7 +23,9 @@ class SACLosses:
     config: SACConfig
     target_entropy: float  # nats
 
-    def critic(self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+    def critic(
+        self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None
+    ) -> learners.Loss:
         """Every critic regresses to the softened value of the smallest target critic.
 
             J_Q = mean (Q(s, a) - r - d (Q'(s', a') - alpha log pi(a' | s')))^2,  a' ~ pi(s')
@@ -40,7 +42,9 @@ class SACLosses:
             target = returns.bootstrapped(data.reward + data.discount * entropy_bonus, data.discount)
         return off_policy.regress(nets.critic, batch, nets.critic(data.observation, data.action), target)
 
-    def policy(self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+    def policy(
+        self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None
+    ) -> learners.Loss:
         """The policy follows the smallest critic and keeps its entropy, by reparameterised actions.
 
             J_pi = mean alpha log pi(a | s) - Q(s, a),  a ~ pi(s)

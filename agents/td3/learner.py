@@ -25,7 +25,9 @@ class TD3Losses:
     low: torch.Tensor  # [D]  smallest action
     high: torch.Tensor  # [D]  largest action
 
-    def critic(self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+    def critic(
+        self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator | None
+    ) -> learners.Loss:
         """Every critic regresses to the value that the smallest target critic gives a smoothed action.
 
             J_Q = mean (Q(s, a) - r - d Q'(s', a'))^2,  a' = clip(pi'(s') + clip(noise, -c, c), low, high)
@@ -41,13 +43,15 @@ class TD3Losses:
             target = returns.bootstrapped(data.reward, data.discount)
         return off_policy.regress(nets.critic, batch, nets.critic(data.observation, data.action), target)
 
-    def policy(self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator) -> learners.Loss:
+    def policy(
+        self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator | None
+    ) -> learners.Loss:
         """The policy follows the first critic: J_pi = -mean Q_1(s, pi(s))."""
         observation = batch.data.observation
         q = nets.critic.first(observation, nets.policy(observation)).mean()
         return learners.Loss(-q.mean())
 
-    def smoothed(self, action: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def smoothed(self, action: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """Target policy smoothing, section 5.3: actions near each other have values near each other."""
         low, high = self.low.to(action), self.high.to(action)
         noise = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)

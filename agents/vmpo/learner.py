@@ -62,7 +62,9 @@ class VMPOLearner(learners.ModuleLearner):
             logger: receives a row of diagnostics a step.
             generator: saved with the rest, though nothing is drawn: every step takes the whole rollout.
         """
-        self._network = acceleration.Acceleration(config.acceleration).network("network", network)
+        accelerated = acceleration.Acceleration(config.acceleration)
+        accelerated.leaves_losses_plain("V-MPO's losses")
+        self._network = accelerated.network("network", network)
         self._duals = duals
         self._dataset = learners.checked_samples(
             dataset,

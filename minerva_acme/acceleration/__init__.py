@@ -8,6 +8,7 @@ from minerva_acme.acceleration.adam import Adam, AdamW
 from minerva_acme.acceleration.agreement import Agreement
 from minerva_acme.acceleration.array_ppo import CLIPPING_EPSILON
 from minerva_acme.acceleration.choice import Acceleration, Mode
+from minerva_acme.acceleration.compiled import DifferentiatedLoss
 from minerva_acme.acceleration.target_critic import TargetCritic
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Agreement",
     "CLIPPING_EPSILON",
     "Choice",
+    "DifferentiatedLoss",
     "Mode",
     "TargetCritic",
 ]

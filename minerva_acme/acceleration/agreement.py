@@ -163,6 +163,11 @@ _GLOBAL_HOOKS: list[Any] = [  # of all modules
 ]
 
 
+def has_hooks(root: nn.Module) -> bool:
+    """Whether calling a module calls a hook, of itself or of a part of it."""
+    return any(_GLOBAL_HOOKS) or any(any(hooks_of(part)) for part in root.modules())
+
+
 def is_called_as_written(module: nn.Module) -> bool:
     """Whether calling a module runs its class's methods alone: no hooks, no methods of the instance."""
     if any(hooks_of(module)) or any(_GLOBAL_HOOKS):

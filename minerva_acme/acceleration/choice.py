@@ -1,17 +1,19 @@
 """The one entry: chooses between the plain way to compute something and a faster one."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 
-from minerva_acme.acceleration import acting, array_ppo, kernels, notes, parallel, target_critic
+from minerva_acme.acceleration import acting, array_ppo, compiled, kernels, notes, parallel, target_critic
 from minerva_acme.acceleration.agreement import Agreement
 
-Mode = Literal["auto", "off"]
+Mode = Literal["auto", "off", "compile"]
 Network = TypeVar("Network", bound=nn.Module)
+Output = TypeVar("Output", bound=tuple[Any, ...])
 
 # Multiplications of a forward pass below which torch's threads lose more by waiting for each other
 # than they gain: the update of such a network is left to one.
@@ -25,18 +27,50 @@ Update = tuple[Callable[[], Any], nn.Module, int]
 class Acceleration:
     """Makes parts that compute what the plain ones do, faster where the machine and the part allow it.
 
-    With mode "off" everything is computed by plain torch, which is the reference.
+    With mode "off" everything is computed by plain torch, which is the reference. With "compile", losses and
+    their gradients are compiled; all else is as with "auto".
     """
 
-    def __init__(self, mode: Mode) -> None:
+    def __init__(self, mode: Mode, *, backend: str | None = None) -> None:
         """Notes the choice.
 
+        Args:
+            mode: The mode.
+            backend: The backend of torch.compile; None for the environment variable MINERVA_COMPILE_BACKEND
+                or, where that is not set, inductor.
+
         Raises:
-            ValueError: the mode is unknown.
+            ValueError: The mode is unknown.
         """
-        if mode not in ("auto", "off"):
-            raise ValueError(f"`acceleration` must be auto or off, got '{mode}'.")
-        self._is_on = mode == "auto"
+        if mode not in ("auto", "off", "compile"):
+            raise ValueError(f"`acceleration` must be auto, off or compile, got '{mode}'.")
+        self._is_on = mode != "off"
+        backend = backend or os.environ.get("MINERVA_COMPILE_BACKEND") or "inductor"
+        self._backend = backend if mode == "compile" else None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether losses are compiled."""
+        return self._backend is not None
+
+    def loss(
+        self,
+        part: str,
+        *,
+        loss: Callable[..., Output],
+        plain: Callable[..., Output],
+        modules: Iterable[nn.Module],
+        parameters: Callable[[], Sequence[nn.Parameter]],
+    ) -> compiled.DifferentiatedLoss[Output]:
+        """A loss with its gradients; see `compiled.DifferentiatedLoss`."""
+        return compiled.DifferentiatedLoss(
+            part, loss=loss, plain=plain, modules=modules, parameters=parameters, backend=self._backend
+        )
+
+    def leaves_losses_plain(self, part: str) -> None:
+        """Says of an agent whose losses are not compiled that they are not, if they were to be."""
+        if self.compiles:
+            notes.warn(part, "plain torch: they are not among those that `acceleration` compile knows")
 
     def network(self, name: str, network: Network) -> Network:
         """Gives the layers of a network faster kernels, in place; parameters and hooks stay.
@@ -111,6 +145,8 @@ class Acceleration:
         **settings: Any,
     ) -> contextlib.AbstractContextManager[array_ppo.Step]:
         """Gradient steps of PPO on minibatches; see `array_ppo.make_step`."""
+        if self.compiles:
+            return contextlib.nullcontext(plain)
         if self._is_on:
             return array_ppo.make_step(plain, network, optimizer, agreement=agreement, **settings)
         notes.say("PPO's updates", "autograd: acceleration is off")

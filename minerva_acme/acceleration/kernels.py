@@ -78,7 +78,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     Returns:
         x W^T + b, [..., O].
     """
-    if not (uses_onednn() and _suits_onednn(x, weight)):
+    if torch.compiler.is_compiling() or not (uses_onednn() and _suits_onednn(x, weight)):
         return nn.functional.linear(x, weight, bias)
     # Rows that lie apart would go through a kernel a hundred times slower, now or as the transposed
     # factor of the weights' gradient.
@@ -103,9 +103,8 @@ def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
         and x.shape[-1] == weight.shape[1]  # or else torch's own error, which names the sizes
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"
-        # Autocast and the compilers know torch's own operator and would not see through this one.
+        # Autocast knows torch's own operator and would not see through this one; nor would the compilers.
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
     )
 
 

@@ -42,7 +42,7 @@ class Categorical(NamedTuple):
         largest = self.logits.detach().masked_fill(~legal, -torch.inf).amax(dim=-1, keepdim=True)
         return Categorical(torch.where(legal, self.logits, largest + _MASKED))
 
-    def sample(self, generator: torch.Generator, num_samples: int | None = None) -> torch.Tensor:
+    def sample(self, generator: torch.Generator | None, num_samples: int | None = None) -> torch.Tensor:
         """Draws an action by the Gumbel-max trick: argmax(logits - log e), e exponential.
 
         Args:
@@ -56,7 +56,7 @@ class Categorical(NamedTuple):
         noise = self.logits.new_empty(*leading, *self.logits.shape).exponential_(generator=generator).log_()
         return (self.logits - noise).argmax(dim=-1)
 
-    def points(self, generator: torch.Generator, num_samples: int) -> Points:
+    def points(self, generator: torch.Generator | None, num_samples: int) -> Points:
         """All K actions by their probabilities: expectations over them are exact, and nothing is drawn."""
         del generator, num_samples
         log_p = self.logits.log_softmax(dim=-1).movedim(-1, 0)

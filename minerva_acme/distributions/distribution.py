@@ -31,10 +31,10 @@ class Distribution(Protocol):
     in them. Those of this package are named tuples, so that they can be recorded with each action.
     """
 
-    def sample(self, generator: torch.Generator, num_samples: int | None = None) -> torch.Tensor:
+    def sample(self, generator: torch.Generator | None, num_samples: int | None = None) -> torch.Tensor:
         """Draws actions, [..., D] or [...] where discrete; with `num_samples`, N, a first axis [N, ...]."""
 
-    def points(self, generator: torch.Generator, num_samples: int) -> Points:
+    def points(self, generator: torch.Generator | None, num_samples: int) -> Points:
         """The actions that expectations are taken over: samples, or all of them where they are few."""
 
     def mode(self) -> torch.Tensor:

@@ -30,7 +30,7 @@ class DiagonalGaussian(NamedTuple):
     mean: torch.Tensor  # [..., D]
     log_std: torch.Tensor  # [..., D]
 
-    def sample(self, generator: torch.Generator, num_samples: int | None = None) -> torch.Tensor:
+    def sample(self, generator: torch.Generator | None, num_samples: int | None = None) -> torch.Tensor:
         """Draws mean + std * noise; gradients flow to mean and log_std.
 
         Args:
@@ -50,7 +50,7 @@ class DiagonalGaussian(NamedTuple):
         )
         return self.mean + self.log_std.exp() * noise
 
-    def points(self, generator: torch.Generator, num_samples: int) -> Points:
+    def points(self, generator: torch.Generator | None, num_samples: int) -> Points:
         """N samples."""
         return Points(self.sample(generator, num_samples), None)
 

@@ -20,11 +20,11 @@ class MultiCategorical(NamedTuple):
 
     logits: torch.Tensor  # [..., D, K], any offset
 
-    def sample(self, generator: torch.Generator, num_samples: int | None = None) -> torch.Tensor:
+    def sample(self, generator: torch.Generator | None, num_samples: int | None = None) -> torch.Tensor:
         """Draws each choice by itself: int64 [..., D], or [N, ..., D] with `num_samples`."""
         return self._choices.sample(generator, num_samples)
 
-    def points(self, generator: torch.Generator, num_samples: int) -> Points:
+    def points(self, generator: torch.Generator | None, num_samples: int) -> Points:
         """N samples: all combinations would be K ** D."""
         return Points(self.sample(generator, num_samples), None)
 

@@ -88,13 +88,13 @@ class SquashedGaussian(NamedTuple):
     raw: DiagonalGaussian  # [..., D]
     squash: TanhSquash  # of D dimensions, the same everywhere
 
-    def sample(self, generator: torch.Generator, num_samples: int | None = None) -> torch.Tensor:
+    def sample(self, generator: torch.Generator | None, num_samples: int | None = None) -> torch.Tensor:
         """Draws actions within the bounds, [..., D] or [N, ..., D]; gradients flow to the raw Gaussian."""
         action: torch.Tensor = self.squash(self.raw.sample(generator, num_samples))
         return action
 
     def sample_and_log_prob(
-        self, generator: torch.Generator, num_samples: int | None = None
+        self, generator: torch.Generator | None, num_samples: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """`sample` and the log-densities of what was drawn, [...] or [N, ...].
 
@@ -103,7 +103,7 @@ class SquashedGaussian(NamedTuple):
         raw = self.raw.sample(generator, num_samples)
         return self.squash(raw), self.raw.log_prob(raw) - self.squash.log_det(raw)
 
-    def points(self, generator: torch.Generator, num_samples: int) -> Points:
+    def points(self, generator: torch.Generator | None, num_samples: int) -> Points:
         """N samples."""
         return Points(self.sample(generator, num_samples), None)
 

@@ -10,7 +10,7 @@ from minerva_acme.learners.random_shift import RandomShift
 from minerva_acme.learners.samples import checked_samples
 from minerva_acme.learners.statistics import Statistics
 from minerva_acme.learners.targets import update_target
-from minerva_acme.learners.updates import Group, Metrics, Updates
+from minerva_acme.learners.updates import Group, Metrics, Updates, differentiate
 
 __all__ = [
     "Batch",
@@ -32,6 +32,7 @@ __all__ = [
     "at",
     "checked_fields",
     "checked_samples",
+    "differentiate",
     "make_optimizer",
     "next_batch",
     "read",

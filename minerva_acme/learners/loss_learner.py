@@ -1,13 +1,14 @@
 """A learner made of loss functions."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
 
-from minerva_acme import counting, loggers
+from minerva_acme import acceleration, core, counting, loggers
 from minerva_acme.learners import batches, finite, module_learner, samples, updates
 from minerva_acme.learners.priorities import Priorities
 
@@ -27,8 +28,9 @@ class Loss(NamedTuple):
     priorities: torch.Tensor | None = None  # [B]  new ones of the batch's items, >= 0; None: they stay
 
 
-LossFunction: TypeAlias = Callable[[Any, Batch, torch.Generator], Loss]
-"""Computes a loss from the networks, a batch and a generator for what it draws."""
+LossFunction: TypeAlias = Callable[[Any, Batch, torch.Generator | None], Loss]
+"""Computes a loss from the networks, a batch and a generator for what it draws. The generator is None where
+the loss is compiled: then torch's default generator draws what the learner's would."""
 
 
 class LossLearner(module_learner.ModuleLearner):
@@ -52,6 +54,7 @@ class LossLearner(module_learner.ModuleLearner):
         dataset: Iterator[Any],
         priorities: Priorities | None,
         max_skipped_batches: int,
+        acceleration: acceleration.Acceleration,
         counter: counting.Counter,
         logger: loggers.Logger,
         generator: torch.Generator,
@@ -69,6 +72,7 @@ class LossLearner(module_learner.ModuleLearner):
                 `checked_samples`.
             priorities: weighs batches and takes the priorities that losses return; None: the table has none.
             max_skipped_batches: batches in a row that may be skipped for non-finite values.
+            acceleration: Chooses whether losses are compiled.
             counter: counts `steps` and `walltime`.
             logger: receives a row a step: `loss/NAME` and `grad_norm/NAME` of each loss, and its metrics.
             generator: on the networks' device, for the losses.
@@ -95,12 +99,18 @@ class LossLearner(module_learner.ModuleLearner):
             generator=generator,
         )
         self._networks = networks
-        self._losses = losses
         parameters = [parameter for module in modules.values() for parameter in module.parameters()]
-        self._others: dict[str, list[nn.Parameter]] = {}  # than those that a loss trains
-        for name in losses:
+        self._losses = {}
+        for name, compute in losses.items():
             own = set(groups[name].parameters())
-            self._others[name] = [parameter for parameter in parameters if parameter not in own]
+            others = [parameter for parameter in parameters if parameter not in own]
+            self._losses[name] = acceleration.loss(
+                f"{name} loss",
+                loss=compute,
+                plain=functools.partial(_differentiated, compute, groups[name], others),
+                modules=modules.values(),
+                parameters=groups[name].parameters,
+            )
         self._periods = periods
         self._update_targets = update_targets
         self._dataset = samples.checked_samples(
@@ -123,15 +133,38 @@ class LossLearner(module_learner.ModuleLearner):
             for name, compute in self._losses.items():
                 if (self.num_steps + 1) % self._periods.get(name, 1):
                     continue
-                with _without_gradient(self._others[name]):
-                    loss = compute(self._networks, batch, self.generator)
+                loss = compute(self._networks, batch, self.generator)
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
-                metrics[f"grad_norm/{name}"] = self.updates.minimise(name, loss.value)
+                metrics[f"grad_norm/{name}"] = self.updates.descend(name)
                 new_priorities = new_priorities if loss.priorities is None else loss.priorities
             if self._priorities is not None and new_priorities is not None:
                 self._priorities.update(sample.info, new_priorities)
             self._update_targets(self._networks, self.num_steps + 1)
         self.finish_step(metrics)
+
+    def save(self) -> core.State:
+        ways = {name: loss.save() for name, loss in self._losses.items()}
+        return {**super().save(), **({"ways": ways} if any(ways.values()) else {})}
+
+    def restore(self, state: core.State) -> None:
+        super().restore(state)
+        for name, loss in self._losses.items():
+            loss.restore(state.get("ways", {}).get(name, ""))
+
+
+def _differentiated(
+    compute: LossFunction,
+    group: updates.Group,
+    others: Sequence[nn.Parameter],
+    nets: Any,
+    batch: Batch,
+    generator: torch.Generator | None,
+) -> Loss:
+    """Computes a loss, with the gradients of what it trains in their `.grad`, by autograd."""
+    with _without_gradient(others):
+        loss = compute(nets, batch, generator)
+    updates.differentiate(loss.value, group.parameters())
+    return loss
 
 
 @contextlib.contextmanager

@@ -72,26 +72,29 @@ class Updates(core.Saveable):
         self._copies = _Copies()
 
     def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
-        """One gradient step of a group, clipped by global norm.
-
-        A frozen parameter (`requires_grad` False) does not move, whether frozen before or during training.
+        """One gradient step of a group, by autograd: `differentiate` and `descend`.
 
         Args:
             name: The group's name.
             loss: [], to be minimised.
 
         Returns:
-            The norm before clipping, [].
+            The norm of the gradient before clipping, [].
+        """
+        differentiate(loss, self._groups[name].parameters())
+        return self.descend(name)
+
+    def descend(self, name: str) -> torch.Tensor:
+        """One step of a group along the gradients in its parameters' `.grad`, clipped by global norm.
+
+        Args:
+            name: The group's name.
+
+        Returns:
+            The norm of the gradient before clipping, [].
         """
         group = self._groups[name]
-        parameters = group.parameters()
-        for parameter in parameters:
-            parameter.grad = None  # as `zero_grad` does, which takes longer
-        trainable = [parameter for parameter in parameters if parameter.requires_grad]
-        if trainable:
-            # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
-            loss.backward(inputs=trainable)
-        norm = _clip(parameters, group.max_norm)
+        norm = _clip(group.parameters(), group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         group.optimizer.step()
         return norm
@@ -201,6 +204,20 @@ class Updates(core.Saveable):
             _check_fits(name, saved, group)
             group.optimizer.load_state_dict(saved)
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
+
+
+def differentiate(loss: torch.Tensor, parameters: Sequence[nn.Parameter]) -> None:
+    """Sets the `.grad` of parameters to the gradient of a loss, [], by autograd.
+
+    A frozen one (`requires_grad` False) gets None, so that no optimiser moves it, whether it was frozen
+    before or during training.
+    """
+    for parameter in parameters:
+        parameter.grad = None  # as `zero_grad` does, which takes longer
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    if trainable:
+        # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
+        loss.backward(inputs=trainable)
 
 
 @torch.no_grad()

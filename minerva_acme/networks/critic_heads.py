@@ -62,7 +62,7 @@ class Prediction(Protocol):
     def mean(self) -> torch.Tensor:
         """The expected return, [...]."""
 
-    def returns(self, *, generator: torch.Generator, num_samples: int) -> ReturnDistribution:
+    def returns(self, *, generator: torch.Generator | None, num_samples: int) -> ReturnDistribution:
         """Returns with probabilities that stand for the prediction.
 
         Args:
@@ -94,7 +94,7 @@ class ScalarPrediction(NamedTuple):
     def mean(self) -> torch.Tensor:
         return self.value.squeeze(-1)
 
-    def returns(self, *, generator: torch.Generator, num_samples: int) -> ReturnDistribution:
+    def returns(self, *, generator: torch.Generator | None, num_samples: int) -> ReturnDistribution:
         return ReturnDistribution(self.value, torch.ones_like(self.value))
 
     def mixture(self, *, dim: int = 0, weights: torch.Tensor | None = None) -> "ScalarPrediction":
@@ -115,7 +115,7 @@ class CategoricalPrediction(NamedTuple):
     def mean(self) -> torch.Tensor:
         return (self.logits.softmax(dim=-1) * self.atoms).sum(dim=-1)
 
-    def returns(self, *, generator: torch.Generator, num_samples: int) -> ReturnDistribution:
+    def returns(self, *, generator: torch.Generator | None, num_samples: int) -> ReturnDistribution:
         return ReturnDistribution(self.atoms, self.logits.softmax(dim=-1))
 
     def mixture(self, *, dim: int = 0, weights: torch.Tensor | None = None) -> "CategoricalPrediction":
@@ -136,7 +136,7 @@ class MixturePrediction(NamedTuple):
     def mean(self) -> torch.Tensor:
         return (self.logits.softmax(dim=-1) * self.loc).sum(dim=-1)
 
-    def returns(self, *, generator: torch.Generator, num_samples: int) -> ReturnDistribution:
+    def returns(self, *, generator: torch.Generator | None, num_samples: int) -> ReturnDistribution:
         size = (*self.loc.shape[:-1], num_samples)
         logits = self.logits.unsqueeze(-2).expand(*size, -1)
         component = Categorical(logits).sample(generator)  # [..., N]
@@ -174,7 +174,7 @@ class EnsemblePrediction(NamedTuple):
         mean: torch.Tensor = self.combined().mean()
         return mean
 
-    def returns(self, *, generator: torch.Generator, num_samples: int) -> ReturnDistribution:
+    def returns(self, *, generator: torch.Generator | None, num_samples: int) -> ReturnDistribution:
         returns: ReturnDistribution = self.combined().returns(generator=generator, num_samples=num_samples)
         return returns
 

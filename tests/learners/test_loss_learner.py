@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import counting, learners, replay, testing
+from minerva_acme import acceleration, counting, learners, replay, testing
 from minerva_acme.learners.finite import NonFinite
 
 
@@ -63,6 +63,7 @@ def make_learner(losses=None, samples=None, networks=None, seed=0, **overrides):
         "dataset": batches,
         "priorities": None,
         "max_skipped_batches": 1,
+        "acceleration": acceleration.Acceleration("auto"),
         "counter": counting.Counter(),
         "logger": testing.FakeLogger(),
         "generator": torch.Generator().manual_seed(seed),

@@ -1,0 +1,361 @@
+"""A loss and its gradients as one program of torch.compile, once it was seen to give what autograd gives.
+
+The program is made from the loss function that runs without it too, over functional parameters:
+
+    torch.compile(grad_and_value(loss), fullgraph=True)
+"""
+
+import contextlib
+import textwrap
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+import tree
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from minerva_acme.acceleration import agreement, notes
+
+Output = TypeVar("Output", bound=tuple[Any, ...])
+
+# Kinds of batches, by shapes and by what is frozen, that are compiled. There may be ever more of them.
+_MAX_KINDS = 6
+
+# With torch's own random numbers, which inductor would otherwise replace. No processes to compile in: they
+# would stay to the end of the run.
+_OPTIONS: Mapping[str, dict[str, Any]] = {"inductor": {"fallback_random": True, "compile_threads": 1}}
+
+_drawing = threading.Lock()  # torch's default generator is one for all threads
+
+
+class DifferentiatedLoss(Generic[Output]):
+    """Computes a loss and leaves its gradients in each parameter's `.grad`: by autograd, or compiled.
+
+    If it is to be compiled, the first batch of each kind goes both ways, and so does the next one after a
+    restore and after something in the networks was replaced. If loss, gradients, buffers and draws agree, the
+    program's results are used, as if the batch had gone that way alone. Otherwise this batch and all later
+    ones are left to autograd, with one warning; so they are where the loss cannot be compiled, for example on
+    a machine without a C++ compiler.
+    """
+
+    def __init__(
+        self,
+        part: str,
+        *,
+        loss: Callable[..., Output],
+        plain: Callable[..., Output],
+        modules: Iterable[nn.Module],
+        parameters: Callable[[], Sequence[nn.Parameter]],
+        backend: str | None,
+    ) -> None:
+        """Compiles nothing yet: the first batch does.
+
+        Args:
+            part: The loss's name, for the log.
+            loss: The function. It returns a named tuple, whose first element, [], is differentiated. A
+                `torch.Generator` among its arguments may be None: then it draws from torch's default one.
+            plain: Another function of the same arguments, which returns what `loss` returns and sets `.grad`.
+            modules: All modules that the loss depends on.
+            parameters: Returns what the loss trains. Frozen parameters among them get no gradient.
+            backend: A backend of torch.compile; None leaves everything to `plain`.
+        """
+        self._part = part
+        self._plain = plain
+        self._parameters = parameters
+        self._backend = backend
+        self._called = _Called(loss, modules)
+        self._agreement = agreement.Agreement(part)
+        self._program: Callable[..., Any] | None = None
+        self._names: dict[int, str] = {}  # of parameters, by id
+        self._compared: dict[Any, _Known] = {}  # kinds of batches
+        self._was_compiled = False  # before the run was resumed
+
+    def __call__(self, *inputs: Any) -> Output:
+        """Computes the loss of some inputs, as `loss` takes them, and sets each `.grad`."""
+        if self._backend is None or self._agreement.is_broken:
+            return self._plain(*inputs)
+        if not self._agreement.holds():
+            self._compared.clear()
+            self._names = {id(parameter): name for name, parameter in self._called.named_parameters()}
+        trained = {self._names.get(id(p), ""): p for p in self._parameters() if p.requires_grad}
+        reason = self._why_plain(trained)
+        if reason:
+            notes.say(self._part, f"plain torch: {reason}")
+            return self._plain(*inputs)
+        kind = _kind(trained, inputs)
+        known = self._compared.get(kind)
+        if known is not None:
+            try:
+                found, gradients = self._compute(trained, known.written, inputs)
+            except Exception as error:  # What is compiled once more, as for another constant, may fail.
+                self._give_up(error)
+                return self._plain(*inputs)
+            self._set_gradients(gradients, trained, known.unused, inputs)
+            return found
+        if len(self._compared) == _MAX_KINDS:
+            notes.say(self._part, f"plain torch: for batches of more than {_MAX_KINDS} kinds")
+            return self._plain(*inputs)
+        return self._compare(kind, trained, inputs)
+
+    def save(self) -> str:
+        """Returns how the last batches went: "compiled" or "plain", or "" before the first one."""
+        if self._agreement.is_broken:
+            return "plain"
+        return "compiled" if self._was_compiled or self._compared else ""
+
+    def restore(self, way: str) -> None:
+        """Continues in the way that `save` returned. The next batch is compared, if it is to be compiled."""
+        self._agreement.forget()
+        self._agreement.is_broken = way == "plain"
+        self._was_compiled = way == "compiled"
+        if way == "plain":
+            notes.say(self._part, "plain torch, as before the run was resumed")
+
+    def _why_plain(self, trained: Mapping[str, nn.Parameter]) -> str:
+        if not trained:
+            return "all that it trains is frozen"
+        if "" in trained:
+            return "it trains a parameter that is in none of its modules"
+        if any(parameter.device.type not in ("cpu", "cuda") for parameter in trained.values()):
+            return "its device is neither a CPU nor a GPU by CUDA"
+        if any(map(_has_hooks, trained.values())) or (
+            not self._compared and agreement.has_hooks(self._called)
+        ):
+            return "it has hooks"
+        return ""
+
+    def _compare(self, kind: Any, trained: Mapping[str, nn.Parameter], inputs: Sequence[Any]) -> Output:
+        """Computes a loss both ways. The program's result counts if they agree, else the plain one's."""
+        changeable = _Changeable(self._called, inputs)
+        before = changeable.read()
+        wanted = self._plain(*inputs)
+        wanted_gradients = {name: parameter.grad for name, parameter in trained.items()}
+        after = changeable.read()
+        known = _Known(
+            unused={name for name, gradient in wanted_gradients.items() if gradient is None},
+            written=after.written(before),
+        )
+        changeable.write(before)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of torch, about itself
+                found, gradients = self._compute(trained, known.written, inputs)
+        except Exception as error:  # Whatever torch.compile and its backends raise.
+            changeable.write(after)
+            self._give_up(error)
+            return wanted
+        found_after = changeable.read()
+        written = sorted(known.written | found_after.written(before))
+        agrees = self._agreement.settle(
+            self._called,
+            outputs=agreement.Pair(found, wanted),
+            gradients=agreement.Pair(
+                [gradients[name] for name in trained],
+                [
+                    torch.zeros_like(trained[name]) if gradient is None else gradient
+                    for name, gradient in wanted_gradients.items()
+                ],
+            ),
+            buffers=agreement.Pair(*([x.values[name] for name in written] for x in (found_after, after))),
+            draws=agreement.Pair(found_after.draws, after.draws, tolerance=0.0),
+        )
+        if not agrees:
+            changeable.write(after)
+            return wanted
+        notes.say(self._part, f"compiled by torch's {self._backend}")
+        self._compared[kind] = known
+        self._set_gradients(gradients, trained, known.unused, inputs)
+        return found
+
+    def _compute(
+        self, trained: Mapping[str, nn.Parameter], written: set[str], inputs: Sequence[Any]
+    ) -> tuple[Output, dict[str, torch.Tensor]]:
+        if self._program is None:
+            self._program = _compile(self._called, str(self._backend))
+        generators = [x for x in inputs if isinstance(x, torch.Generator)]
+        without = tuple(None if isinstance(x, torch.Generator) else x for x in inputs)
+        buffers = {name: self._called.get_buffer(name) for name in sorted(written)}
+        with _drawing_from(*generators), torch.no_grad():
+            found, gradients, values = self._program(dict(trained), buffers, without)
+        for name, value in values.items():
+            buffers[name].copy_(value)
+        return found, gradients
+
+    def _set_gradients(
+        self,
+        gradients: Mapping[str, torch.Tensor],
+        trained: Mapping[str, nn.Parameter],
+        unused: set[str],
+        inputs: Sequence[Any],
+    ) -> None:
+        """Sets `.grad` as autograd does: None where nothing flows, else memory of its own, laid out alike."""
+        for parameter in self._parameters():
+            parameter.grad = None
+        # A program may return what it was given, or the same tensor twice, which clipping would change twice.
+        given = (*self._called.parameters(), *self._called.buffers(), *_tensors(inputs))
+        taken = {x.untyped_storage().data_ptr() for x in given}
+        for name, parameter in trained.items():
+            gradient, place = gradients[name], gradients[name].untyped_storage().data_ptr()
+            if name in unused:
+                continue
+            if place in taken or gradient.stride() != parameter.stride():
+                gradient = torch.empty_like(parameter).copy_(gradient)
+            taken.add(place)
+            parameter.grad = gradient
+
+    def _give_up(self, error: Exception) -> None:
+        self._agreement.is_broken = True
+        cause = getattr(error, "inner_exception", error)
+        # The first line names the error, the second one explains it.
+        reason = textwrap.shorten(" ".join(str(cause).splitlines()[:2]), 300)
+        resumed = ". Before the run was resumed it was: the run continues with other rounding"
+        notes.warn(
+            self._part,
+            f"plain torch from here on, as it cannot be compiled: {type(cause).__name__}: {reason}"
+            f"{resumed * self._was_compiled}",
+        )
+
+
+class _Known(NamedTuple):
+    """What a comparison showed of batches of one kind."""
+
+    unused: set[str]  # parameters without a gradient
+    written: set[str]  # buffers that the loss changes
+
+
+class _Called(nn.Module):
+    """A loss as a module, so that its parameters can be replaced by functional ones."""
+
+    def __init__(self, loss: Callable[..., Any], modules: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(modules)
+        self.loss = loss
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.loss(*inputs)
+
+
+def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
+    """Returns a program from functional parameters and inputs to a loss's output and gradients."""
+
+    # A transform changes nothing from outside in place: buffers that a loss writes to are copied.
+    def differentiate(
+        trained: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], inputs: tuple[Any, ...]
+    ) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        rest: list[Any] = []  # what is no tensor
+
+        def value(trained: dict[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
+            copies = {name: buffer.clone() for name, buffer in buffers.items()}
+            output = torch.func.functional_call(called, {**trained, **copies}, inputs)
+            leaves, structure = pytree.tree_flatten(output)
+            are_tensors = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+            rest.append((structure, are_tensors, [x for x in leaves if not isinstance(x, torch.Tensor)]))
+            return output[0], ([x for x in leaves if isinstance(x, torch.Tensor)], copies)
+
+        gradients, (_, (tensors, copies)) = torch.func.grad_and_value(value, has_aux=True)(trained)
+        ((structure, are_tensors, others),) = rest
+        found, constants = iter(tensors), iter(others)
+        leaves = [next(found) if is_tensor else next(constants) for is_tensor in are_tensors]
+        return pytree.tree_unflatten(leaves, structure), gradients, copies
+
+    # torch.compile keeps and counts what it compiled by code object: each program gets one of its own.
+    own = types.FunctionType(
+        differentiate.__code__.replace(), globals(), "differentiate", None, differentiate.__closure__
+    )
+    return torch.compile(own, fullgraph=True, dynamic=False, backend=backend, options=_OPTIONS.get(backend))
+
+
+@contextlib.contextmanager
+def _drawing_from(*generators: torch.Generator) -> Iterator[None]:
+    """Lets torch's default generator draw what a generator, of which there is one or none, would draw."""
+    if not generators:
+        yield
+        return
+    (generator,) = generators
+    default = _default_generator(generator.device)
+    with _drawing:
+        before = default.get_state()
+        default.set_state(generator.get_state())
+        try:
+            yield
+            generator.set_state(default.get_state())
+        finally:
+            default.set_state(before)
+
+
+def _default_generator(device: torch.device) -> torch.Generator:
+    if device.type == "cpu":
+        return torch.default_generator
+    module: Any = torch.get_device_module(device)
+    generator: torch.Generator = module.default_generators[device.index or 0]
+    return generator
+
+
+class _State(NamedTuple):
+    buffers: dict[str, torch.Tensor]  # themselves
+    values: dict[str, torch.Tensor]  # copies of them
+    inputs: list[torch.Tensor]  # copies
+    draws: list[torch.Tensor]  # states of generators
+
+    def written(self, before: "_State") -> set[str]:
+        """The names of buffers with other values than before."""
+        return {name for name, x in self.values.items() if not torch.equal(x, before.values[name])}
+
+
+class _Changeable:
+    """What computing a loss may change: buffers, inputs that it writes to, generators."""
+
+    def __init__(self, called: nn.Module, inputs: Sequence[Any]) -> None:
+        self._holders = {
+            f"{prefix}.{name}": (part._buffers, name)
+            for prefix, part in called.named_modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        }
+        self._inputs = _tensors(inputs)
+        devices = {x.device: None for x in called.parameters()}
+        given = [x for x in inputs if isinstance(x, torch.Generator)]
+        self._generators = [*given, *map(_default_generator, devices)]
+
+    def read(self) -> _State:
+        buffers: dict[str, Any] = {key: holder[name] for key, (holder, name) in self._holders.items()}
+        return _State(
+            buffers=buffers,
+            values={key: x.detach().clone() for key, x in buffers.items()},
+            inputs=[x.detach().clone() for x in self._inputs],
+            draws=[x.get_state() for x in self._generators],
+        )
+
+    @torch.no_grad()
+    def write(self, state: _State) -> None:
+        for key, (holder, name) in self._holders.items():
+            holder[name] = state.buffers[key].copy_(state.values[key])
+        for x, value in zip(self._inputs, state.inputs, strict=True):
+            x.copy_(value)
+        for generator, draws in zip(self._generators, state.draws, strict=True):
+            generator.set_state(draws)
+
+
+def _kind(trained: Mapping[str, nn.Parameter], inputs: Sequence[Any]) -> Any:
+    """What a program is compiled for: which parameters are trained, the inputs' shapes and constants."""
+    leaves = [
+        (leaf.shape, leaf.stride(), leaf.dtype, leaf.device)
+        if isinstance(leaf, torch.Tensor)
+        else leaf
+        if isinstance(leaf, int | float | str)
+        else type(leaf)
+        for leaf in tree.flatten(inputs)
+    ]
+    return tuple(trained), tuple(leaves)
+
+
+def _tensors(nest: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree.flatten(nest) if isinstance(leaf, torch.Tensor)]
+
+
+def _has_hooks(parameter: nn.Parameter) -> bool:
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)

@@ -1,0 +1,209 @@
+"""Every agent with `acceleration` compile: its losses train as without, and a resumed run is the same run.
+
+By `aot_eager` here, which writes no C++; by inductor, and in whole runs, in `make test-compile`.
+"""
+
+import importlib.util
+import itertools
+
+import pytest
+import torch
+
+from minerva_acme import environments, experiments, testing
+from minerva_acme.agents import registry
+from minerva_acme.experiments import checkpointing, run_folder
+
+from . import transition_scene
+from .conftest import PPO
+
+LOSSES = {
+    "dqn": ["q_network"],
+    "sac": ["critic", "policy"],
+    "td3": ["critic", "policy"],
+    "d4pg": ["critic", "policy"],
+    "ppo": ["network"],
+}
+
+
+@pytest.fixture
+def make(make_learner, continuous_spec):
+    """Makes a small learner of an agent, and the rows that it logs."""
+
+    def make_agents_learner(name, mode, start=0, **settings):
+        if name == "ppo":
+            # 16 samples in three minibatches, of 6, 5 and 5.
+            builder = PPO.builder(acceleration=mode, minibatch_size=5, num_epochs=1, **settings)
+            learner, _, rows = make_learner(builder, continuous_spec)
+            return learner, rows
+        agent = transition_scene.AGENTS[name]
+        batches = (transition_scene.make_batch(agent.spec, seed) for seed in itertools.count(start))
+        builder = agent.make(acceleration=mode, **settings)
+        learner, _, rows = transition_scene.make_learner(builder, agent.spec, batches)
+        return learner, rows
+
+    return make_agents_learner
+
+
+@pytest.fixture
+def by_aot_eager(monkeypatch):
+    monkeypatch.setenv("MINERVA_COMPILE_BACKEND", "aot_eager")
+
+
+def without_time(rows):
+    return [{name: float(x) for name, x in row.items() if name != "walltime"} for row in rows]
+
+
+def assert_trains_as_by_torch(make, name, num_steps=3, **settings):
+    results = []
+    for mode in ("compile", "off"):
+        learner, rows = make(name, mode, **settings)
+        learner.run(num_steps=num_steps)
+        state = learner.save()
+        ways = state.pop("ways", {})
+        assert ways == (dict.fromkeys(LOSSES[name], "compiled") if mode == "compile" else {})
+        assert rows[-1]["skipped_batches"] == 0
+        results.append([state, without_time(rows)])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.usefixtures("by_aot_eager")
+def test_compiled_losses_train_as_plain_ones(name, make):
+    assert_trains_as_by_torch(make, name)
+
+
+@pytest.mark.usefixtures("by_aot_eager")
+def test_a_resumed_compiled_learner_is_the_uninterrupted_one_bit_for_bit(make):
+    whole, _ = make("dqn", "compile")
+    whole.run(num_steps=4)
+    first, _ = make("dqn", "compile")
+    first.run(num_steps=2)
+    second, _ = make("dqn", "compile", start=2)
+    second.restore(testing.through_a_file(first.save()))
+    second.run(num_steps=2)
+    testing.assert_nests_equal(second.save(), whole.save(), "The resumed learner is another.")
+
+
+@pytest.mark.usefixtures("by_aot_eager")
+def test_a_memory_of_ppo_runs_plainly_which_is_said_in_one_line(make, said):
+    learner, rows = make("ppo", "compile", memory="gru", num_environments=4)
+    learner.run(num_steps=2)
+    assert rows[-1]["skipped_batches"] == 0
+    (line,) = [line for line in said() if line.startswith("PPO's updates")]
+    assert "plain torch from here on, as it cannot be compiled" in line
+
+
+def test_agents_whose_losses_are_not_compiled_say_so_and_train_as_by_default(learner_scene, said):
+    if learner_scene.name == "ppo":
+        pytest.skip("its loss is compiled")
+    states = []
+    for mode in ("compile", "auto"):
+        learner, _ = learner_scene.make([learner_scene.make_batch(0)], acceleration=mode)
+        learner.step()
+        states.append(learner.save())
+    testing.assert_nests_equal(*states, "The mode changed a number.")
+    name = {"mpo": "MPO", "vmpo": "V-MPO"}[learner_scene.name]
+    assert [line for line in said() if line.startswith(f"{name}'s losses")] == [
+        f"{name}'s losses: plain torch: they are not among those that `acceleration` compile knows"
+    ]
+
+
+def own_agent(repository):
+    """The agent of examples/sac.py, of three losses."""
+    spec = importlib.util.spec_from_file_location("example_sac", repository / "examples" / "sac.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_own_learner(module, mode):
+    config = module.SACConfig(**transition_scene.TINY, layer_sizes=(8, 8), acceleration=mode)
+    return transition_scene.make_learner(module.SACBuilder(config), transition_scene.make_spec())
+
+
+@pytest.mark.usefixtures("by_aot_eager")
+def test_an_agent_of_ones_own_on_the_kit_is_compiled_too(repository):
+    module, results = own_agent(repository), []
+    for mode in ("compile", "off"):
+        learner, _, rows = make_own_learner(module, mode)
+        learner.run(num_steps=2)
+        state = learner.save()
+        ways = state.pop("ways", {})
+        assert set(ways.values()) == ({"compiled"} if mode == "compile" else set())
+        results.append([state, without_time(rows)])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=2e-5)
+
+
+# By inductor: `make test-compile`.
+
+VARIANTS = {
+    **{name: (name, {}) for name in LOSSES},
+    "dqn, prioritised bins": ("dqn", {"critic_head": "c51", "double": True}),
+    "sac, mixture": ("sac", {"critic_head": "mixture", "num_critics": 2}),
+    "sac, one encoder": ("sac", {"shared_encoder": True}),
+    "td3, simba": ("td3", {"torso": "simba", "policy_layer_sizes": (8, 8)}),
+    "ppo, squashed": ("ppo", {"squash_actions": True, "torso": "layer_norm", "state_dependent_stddev": True}),
+}
+
+
+@pytest.mark.compile
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_compiled_by_inductor_train_as_plain_ones(variant, make):
+    name, settings = VARIANTS[variant]
+    assert_trains_as_by_torch(make, name, num_steps=4, **settings)
+
+
+@pytest.mark.compile
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", ["dqn", "sac", "ppo"])
+def test_a_resumed_compiled_run_is_the_uninterrupted_one(name, tmp_path):
+    env = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
+    tiny = {
+        "dqn": {"min_replay_size": 20, "batch_size": 8, "critic_layer_sizes": (8,)},
+        "sac": {
+            "min_replay_size": 20,
+            "batch_size": 8,
+            "critic_layer_sizes": (8,),
+            "policy_layer_sizes": (8,),
+        },
+        "ppo": {
+            "rollout_steps": 64,
+            "num_environments": 1,
+            "minibatch_size": 32,
+            "anneal_learning_rate": False,
+        },
+    }[name]
+    entry = registry.find(name)
+
+    def run(folder, until=192):
+        def stop(progress):
+            if progress.env_steps >= until:
+                raise experiments.StopRun("half of it is enough")
+
+        return experiments.run_experiment(
+            experiments.ExperimentConfig(
+                builder=entry.builder(entry.config(acceleration="compile", **tiny)),
+                environment_factory=lambda seed: environments.make_training_environment(env, seed=seed),
+                directory=tmp_path / folder,
+                num_env_steps=192,
+                seed=0,
+                replay="memory",
+                evaluation_period=0,
+                evaluation_episodes=1,
+                tensorboard=False,
+            ),
+            stop,
+        )
+
+    run("whole")
+    run("resumed", until=100)
+    run("resumed")
+    assert run_folder.read(tmp_path / "resumed").hyperparameters["acceleration"] == "compile"
+    states = [
+        checkpointing.load_state(checkpointing.find(tmp_path / folder)) for folder in ("whole", "resumed")
+    ]
+    learners = [state["learner"] for state in states]
+    assert learners[0]["ways"] == dict.fromkeys(LOSSES[name], "compiled")
+    assert learners[0]["num_steps"] > 2
+    testing.assert_nests_equal(*learners, "The resumed run is another.")

@@ -1,0 +1,5 @@
+"""A learner step of DQN from 256 transitions: plain, by default, and with compiled losses."""
+
+from . import learner_setup
+
+BENCHMARK = learner_setup.benchmark("dqn")
