@@ -36,9 +36,16 @@ class Mutant(NamedTuple):
 
     name: str  # what is wrong, in a few words
     file: str  # from the tree's root
-    old: str  # stands there exactly once
+    old: str  # stands there exactly once, or at a place
     new: str
     tests: tuple[str, ...]  # files or test ids, from the tree's root
+    at: int | None = None  # where the old text begins, for a generated one
+
+    def breaks(self, text: str) -> str:
+        """The file's text with the mistake in it."""
+        if self.at is None:
+            return text.replace(self.old, self.new)
+        return text[: self.at] + self.new + text[self.at + len(self.old) :]
 
 
 class Result(NamedTuple):
@@ -111,7 +118,7 @@ class Copy:
         """The copy with the mistake in it."""
         path = self.root / mutant.file
         text = path.read_text(encoding="utf-8")
-        _write(path, text.replace(mutant.old, mutant.new))
+        _write(path, mutant.breaks(text))
         try:
             yield
         finally:
@@ -141,7 +148,10 @@ def misplaced(mutants: Iterable[Mutant], root: pathlib.Path) -> list[str]:
     problems = []
     for mutant in mutants:
         path = root / mutant.file
-        count = path.read_text(encoding="utf-8").count(mutant.old) if path.is_file() else None
+        if mutant.at is not None:  # made from this tree a moment ago
+            count: int | None = 1
+        else:
+            count = path.read_text(encoding="utf-8").count(mutant.old) if path.is_file() else None
         if count is None:
             problems.append(f"{mutant.name}: there is no file {mutant.file}.")
         elif count != 1:
