@@ -49,29 +49,51 @@ def look(quoted: Iterable[Mutant], root: pathlib.Path) -> Found:
 
 def _same(quoted: Sequence[Mutant], made: Sequence[Mutant], text: str) -> dict[str, str]:
     """The generated one that each quoted one of a file is, compared as programs: spaces and brackets aside."""
+    functions = _functions(text)
     found = {}
     for mutant in quoted:
-        wanted, start, end = _span(mutant, text)
-        if wanted is None:
-            continue
+        start = text.index(mutant.old)
         for other in made:
             assert other.at is not None
-            near = other.at <= end + _NEAR and start - _NEAR <= other.at + len(other.old)
-            if near and _program(other.breaks(text)) == wanted:
+            if not _are_near(start, mutant.old, other.at, other.old):
+                continue
+            ends = (start + len(mutant.old), other.at + len(other.old))
+            first, last = _around(functions, min(start, other.at), max(ends), len(text))
+            programs = [_program(each.breaks(text)[first : last + _growth(each)]) for each in (mutant, other)]
+            if programs[0] is not None and programs[0] == programs[1]:
                 found[mutant.name] = other.name
                 break
     return found
 
 
-def _span(mutant: Mutant, text: str) -> tuple[str | None, int, int]:
-    start = text.index(mutant.old)
-    return _program(mutant.breaks(text)), start, start + len(mutant.old)
+def _are_near(start: int, old: str, other_start: int, other_old: str) -> bool:
+    return other_start <= start + len(old) + _NEAR and start - _NEAR <= other_start + len(other_old)
+
+
+def _growth(mutant: Mutant) -> int:
+    return len(mutant.new) - len(mutant.old)
+
+
+def _functions(text: str) -> list[tuple[int, int]]:
+    """Where each function's lines begin and end, the shortest first."""
+    starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
+    found = [
+        (starts[min([node.lineno, *(x.lineno for x in node.decorator_list)]) - 1], starts[node.end_lineno or 0])
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    return sorted(found, key=lambda span: span[1] - span[0])
+
+
+def _around(functions: Sequence[tuple[int, int]], start: int, end: int, size: int) -> tuple[int, int]:
+    """The shortest function that holds a range of the text, or the whole text."""
+    return next(((first, last) for first, last in functions if first <= start and end <= last), (0, size))
 
 
 def _program(text: str) -> str | None:
-    """The program that a text is, without what does nothing: `pass`, and `if False`."""
+    """The program that some lines are, without what does nothing: `pass`, and `if False`."""
     try:
-        return ast.dump(_Plain().visit(ast.parse(text)))
+        return ast.dump(_Plain().visit(ast.parse(f"if True:\n{text}" if text[:1] == " " else text)))
     except SyntaxError:
         return None
 
