@@ -3,6 +3,8 @@
 import argparse
 import functools
 import hashlib
+import itertools
+import math
 import pathlib
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from . import covered, equivalent, generated, harness, mutants
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _QUOTED = pathlib.Path(mutants.__file__)
 
-# Generated mutants of each file that are judged where nothing is asked for, by folder; the longest name counts.
+# How many generated mutants of each file a run without words judges, by folder; the longest name counts.
 _PER_FILE = {
     "adders": 3,
     "agents": 3,
@@ -30,14 +32,17 @@ _PER_FILE = {
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants",
-        description="Breaks copies of the tree on purpose and looks whether the tests notice. Without arguments: "
-        "all quoted mutants and a sample of the generated ones.",
+        description="Breaks copies of the tree on purpose and looks whether the tests notice. Without words "
+        "it takes all quoted mutants and a sample of the generated ones.",
     )
     parser.add_argument(
-        "names", nargs="*", help="words of a mutant's name or file: all of these mutants, quoted and generated"
+        "names",
+        nargs="*",
+        help="words of names or files: all of these mutants, quoted and generated",
     )
     parser.add_argument("--all", action="store_true", help="all generated mutants, not a sample (days)")
     parser.add_argument("--sample", type=int, help="generated mutants of each file (default: more for maths)")
+    parser.add_argument("--generated", action="store_true", help="no quoted ones")
     parser.add_argument("--seed", type=int, default=0, help="another number gives another sample")
     parser.add_argument("--list", action="store_true", help="show the names and judge none")
     parser.add_argument(
@@ -47,13 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--tidy", action="store_true", help="--covered, and take them out of mutants.py or to their new file"
     )
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time, each with a copy")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="the time after which none is begun")
     parser.add_argument("--output", type=pathlib.Path, help="a file for the table")
     chosen = parser.parse_args(arguments)
     try:
         if chosen.covered or chosen.tidy:
             return tidy(mutants.MUTANTS, root=_ROOT, quoted_in=_QUOTED if chosen.tidy else None)
         found = choose(
-            mutants.MUTANTS,
+            [] if chosen.generated else mutants.MUTANTS,
             generated.all_of(_ROOT),
             chosen.names,
             sample=chosen.sample,
@@ -63,7 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.list:
             print("\n".join(mutant.name for mutant in found))
             return 0
-        return run(found, root=_ROOT, jobs=chosen.jobs, output=chosen.output)
+        seconds = 60.0 * chosen.minutes
+        return run(found, root=_ROOT, jobs=chosen.jobs, seconds=seconds, output=chosen.output)
     except harness.Refused as error:
         print(error, file=sys.stderr)
         return 1
@@ -118,11 +125,12 @@ def draw(made: Iterable[harness.Mutant], sample: int | None, seed: int) -> list[
     by_file: dict[str, list[harness.Mutant]] = {}
     for mutant in made:
         by_file.setdefault(mutant.file, []).append(mutant)
-    return [
-        mutant
+    drawn = [
+        sorted(some, key=chance)[: _per_file(file) if sample is None else sample]
         for file, some in by_file.items()
-        for mutant in sorted(some, key=chance)[: _per_file(file) if sample is None else sample]
     ]
+    # One of each file, then the next of each: where time runs out, no file was left out.
+    return [mutant for row in itertools.zip_longest(*drawn) for mutant in row if mutant is not None]
 
 
 def _per_file(file: str) -> int:
@@ -182,6 +190,7 @@ def run(
     root: pathlib.Path,
     files: list[str] | None = None,
     jobs: int = 1,
+    seconds: float = math.inf,
     output: pathlib.Path | None = None,
 ) -> int:
     """Judges mutants and shows the table; returns 1 where one survived or could not be judged."""
@@ -190,9 +199,12 @@ def run(
         root=root,
         files=harness.tracked_files(root) if files is None else files,
         jobs=jobs,
+        seconds=seconds,
         show=functools.partial(print, flush=True),
     )
     table = harness.table(results)
+    if len(results) < len(chosen):
+        table += f"\n{len(chosen) - len(results)} more were not begun, for want of time."
     print(f"\n{table}")
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)

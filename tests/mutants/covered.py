@@ -9,9 +9,8 @@ from typing import NamedTuple
 from . import generated
 from .harness import Mutant, misplaced
 
-
-# Characters that may lie between what both change, as where one takes out what a condition guards and the other
-# the condition. Farther away none is looked for, which would take minutes.
+# Characters that may lie between what both change, as where one takes out what a condition guards and the
+# other the condition. Farther away none is looked for, which would take minutes.
 _NEAR = 200
 
 
@@ -48,7 +47,7 @@ def look(quoted: Iterable[Mutant], root: pathlib.Path) -> Found:
 
 
 def _same(quoted: Sequence[Mutant], made: Sequence[Mutant], text: str) -> dict[str, str]:
-    """The generated one that each quoted one of a file is, compared as programs: spaces and brackets aside."""
+    """The generated one that each quoted one of a file is: the same program, however it is written."""
     functions = _functions(text)
     found = {}
     for mutant in quoted:
@@ -78,7 +77,10 @@ def _functions(text: str) -> list[tuple[int, int]]:
     """Where each function's lines begin and end, the shortest first."""
     starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
     found = [
-        (starts[min([node.lineno, *(x.lineno for x in node.decorator_list)]) - 1], starts[node.end_lineno or 0])
+        (
+            starts[min([node.lineno, *(x.lineno for x in node.decorator_list)]) - 1],
+            starts[node.end_lineno or 0],
+        )
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef)
     ]
@@ -99,7 +101,7 @@ def _program(text: str) -> str | None:
 
 
 class _Plain(ast.NodeTransformer):
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:  # noqa: N802
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
         decides = isinstance(node.op, ast.Or)
         if any(isinstance(x, ast.Constant) and x.value is decides for x in node.values):
@@ -107,7 +109,7 @@ class _Plain(ast.NodeTransformer):
         rest = [x for x in node.values if not (isinstance(x, ast.Constant) and x.value is not decides)]
         return rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
 
-    def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:  # noqa: N802
+    def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
         does_nothing = all(isinstance(x, ast.Pass) for x in [*node.body, *node.orelse])
         if does_nothing:
@@ -157,7 +159,7 @@ def rewrite(source: str, *, remove: Iterable[str], moved: dict[str, str]) -> str
         call = node.value
         if ast.unparse(call.func) != "of":
             continue
-        file, tests, *breakages = call.args
+        _, tests, *breakages = call.args
         leaving = []
         for breakage in breakages:
             assert isinstance(breakage, ast.Call)

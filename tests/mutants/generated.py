@@ -1,11 +1,10 @@
 """Mutants that are made from the syntax tree: the mistakes that any line of code invites.
 
-What is made is in `_MAKERS`: one function for each kind of node, which gives what may stand there instead. Left
-alone is what no test could call wrong: annotations, messages, docstrings, numbers that are tuned.
+`_MAKERS` has a function for each kind of node, which gives what may stand there instead. Left alone is what
+no test could call wrong: annotations, messages, docstrings, numbers that are tuned.
 """
 
 import ast
-import bisect
 import collections
 import copy
 import hashlib
@@ -66,30 +65,34 @@ _SWAPPED_CALLS = {
 }
 # Methods that give back something of the kind of what they are called on, so that it may stand there itself.
 _ON_THE_WAY = {
-    *("abs", "astype", "clamp", "clamp_min", "clamp_max", "clip", "clone", "copy", "cumsum", "detach"),
-    *("exp", "expm1", "float", "double", "log", "log1p", "log_softmax", "logsumexp", "masked_fill", "mean"),
-    *("softmax", "sqrt", "rsqrt", "square", "squeeze", "sum", "tanh", "transpose", "unsqueeze", "sigmoid"),
-    *("sort", "flip", "repeat", "movedim", "requires_grad_", "resolve", "strip", "lower", "reciprocal"),
+    *("abs", "astype", "clamp", "clamp_min", "clamp_max", "clip", "clone", "copy", "cumsum"),
+    *("detach", "exp", "expm1", "float", "double", "log", "log1p", "log_softmax", "logsumexp"),
+    *("masked_fill", "mean", "softmax", "sqrt", "rsqrt", "square", "squeeze", "sum", "tanh"),
+    *("transpose", "unsqueeze", "sigmoid", "sort", "flip", "repeat", "movedim", "requires_grad_"),
+    *("resolve", "strip", "lower", "reciprocal"),
 }
 _OF_NUMBERS = {"torch", "np", "math", "functional", "numpy"}
 _ONE_OF_TWO = {"minimum", "maximum", "min", "max", "fmin", "fmax"}
 _UNARY = {
-    *("abs", "absolute", "clip", "clamp", "exp", "expm1", "log", "log1p", "log_softmax", "softmax", "sqrt"),
-    *("square", "tanh", "softplus", "sigmoid", "relu", "elu", "cumsum", "rsqrt", "sorted", "reversed"),
-    *("deepcopy", "floor", "ceil", "nan_to_num", "ascontiguousarray", "round", "exp2", "sign", "atanh"),
+    *("abs", "absolute", "clip", "clamp", "exp", "expm1", "log", "log1p", "log_softmax", "softmax"),
+    *("sqrt", "square", "tanh", "softplus", "sigmoid", "relu", "elu", "cumsum", "rsqrt", "sorted"),
+    *("reversed", "deepcopy", "floor", "ceil", "nan_to_num", "ascontiguousarray", "round", "exp2"),
+    *("sign", "atanh"),
 }
 # Calls that give something of another kind than what they are given.
 _OF_ANOTHER_KIND = {
-    *("len", "str", "repr", "int", "type", "id", "hash", "iter", "next", "list", "set", "dict", "range", "any"),
-    *("all", "add", "append", "extend", "pop", "get", "remove", "discard", "join", "index", "count", "split"),
-    *("startswith", "endswith", "super", "callable", "vars", "enumerate", "bytes", "Path", "items", "update"),
-    *("load_state_dict", "register_buffer", "arange", "zeros", "ones", "empty", "tuple", "sum", "max", "min"),
-    *("restore", "observe", "put", "send", "write", "close", "isfinite", "copy_", "mul_", "add_", "setdefault"),
+    *("len", "str", "repr", "int", "type", "id", "hash", "iter", "next", "list", "set", "dict"),
+    *("range", "any", "all", "add", "append", "extend", "pop", "get", "remove", "discard", "join"),
+    *("index", "count", "split", "startswith", "endswith", "super", "callable", "vars"),
+    *("enumerate", "bytes", "Path", "items", "update", "load_state_dict", "register_buffer"),
+    *("arange", "zeros", "ones", "empty", "tuple", "sum", "max", "min", "restore", "observe"),
+    *("put", "send", "write", "close", "isfinite", "copy_", "mul_", "add_", "setdefault"),
 }
 _ANY_ORDER = {
-    *("isinstance", "issubclass", "hasattr", "getattr", "setattr", "delattr", "min", "max", "minimum"),
-    *("maximum", "zip", "map", "filter", "range", "allclose", "isclose", "equal", "partial", "print", "cast"),
-    *("check_shapes", "map_structure", "where", "enumerate", "isfinite", "reduce", "assert_same_structure", "open", "super"),
+    *("isinstance", "issubclass", "hasattr", "getattr", "setattr", "delattr", "min", "max"),
+    *("minimum", "maximum", "zip", "map", "filter", "range", "allclose", "isclose", "equal"),
+    *("partial", "print", "cast", "check_shapes", "map_structure", "where", "enumerate"),
+    *("isfinite", "reduce", "assert_same_structure", "open", "super"),
 }
 # Words that are easily taken for each other, in names that both occur in the file.
 _TAKEN_FOR = [
@@ -104,9 +107,10 @@ _TAKEN_FOR = [
 _PAIRS = [*_TAKEN_FOR, *((other, one) for one, other in _TAKEN_FOR)]
 # Settings that make no difference to what a call gives.
 _QUIET_KEYWORDS = {
-    *("strict", "check", "parents", "exist_ok", "encoding", "errors", "ignore_errors", "daemon", "flush"),
-    *("stacklevel", "fused", "foreach", "set_to_none", "inplace", "default", "help", "name", "cache", "text"),
-    *("maxsize", "capture_output", "missing_ok", "linewidth", "precision", "indent", "non_blocking"),
+    *("strict", "check", "parents", "exist_ok", "encoding", "errors", "ignore_errors", "daemon"),
+    *("flush", "stacklevel", "fused", "foreach", "set_to_none", "inplace", "default", "help"),
+    *("name", "cache", "text", "maxsize", "capture_output", "missing_ok", "linewidth", "precision"),
+    *("indent", "non_blocking"),
 }
 _TALKERS = {"notes", "logging", "_log", "logger", "_logger", "warnings", "print", "console", "parser", "log"}
 _NOT_LOOKED_AT = {"__repr__", "__str__", "__del__", "__getattr__", "__dir__"}
@@ -175,7 +179,9 @@ def _shown(text: str, start: int, end: int, new: str) -> tuple[str, str]:
     line_end = text.find("\n", end)
     left = max(line, start - _BESIDE_SHOWN)
     right = min(len(text) if line_end < 0 else line_end, end + _BESIDE_SHOWN)
-    return _cut(text[left:start], text[start:end], text[end:right]), _cut(text[left:start], new, text[end:right])
+    return _cut(text[left:start], text[start:end], text[end:right]), _cut(
+        text[left:start], new, text[end:right]
+    )
 
 
 def _cut(before: str, changed: str, after: str) -> str:
@@ -262,7 +268,9 @@ class _Walk:
                         self._put(value, ast.Constant(constant))
                 self._expression(value)
             case ast.Assign(targets=targets, value=value):
-                if self._function is None and (_is_lone_number(node) or "__all__" in map(ast.unparse, targets)):
+                if self._function is None and (
+                    _is_lone_number(node) or "__all__" in map(ast.unparse, targets)
+                ):
                     return
                 for target in targets:
                     self._inside_target(target)
@@ -300,7 +308,12 @@ class _Walk:
     def _inside_target(self, target: ast.expr) -> None:
         for part in ast.walk(target):
             if isinstance(part, ast.Subscript):
-                self._expression(part.slice)
+                self._each(part, (other for other in _subscript(part) if isinstance(other, ast.Subscript)))
+                self._index(part)
+
+    def _index(self, node: ast.Subscript) -> None:
+        for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+            self._expression(index)
 
     def _expression(self, node: ast.expr | None) -> None:
         """Changes an expression and all within it, but for what is only said."""
@@ -339,10 +352,9 @@ class _Walk:
         if isinstance(node, ast.Lambda):
             self._expression(node.body)
             return
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+        if isinstance(node, ast.Subscript):
             self._expression(node.value)
-            for index in node.slice.elts:
-                self._expression(index)
+            self._index(node)
             return
         if isinstance(node, ast.Slice):
             for bound in (node.lower, node.upper, node.step):
@@ -386,7 +398,8 @@ class _Walk:
     def _iterable(self, node: ast.expr) -> None:
         """Goes through the first alone."""
         if not _is_range(node):
-            self._put(node, ast.parse(f"__import__('itertools').islice({ast.unparse(node)}, 1)").body[0].value)  # type: ignore[attr-defined]
+            first = ast.parse(f"__import__('itertools').islice({ast.unparse(node)}, 1)", mode="eval")
+            self._put(node, first.body)
         self._expression(node)
 
     def _removal(self, node: ast.stmt) -> None:
@@ -417,7 +430,9 @@ class _Walk:
 
     def _gives_bool(self) -> bool:
         function = self._function
-        return function is not None and function.returns is not None and ast.unparse(function.returns) == "bool"
+        return (
+            function is not None and function.returns is not None and ast.unparse(function.returns) == "bool"
+        )
 
     def _augmented(self, node: ast.AugAssign) -> None:
         for kind in _BESIDE.get(type(node.op), ()):
@@ -443,7 +458,7 @@ class _Walk:
             self._found[".".join(self._where) or "module", head] = None
 
     def _namesakes(self, node: ast.Name | ast.Attribute) -> Iterator[ast.expr]:
-        """What it could be mistaken for: a name of the file with another word, or a setting of the same kind."""
+        """What it could be mistaken for: a name of the file with another word, or another setting."""
         if not isinstance(node.ctx, ast.Load):
             return
         name = node.id if isinstance(node, ast.Name) else node.attr
@@ -563,8 +578,6 @@ def _call(node: ast.Call) -> Iterator[ast.expr]:
 
 
 def _subscript(node: ast.Subscript) -> Iterator[ast.expr]:
-    if not isinstance(node.ctx, ast.Load):
-        return
     indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if isinstance(node.slice, ast.Name | ast.Attribute):
         yield ast.Subscript(node.value, ast.Constant(0))

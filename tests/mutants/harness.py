@@ -4,10 +4,12 @@ import concurrent.futures
 import contextlib
 import itertools
 import json
+import math
 import os
 import pathlib
 import queue
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -148,10 +150,13 @@ def misplaced(mutants: Iterable[Mutant], root: pathlib.Path) -> list[str]:
     problems = []
     for mutant in mutants:
         path = root / mutant.file
-        if mutant.at is not None:  # made from this tree a moment ago
-            count: int | None = 1
+        text = path.read_text(encoding="utf-8") if path.is_file() else None
+        if text is None:
+            count = None
+        elif mutant.at is None:
+            count = text.count(mutant.old)
         else:
-            count = path.read_text(encoding="utf-8").count(mutant.old) if path.is_file() else None
+            count = int(text.startswith(mutant.old, mutant.at))
         if count is None:
             problems.append(f"{mutant.name}: there is no file {mutant.file}.")
         elif count != 1:
@@ -179,6 +184,7 @@ def judge(
     root: pathlib.Path,
     files: Sequence[str],
     jobs: int = 1,
+    seconds: float = math.inf,
     show: Callable[[str], None] = print,
 ) -> list[Result]:
     """Breaks a copy of the tree by one mutant after the other and runs its tests.
@@ -188,6 +194,7 @@ def judge(
         root: of the tree.
         files: of the tree, from its root; what is not among them is not copied.
         jobs: mutants that are judged at a time.
+        seconds: the time after which no other mutant is begun.
         show: is told of each result as it comes.
 
     Raises:
@@ -196,6 +203,7 @@ def judge(
     problems = misplaced(mutants, root)
     if problems:
         raise Refused("\n".join(problems))
+    deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as resources:
         folder = resources.enter_context(tempfile.TemporaryDirectory(prefix="mutants-"))
         copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
@@ -208,9 +216,12 @@ def judge(
         copies.put(copy)
         numbers = itertools.count(1)
 
-        def judge_one(mutant: Mutant) -> Result:
+        def judge_one(mutant: Mutant) -> Result | None:
             copy = copies.get()
             start = time.monotonic()
+            if start >= deadline:
+                copies.put(copy)
+                return None
             try:
                 with copy.broken_by(mutant):
                     run = copy.test(mutant.tests, RUN_SECONDS, "-x")
@@ -222,7 +233,7 @@ def judge(
 
         pool = concurrent.futures.ThreadPoolExecutor(jobs)
         try:
-            return list(pool.map(judge_one, mutants))
+            return [result for result in pool.map(judge_one, mutants) if result is not None]
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -255,9 +266,16 @@ def table(results: Sequence[Result]) -> str:
     """All results, the survivors last."""
     ordered = sorted(results, key=lambda result: ("killed", "ERROR", "SURVIVED").index(result.outcome))
     lines = [_line(result) for result in ordered]
+    lines += [f"    {rerun(result.mutant)}" for result in ordered if result.outcome != "killed"]
     counts = {kind: sum(result.outcome == kind for result in results) for kind in ("SURVIVED", "ERROR")}
     lines.append(f"{len(results)} mutants: {counts['SURVIVED']} survived, {counts['ERROR']} errors.")
     return "\n".join(lines)
+
+
+def rerun(mutant: Mutant) -> str:
+    """The command that judges a mutant alone: a generated one by the number at its name's end."""
+    word = mutant.name if mutant.at is None else mutant.name.rpartition(" [")[2].rstrip("]")
+    return f"python -m tests.mutants {shlex.quote(word)}"
 
 
 def _line(result: Result) -> str:

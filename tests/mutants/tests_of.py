@@ -2,9 +2,9 @@
 
 import pathlib
 
-# Beside the file of tests with the module's name, which come first; by file, or by folder for all files in it.
-# Whatever has none of them is judged by the folder of tests with its package's name.
-_MORE: dict[str, tuple[str, ...]] = {
+# What follows the file of tests with the module's name, by file, or by folder for all files in it. Whatever
+# has neither is judged by the folder of tests with its package's name.
+MORE: dict[str, tuple[str, ...]] = {
     "adders": ("tests/adders/test_contract.py", "tests/adders/test_adder_calls.py"),
     "adders/base.py": ("tests/adders/test_priorities.py",),
     "adders/continuing.py": ("tests/adders/test_frame_stacks.py", "tests/adders/test_episode.py"),
@@ -125,7 +125,10 @@ _MORE: dict[str, tuple[str, ...]] = {
     ),
     "minerva_acme/replay/reverb": ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
     "minerva_acme/replay/rollouts.py": ("tests/adders/test_rollout.py",),
-    "minerva_acme/wrappers": ("tests/wrappers/test_every_wrapper.py", "tests/environments/test_misbehaving.py"),
+    "minerva_acme/wrappers": (
+        "tests/wrappers/test_every_wrapper.py",
+        "tests/environments/test_misbehaving.py",
+    ),
 }
 
 
@@ -137,13 +140,12 @@ def tests_of(file: str, root: pathlib.Path) -> tuple[str, ...]:
         folder = pathlib.PurePosixPath("tests") / path.parent
     own = (folder / f"test_{path.name}").as_posix()
     named = [own] if (root / own).is_file() else []
-    more = _MORE.get(file, ())
+    more = MORE.get(file, ())
     for parent in path.parents:
-        if parent.as_posix() in _MORE:
-            more = (*more, *_MORE[parent.as_posix()])
+        if parent.as_posix() in MORE:
+            more = (*more, *MORE[parent.as_posix()])
             break
     found = list(dict.fromkeys(test for test in (*named, *more) if (root / test).exists()))
     if not found and (root / folder).is_dir():
         found = [folder.as_posix()]
-    # A file comes once, also where its folder follows.
     return tuple(found)
