@@ -14,6 +14,7 @@ from . import covered, equivalent, generated, harness, mutants
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _QUOTED = pathlib.Path(mutants.__file__)
+_MINUTES = 55  # of a run that takes a sample
 
 # How many generated mutants of each file a run without words judges, by folder; the longest name counts.
 _PER_FILE = {
@@ -52,7 +53,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--tidy", action="store_true", help="--covered, and take them out of mutants.py or to their new file"
     )
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time, each with a copy")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="the time after which none is begun")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help=f"the time after which none is begun ({_MINUTES}; without end with words)",
+    )
     parser.add_argument("--output", type=pathlib.Path, help="a file for the table")
     chosen = parser.parse_args(arguments)
     try:
@@ -69,8 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.list:
             print("\n".join(mutant.name for mutant in found))
             return 0
-        seconds = 60.0 * chosen.minutes
-        return run(found, root=_ROOT, jobs=chosen.jobs, seconds=seconds, output=chosen.output)
+        unlimited = chosen.names or chosen.all
+        minutes = chosen.minutes or (math.inf if unlimited else _MINUTES)
+        return run(found, root=_ROOT, jobs=chosen.jobs, seconds=60.0 * minutes, output=chosen.output)
     except harness.Refused as error:
         print(error, file=sys.stderr)
         return 1
