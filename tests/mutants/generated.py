@@ -130,10 +130,10 @@ class Change(NamedTuple):
     new: str
 
 
-def all_of(root: pathlib.Path, files: Iterable[str] | None = None) -> list[Mutant]:
-    """The generated mutants of the library, or of some of its files, in their order."""
-    chosen = library_files(root) if files is None else files
-    return [mutant for file in chosen for mutant in of_file(file, root)]
+def all_of(root: pathlib.Path) -> list[Mutant]:
+    """The generated mutants of the files that tests can judge, in their order."""
+    files = (file for file in library_files(root) if tests_of.tests_of(file, root))
+    return [mutant for file in files for mutant in of_file(file, root)]
 
 
 def library_files(root: pathlib.Path) -> list[str]:

@@ -23,7 +23,17 @@ from . import server
 PACKAGES = ("minerva_acme", "adders", "agents")  # of the tree, as they lie there
 RUN_SECONDS = 600.0
 _ALL_SECONDS = 3600.0
-_OPTIONS = ["-q", "--tb=no", "-rfE", "-p", "timeout", "-p", "no:cacheprovider", "-m", "not learning"]
+_OPTIONS = [
+    "-q",
+    "--tb=no",
+    "-rfE",
+    "-p",
+    "timeout",
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "not learning and not ray",
+]
 # Pytest would rewrite the assertions of plugins that the server has imported already.
 _OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
 TEST_SECONDS = 60.0
@@ -126,10 +136,13 @@ class Copy:
         finally:
             _write(path, text)
 
-    def test(self, tests: Sequence[str], seconds: float, *options: str) -> Run:
+    def test(
+        self, tests: Sequence[str], seconds: float, *options: str, test_seconds: float | None = None
+    ) -> Run:
         """Runs tests in the copy, with options of pytest's."""
+        limit = TEST_SECONDS if test_seconds is None else test_seconds
         # A limit by a thread: a call blocked in C++ never lets a signal handler run.
-        arguments = [*options, *_OPTIONS, f"--timeout={TEST_SECONDS:g}", "--timeout-method=thread", *tests]
+        arguments = [*options, *_OPTIONS, f"--timeout={limit:g}", "--timeout-method=thread", *tests]
         request = {"arguments": arguments, "output": str(self._output), "seconds": seconds}
         assert self._server.stdin is not None and self._server.stdout is not None
         print(json.dumps(request), file=self._server.stdin, flush=True)
@@ -244,7 +257,7 @@ def _check_unbroken(copy: Copy, mutants: Sequence[Mutant], show: Callable[[str],
     # A test of a file that is run whole would run twice.
     tests = [test for test in tests if "::" not in test or test.partition("::")[0] not in tests]
     show(f"The tests of {len(mutants)} mutants without any of them ...")
-    run = copy.test(tests, _ALL_SECONDS)
+    run = copy.test(tests, _ALL_SECONDS, test_seconds=_ALL_SECONDS)
     if run.status != 0:
         raise Refused(f"{run.output}\nThe tests must pass without any mutant, got status {run.status}.")
 

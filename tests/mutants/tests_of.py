@@ -59,6 +59,8 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_learners.py",
         "tests/agents/test_skipping.py",
     ),
+    "minerva_acme/__init__.py": ("tests/test_public_names.py",),
+    "minerva_acme/_lazy.py": ("tests/test_public_names.py",),
     "minerva_acme/acceleration": ("tests/acceleration", "tests/agents/test_acceleration.py"),
     "minerva_acme/acceleration/acting.py": (
         "tests/agents/test_acting_on_arrays.py",
@@ -78,8 +80,23 @@ MORE: dict[str, tuple[str, ...]] = {
     "minerva_acme/acceleration/target_critic.py": ("tests/acceleration/test_edits.py",),
     "minerva_acme/actors": ("tests/actors",),
     "minerva_acme/builders.py": ("tests/test_own_builders.py",),
+    "minerva_acme/cli": (
+        "tests/cli/test_cli.py",
+        "tests/cli/test_errors.py",
+        "tests/cli/test_first_minute.py",
+    ),
     "minerva_acme/cli/main.py": ("tests/cli/test_errors.py",),
+    "minerva_acme/core.py": (
+        "tests/testing/test_conformance.py",
+        "tests/experiments/test_saver.py",
+        "tests/environments/test_loop.py",
+    ),
     "minerva_acme/constraints.py": ("tests/agents/mpo/test_config.py", "tests/agents/ppo/test_config.py"),
+    "minerva_acme/distributed": (
+        "tests/distributed/test_graph.py",
+        "tests/distributed/test_inline_runs.py",
+        "tests/distributed/test_inline_ends.py",
+    ),
     "minerva_acme/distributions": (
         "tests/distributions",
         "tests/agents/mpo/test_discrete.py",
@@ -125,6 +142,12 @@ MORE: dict[str, tuple[str, ...]] = {
     ),
     "minerva_acme/replay/reverb": ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
     "minerva_acme/replay/rollouts.py": ("tests/adders/test_rollout.py",),
+    "minerva_acme/specs.py": (
+        "tests/wrappers/test_spec_check.py",
+        "tests/environments/test_misbehaving.py",
+        "tests/environments/test_gymnasium_spaces.py",
+        "tests/replay/test_packing.py",
+    ),
     "minerva_acme/wrappers": (
         "tests/wrappers/test_every_wrapper.py",
         "tests/environments/test_misbehaving.py",
@@ -133,8 +156,14 @@ MORE: dict[str, tuple[str, ...]] = {
 
 
 def tests_of(file: str, root: pathlib.Path) -> tuple[str, ...]:
-    """The tests for a file of the library, the most likely to notice first; both from the tree's root."""
+    """The tests for a file of the library, the most likely to notice first; both from the tree's root.
+
+    Returns:
+        The tests; none where only those of `make test-ray` could notice.
+    """
     path = pathlib.PurePosixPath(file)
+    if path.name.startswith("ray_"):  # only tests with processes of Ray notice, which take minutes each
+        return ()
     folder = pathlib.PurePosixPath("tests") / path.parent.as_posix().removeprefix("minerva_acme").lstrip("/")
     if path.parts[0] == "agents":
         folder = pathlib.PurePosixPath("tests") / path.parent
@@ -146,6 +175,6 @@ def tests_of(file: str, root: pathlib.Path) -> tuple[str, ...]:
             more = (*more, *MORE[parent.as_posix()])
             break
     found = list(dict.fromkeys(test for test in (*named, *more) if (root / test).exists()))
-    if not found and (root / folder).is_dir():
+    if not found and folder.parts != ("tests",) and (root / folder).is_dir():
         found = [folder.as_posix()]
     return tuple(found)
