@@ -121,6 +121,13 @@ _BESIDE_SHOWN = 16  # characters of a line on either side of what is changed
 _LONGEST_SHOWN = 60
 
 
+# Expressions that need no brackets, whatever they stand in; those of a tuple are written with it.
+_WHOLE = (
+    *(ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Set, ast.Dict),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+
+
 class Change(NamedTuple):
     """What may stand in the place of a node."""
 
@@ -296,7 +303,7 @@ class _Walk:
         self._where.append(node.name)
         for decorator in node.decorator_list:
             if "no_grad" in ast.unparse(decorator):
-                # The sign stays on a line of its own: what decorates nothing is taken for a name.
+                # The sign before it stays, so that something must follow.
                 self._add(decorator, "no_grad", "(lambda function: function)")
         for default in [*node.args.defaults, *node.args.kw_defaults]:
             if default is not None:
@@ -376,10 +383,7 @@ class _Walk:
             return
         old, new = ast.unparse(node), ast.unparse(other)
         if old != new:
-            needs_no_brackets = isinstance(
-                other, ast.Name | ast.Constant | ast.Call | ast.Attribute | ast.Subscript
-            ) or new[:1] in set("([{")
-            self._add(node, old, new if needs_no_brackets and new[:1] != "-" else f"({new})")
+            self._add(node, old, new if isinstance(other, _WHOLE) else f"({new})")
 
     def _add(self, node: ast.expr | ast.stmt, old: str, new: str) -> None:
         assert node.end_lineno is not None and node.end_col_offset is not None

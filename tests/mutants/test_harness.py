@@ -92,9 +92,15 @@ def test_a_test_that_is_not_there_is_refused_by_the_mutants_name(tree):
         judge(tree, mutant("astray", "a + b", "a - b", ("tests/test_sums.py::test_products",)))
 
 
-def test_tests_that_fail_anyway_are_refused(tree):
+def test_tests_that_fail_anyway_judge_nothing_and_are_named(tree, capsys):
     (tree / "tests/test_sums.py").write_text(TESTS.replace("== 5", "== 6"))
-    with pytest.raises(harness.Refused, match=r"must pass without any mutant, got status 1\.$"):
+    assert judge(tree, WRONG)["differences"].outcome == "SURVIVED"
+    assert "it fails without any mutant: tests/test_sums.py::test_sums\n" in capsys.readouterr().out
+
+
+def test_tests_that_cannot_be_collected_are_refused(tree):
+    (tree / "tests/test_sums.py").write_text("import nothing_of_this_name\n")
+    with pytest.raises(harness.Refused, match=r"must run without any mutant, got status 2\.$"):
         judge(tree, WRONG)
 
 
