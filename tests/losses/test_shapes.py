@@ -29,3 +29,8 @@ def test_axes_that_may_be_any_are_the_same_in_all_tensors_that_have_them() -> No
         losses.check_shapes(("logits", logits, "...K"), ("loc", torch.zeros(3, 4, 5), "...K"))
     with pytest.raises(ValueError, match=r"`logits` must have shape \[\.\.\., K\], got \[\]\."):
         losses.check_shapes(("logits", torch.zeros(()), "...K"))
+
+
+def test_an_axis_too_many_is_refused_where_no_size_is_known_yet() -> None:
+    with pytest.raises(ValueError, match=r"`q_t` must have shape \[B, T\], got \[5, 3, 4\]\."):
+        losses.check_shapes(("q_t", torch.zeros(5, 3, 4), "BT"))

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from . import __main__ as command
-from . import harness, mutants, server
+from . import generated, harness, mutants, server
 
 ADD = "def add(a, b):\n    return a + b\n"
 TESTS = """
@@ -60,7 +60,8 @@ def judge(tree: pathlib.Path, *chosen: harness.Mutant, **named) -> dict[str, har
 def test_a_survivor_is_reported_and_gives_exit_status_1(tree, tmp_path, capsys):
     table = tmp_path / "table.txt"
     assert command.run([WRONG, NO_BETTER], root=tree, files=[*FILES], output=table) == 1
-    *_, killed, survivor, count = table.read_text().splitlines()
+    *_, killed, survivor, again, count = table.read_text().splitlines()
+    assert again == "    python -m tests.mutants 'the other way round'"
     assert killed.startswith("differences | killed by tests/test_sums.py::test_sums | ")
     assert survivor.startswith("the other way round | SURVIVED | ")
     assert count == "2 mutants: 1 survived, 0 errors."
@@ -91,9 +92,15 @@ def test_a_test_that_is_not_there_is_refused_by_the_mutants_name(tree):
         judge(tree, mutant("astray", "a + b", "a - b", ("tests/test_sums.py::test_products",)))
 
 
-def test_tests_that_fail_anyway_are_refused(tree):
+def test_tests_that_fail_anyway_judge_nothing_and_are_named(tree, capsys):
     (tree / "tests/test_sums.py").write_text(TESTS.replace("== 5", "== 6"))
-    with pytest.raises(harness.Refused, match=r"must pass without any mutant, got status 1\.$"):
+    assert judge(tree, WRONG)["differences"].outcome == "SURVIVED"
+    assert "it fails without any mutant: tests/test_sums.py::test_sums\n" in capsys.readouterr().out
+
+
+def test_tests_that_cannot_be_collected_are_refused(tree):
+    (tree / "tests/test_sums.py").write_text("import nothing_of_this_name\n")
+    with pytest.raises(harness.Refused, match=r"must run without any mutant, got status 2\.$"):
         judge(tree, WRONG)
 
 
@@ -125,6 +132,29 @@ def test_a_run_on_another_tree_is_an_error(tree):
     FILES_HERE = [*FILES, "tests/conftest.py"]
     with pytest.raises(harness.Refused, match=f"got status {server.WRONG_TREE}"):
         harness.judge([WRONG], root=tree, files=FILES_HERE)
+
+
+def test_a_generated_one_is_judged_where_it_stands_and_run_again_by_its_number(tree):
+    (tree / "minerva_acme/sums.py").write_text(f"def other(a, b):\n    return a + b\n\n\n{ADD}")
+    made = generated.of_file("minerva_acme/sums.py", tree)
+    (wrong,) = [x for x in made if " add: return a + b -> return (a - b) [" in x.name]
+    (untested,) = [x for x in made if " other: return a + b -> return (a - b) [" in x.name]
+    assert [x.outcome for x in judge(tree, wrong, untested).values()] == ["killed", "SURVIVED"]
+    number = untested.name[-9:-1]
+    assert harness.rerun(untested) == f"python -m tests.mutants {number}"
+    assert command.choose([], made, [number]) == [untested]
+
+
+def test_a_generated_one_of_another_text_is_refused(tree):
+    (wrong,) = [x for x in generated.of_file("minerva_acme/sums.py", tree) if "(a - b)" in x.name]
+    (tree / "minerva_acme/sums.py").write_text(f"\n{ADD}")
+    with pytest.raises(harness.Refused, match=r"has its old text 0 times"):
+        judge(tree, wrong)
+
+
+def test_no_mutant_is_begun_after_the_time(tree, capsys):
+    assert command.run([WRONG, NO_BETTER], root=tree, files=[*FILES], seconds=0.0) == 0
+    assert "2 more were not begun, for want of time." in capsys.readouterr().out
 
 
 def test_words_choose_mutants_by_name_or_file():
