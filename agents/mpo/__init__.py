@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from minerva_acme import _lazy
 
 if TYPE_CHECKING:
-    from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
+    from minerva_acme.agents.acting import BehaviourExtras, ModulePolicy
     from minerva_acme.agents.mpo.builder import MPOBuilder
     from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
     from minerva_acme.agents.mpo.learner import MPOLearner
@@ -14,13 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BehaviourExtras",
-    "BehaviourPolicy",
     "CriticTarget",
-    "GreedyPolicy",
     "MPOBuilder",
     "MPOConfig",
     "MPOLearner",
     "MPONetworks",
+    "ModulePolicy",
     "PRESETS",
     "make_networks",
 ]
