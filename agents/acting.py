@@ -1,16 +1,15 @@
-"""How agents act: by a sample of the policy while training, by its mode while evaluating."""
+"""How agents act: by any module, with a way of choosing, and what is recorded of a choice."""
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 import tree
 from torch import nn
 
-from minerva_acme import acceleration, actors, builders, core, networks, specs, types
-from minerva_acme.agents import actions
+from minerva_acme import acceleration, actors, builders, core, counting, networks, specs, types
+from minerva_acme.agents import actions, choosing
 
 
 class BehaviourExtras(NamedTuple):
@@ -31,182 +30,192 @@ class BehaviourExtras(NamedTuple):
 def extras_spec(
     spec: specs.EnvironmentSpec, record_parameters: bool = False, state: types.NestedSpec = ()
 ) -> BehaviourExtras:
-    """The specs of `BehaviourExtras` in an environment. Args: state: of what the policy remembers."""
-    kind = actions.raw_actions(spec.actions, squash=False)
+    """The specs of `BehaviourExtras` in an environment.
+
+    Args:
+        spec: The environment's spec.
+        record_parameters: Whether the policy's parameters are recorded.
+        state: The spec of what the policy remembers of one episode.
+    """
+    raw_action, policy = actions.raw_specs(spec.actions)
     return BehaviourExtras(
         log_prob=specs.Array((), np.float32, name="log_prob_of_raw_action"),
-        raw_action=kind.raw_spec,
-        parameters=kind.policy_spec if record_parameters else (),
+        raw_action=raw_action,
+        parameters=policy if record_parameters else (),
         state=state,
     )
 
 
-class _Acting(builders.AgentPolicy):
-    """A network of its own, on the CPU, whose weights and statistics come from a variable source."""
+class ModulePolicy(builders.AgentPolicy):
+    """Acts by a module from observations [E, ...], any nest, to a distribution, an action or values.
+
+    It has a copy of the module, on the CPU, whose weights and statistics come from a variable source. An
+    `ActorCritic` acts by its policy.
+
+    A module that remembers the episode, whoever defines it, has these three, as `networks.ActorCritic`:
+
+        memory                                       a `networks.Memory`; None: there is none
+        remember(observations, state)                features [E, F] and the state after the step
+        without_memory()                             the module from these features to its output
+    """
 
     def __init__(
         self,
         *,
-        network: nn.Module,
-        raw_actions: actions.RawActions,
+        module: nn.Module,
+        choose: choosing.Choose,
+        raw_actions: Any,
         generator: torch.Generator,
         acceleration: acceleration.Acceleration,
-        record_parameters: bool = False,
+        counter: counting.Counter | None = None,
+        evaluation: bool = False,
+        record: Literal["nothing", "choice", "parameters"] = "nothing",
+        noise_repeat: int = 1,
     ) -> None:
         """Makes the policy.
 
         Args:
-            network: a policy or an `ActorCritic`; copied.
-            raw_actions: the way from what the policy draws to the environment's actions.
-            generator: draws the actions.
-            acceleration: chooses how the network is computed.
-            record_parameters: whether extras hold the policy's parameters.
+            module: The module to act by; copied.
+            choose: Chooses raw actions from what the module gives.
+            raw_actions: The `actions.RawActions` that bring them into the environment's spec, or a nest of
+                them where actions are a nest.
+            generator: Draws what is random in a choice. Its state is saved.
+            acceleration: Chooses how the module is computed.
+            counter: The run's counter, whose `actor_steps` are what `choose` sees as steps. With None it sees
+                0.
+            evaluation: Whether this is the policy to be judged by, which can be exported as a program.
+            record: The extras. "choice": `BehaviourExtras`; "parameters": with the policy's parameters. Both
+                need `choosing.sample`.
+            noise_repeat: Steps for which the noise stays the same, while the policy moves on. The recorded
+                density is that of the policy, as if the noise were new.
+
+        Raises:
+            ValueError: What another choice than `choosing.sample` draws is to be recorded.
         """
-        self._network = copy.deepcopy(network).to("cpu").requires_grad_(False).eval()
-        self._parameters = self._network.state_dict()
-        self._policy = acceleration.acting(self._network, generator)
+        if record != "nothing" and choose is not choosing.sample:
+            raise ValueError(
+                f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: a density is "
+                "that of a sample. Record nothing, or define `batch` in a subclass."
+            )
+        self._module: Any = copy.deepcopy(module).to("cpu").requires_grad_(False).eval()
+        self._memory = networks.memory_of(self._module)
+        self._acting = acceleration.acting(self._module, generator)
+        self._choose = choose
         self._raw_actions = raw_actions
-        self._record_parameters = record_parameters
+        self._counter = counter
+        self._evaluation = evaluation
+        self._record = record
+        self._noise_repeat = noise_repeat
+        self._num_steps = 0
+        self._noise: core.State = None  # as it was before the first of the steps that repeat it
+
+    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
+        """Chooses E actions.
+
+        Args:
+            observations: The observations, [E, ...] each leaf.
+
+        Returns:
+            The actions, [E, ...] each leaf, and extras, `BehaviourExtras` or ().
+
+        Raises:
+            ValueError: The policy remembers the episode; it acts by `step`.
+        """
+        return super().batch(observations) if self._memory is not None else self._act(observations)
+
+    @torch.no_grad()
+    def initial_state(self, num_environments: int) -> types.NestedArray:
+        if self._memory is None:
+            return ()
+        return tree.map_structure(torch.Tensor.numpy, self._memory.initial_state(num_environments))
+
+    def step(
+        self, observations: types.NestedArray, state: types.NestedArray
+    ) -> tuple[actors.PolicyOutput, types.NestedArray]:
+        """Chooses as `batch`, and takes the observations in; extras hold the state before them."""
+        if self._memory is None:
+            return self._act(observations), state
+        with torch.no_grad():
+            features, state_after = self._module.remember(
+                *tree.map_structure(torch.from_numpy, (observations, state))
+            )
+        return self._act(features.numpy(), state), tree.map_structure(torch.Tensor.numpy, state_after)
+
+    def _act(self, observations: types.NestedArray, state: types.NestedArray = ()) -> actors.PolicyOutput:
+        """Chooses by observations, or by what the memory makes of them."""
+        if self._noise_repeat > 1:
+            self._repeat_noise()
+        if self._record == "nothing":
+            with torch.no_grad():
+                raw = self._choose(self._acting(observations), self._acting.generator, self._env_steps())
+            return actors.PolicyOutput(self._to_environment(raw))
+        raw, log_prob, policy = self._acting.sample(observations)
+        recorded = tree.map_structure(np.asarray, policy) if self._record == "parameters" else ()
+        extras = BehaviourExtras(log_prob, raw, recorded, state)
+        return actors.PolicyOutput(self._raw_actions.to_environment(raw), extras)
+
+    def _to_environment(self, raw: types.NestedTensor) -> types.NestedArray:
+        if isinstance(self._raw_actions, actions.RawActions):  # the usual case, ten times as fast
+            return self._raw_actions.to_environment(raw.numpy())
+        return tree.map_structure(lambda kind, x: kind.to_environment(x.numpy()), self._raw_actions, raw)
+
+    def _env_steps(self) -> int:
+        return 0 if self._counter is None else int(self._counter.get_counts().get("actor_steps", 0))
+
+    def _repeat_noise(self) -> None:
+        """Draws what was drawn before, but every so many steps."""
+        if self._num_steps % self._noise_repeat:
+            self._acting.noise = self._noise
+        else:
+            self._noise = self._acting.noise
+        self._num_steps += 1
+
+    def as_module(self) -> nn.Module:
+        if self._memory is not None:
+            raise ValueError(
+                "A policy with memory cannot be exported as a program, which maps observations to actions and "
+                "remembers nothing between calls. Export the weights (safetensors) and load them with "
+                "`minerva_acme.load_policy`."
+            )
+        if not self._evaluation:
+            raise ValueError(
+                "A policy must be the one for evaluation to be exported as a program, but this one explores. "
+                "Make it with evaluation=True, or load it with explore=False."
+            )
+        return _Program(self._module, self._choose, self._raw_actions, self._env_steps())
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
         """Sets weights and statistics.
 
         Args:
-            values: one state dict of arrays by name.
+            values: One state dict, of arrays by name.
         """
-        _set_parameters(self._parameters, values)
-
-    def save(self) -> core.State:
-        return self._policy.save()
-
-    def restore(self, state: core.State) -> None:
-        self._policy.restore(state)
-
-
-class BehaviourPolicy(_Acting):
-    """Samples the policy and records how."""
-
-    def __init__(self, *, noise_repeat: int = 1, **parts: Any) -> None:
-        """Makes the policy.
-
-        Args:
-            noise_repeat: steps for which the noise stays the same, while the policy moves on. The recorded
-                density is that of the policy, as if the noise were new.
-            **parts: those of `_Acting`.
-        """
-        super().__init__(**parts)
-        self._noise_repeat = noise_repeat
-        self._num_steps = 0
-        self._noise: core.State = None  # as it was before the first of these steps
-
-    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E], and `BehaviourExtras`."""
-        if self._noise_repeat > 1:
-            self._repeat_noise()
-        raw, log_prob, parameters = self._policy.sample(observations)
-        action = self._raw_actions.to_environment(raw)
-        recorded = tree.map_structure(np.asarray, parameters) if self._record_parameters else ()
-        return actors.PolicyOutput(action, BehaviourExtras(log_prob, raw, recorded))
-
-    def _repeat_noise(self) -> None:
-        """Draws what was drawn before, but every so many steps."""
-        if self._num_steps % self._noise_repeat:
-            self._policy.restore(self._noise)
-        else:
-            self._noise = self._policy.save()
-        self._num_steps += 1
+        (state,) = values
+        for name, tensor in self._module.state_dict().items():
+            tensor.copy_(torch.from_numpy(state[name]))
 
     def save(self) -> core.State:
         if self._noise_repeat == 1:
-            return super().save()
-        return {"policy": super().save(), "num_steps": self._num_steps, "noise": self._noise}
+            return self._acting.noise
+        return {"policy": self._acting.noise, "num_steps": self._num_steps, "noise": self._noise}
 
     def restore(self, state: core.State) -> None:
         if self._noise_repeat > 1:
             self._num_steps, self._noise, state = state["num_steps"], state["noise"], state["policy"]
-        super().restore(state)
+        self._acting.restore(state)
 
 
-class GreedyPolicy(_Acting):
-    """Executes the mode: the mean, or the most probable action."""
+class _Program(nn.Module):
+    """What a policy executes, on tensors."""
 
-    def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Args: observations, leaves [E, ...]. Returns actions, [E, D] or [E]."""
-        return actors.PolicyOutput(self._raw_actions.to_environment(self._policy.mode(observations)))
-
-    def as_module(self) -> nn.Module:
-        return _Greedy(self._network, self._raw_actions)
-
-
-class _Greedy(nn.Module):
-    """What `GreedyPolicy` computes, on tensors."""
-
-    def __init__(self, network: nn.Module, raw_actions: actions.RawActions) -> None:
+    def __init__(self, module: nn.Module, choose: choosing.Choose, raw_actions: Any, env_steps: int) -> None:
         super().__init__()
-        self._network = network
+        self._module = module
+        self._choose = choose
         self._raw_actions = raw_actions
+        self._env_steps = env_steps
 
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        network = self._network
-        policy = network.policy if isinstance(network, networks.ActorCritic) else network
-        return self._raw_actions.execute(policy(observations).mode())
-
-
-class RecurrentPolicy(builders.AgentPolicy):
-    """Another policy, of what a network's memory makes of the observations."""
-
-    def __init__(
-        self,
-        network: networks.ActorCritic,
-        make_policy: Callable[[networks.ActorCritic], builders.AgentPolicy],
-    ) -> None:
-        """Makes the policy.
-
-        Args:
-            network: one with a memory; copied.
-            make_policy: makes a `BehaviourPolicy` or a `GreedyPolicy` of the rest of the network.
-        """
-        self._network = copy.deepcopy(network).to("cpu").requires_grad_(False).eval()
-        self._parameters = self._network.state_dict()
-        self._policy = make_policy(self._network.without_memory())
-
-    @torch.no_grad()
-    def initial_state(self, num_environments: int) -> types.NestedArray:
-        assert self._network.memory is not None
-        return tree.map_structure(torch.Tensor.numpy, self._network.memory.initial_state(num_environments))
-
-    @torch.no_grad()
-    def step(
-        self, observations: types.NestedArray, state: types.NestedArray
-    ) -> tuple[actors.PolicyOutput, types.NestedArray]:
-        """Chooses E actions, [E, D] or [E], and takes the observations in; extras hold the state before."""
-        tensors = tree.map_structure(torch.from_numpy, (observations, state))
-        features, state_after = self._network.remember(*tensors)
-        action, extras = self._policy.batch(features.numpy())
-        if isinstance(extras, BehaviourExtras):
-            extras = extras._replace(state=state)
-        return actors.PolicyOutput(action, extras), tree.map_structure(torch.Tensor.numpy, state_after)
-
-    def as_module(self) -> nn.Module:
-        raise ValueError(
-            "A policy with memory cannot be exported as a program, which maps observations to actions and "
-            "remembers nothing between calls. Export the weights (safetensors) and load them with "
-            "`minerva_acme.load_policy`."
-        )
-
-    def set_variables(self, values: list[types.NestedArray]) -> None:
-        """Sets weights and statistics. Args: values: one state dict of arrays by name."""
-        _set_parameters(self._parameters, values)
-        self._policy.set_variables(values)
-
-    def save(self) -> core.State:
-        return self._policy.save()
-
-    def restore(self, state: core.State) -> None:
-        self._policy.restore(state)
-
-
-def _set_parameters(parameters: Mapping[str, torch.Tensor], values: list[types.NestedArray]) -> None:
-    (state,) = values
-    for name, parameter in parameters.items():
-        parameter.copy_(torch.from_numpy(state[name]))
+    def forward(self, observations: types.NestedTensor) -> types.NestedTensor:
+        output = networks.policy_of(self._module)(observations)
+        raw = self._choose(output, torch.default_generator, self._env_steps)
+        return tree.map_structure(lambda kind, x: kind.execute(x), self._raw_actions, raw)

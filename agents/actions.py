@@ -1,44 +1,50 @@
-"""How what a policy's distribution draws becomes an action of the environment.
+"""How what a policy draws becomes an action of the environment.
 
 Shapes: D action dimensions; `...` any leading axes.
 """
 
-import abc
-import math
 from typing import Any
 
 import numpy as np
 import torch
+import tree
 
 from minerva_acme import distributions, specs, types
-
-# Numpy 1 widens a single-precision scalar that meets one of Python's.
-_ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-_LOG_TWO = np.float32(math.log(2.0))
+from minerva_acme.distributions.squashed import log_det_array, squash_array
 
 
-class RawActions(abc.ABC):
-    """The way from raw actions, over which the policy is a distribution, to the environment's.
+class RawActions:
+    """Raw actions are the environment's own, once they have its dtype and are clipped to its bounds.
 
-    What differs between kinds of actions is in its subclasses, and `raw_actions` alone chooses between them.
+    Clipping is taken to be the environment's part: densities are those of the raw action. Where a policy
+    means something else by its raw actions, a subclass says so, and `raw_actions` chooses between them.
     """
 
-    raw_spec: specs.Array
-    """Of one raw action."""
-    policy_spec: types.NestedSpec
-    """Of the policy at one observation: its distribution, holding specs."""
+    def __init__(self, action_spec: specs.Array) -> None:
+        """Args: action_spec: The spec of one action."""
+        self._dtype = action_spec.dtype
+        self._bounds: tuple[np.ndarray, np.ndarray] | None = None
+        # Discrete actions are chosen from those that there are.
+        if isinstance(action_spec, specs.BoundedArray) and not isinstance(action_spec, specs.DiscreteArray):
+            self._bounds = specs.bounds(action_spec)
 
-    @abc.abstractmethod
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
         """The actions to execute, [..., D], or [...] where discrete, conforming to the action spec."""
+        action = raw.astype(self._dtype, copy=False)
+        if self._bounds is None:
+            return action
+        # np.clip takes several times as long for a few numbers.
+        low, high = self._bounds
+        return np.minimum(np.maximum(action, low), high)
 
-    @abc.abstractmethod
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
         """The actions of `to_environment`, on tensors."""
+        action = raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
+        return action if self._bounds is None else action.clamp(*map(torch.from_numpy, self._bounds))
 
-    @abc.abstractmethod
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:
         """log |d action / d raw|, [...]: what the density of the action lacks beside that of the raw one."""
+        return 0.0
 
     def reround(self, log_prob: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
         """Rounds log-densities of raw actions as if they came from those of the executed actions.
@@ -53,39 +59,17 @@ class RawActions(abc.ABC):
         return log_prob
 
 
-class ClippedActions(RawActions):
-    """Raw actions are clipped to the bounds; the environment does that, so to say: densities stay raw."""
-
-    def __init__(self, action_spec: specs.BoundedArray) -> None:
-        self._low, self._high = specs.bounds(action_spec)
-        self.raw_spec, self.policy_spec = _gaussian_specs(action_spec)
-
-    def to_environment(self, raw: np.ndarray) -> np.ndarray:
-        # np.clip takes several times as long for a few numbers.
-        return np.minimum(np.maximum(raw, self._low), self._high)
-
-    def execute(self, raw: torch.Tensor) -> torch.Tensor:
-        return raw.clamp(torch.from_numpy(self._low), torch.from_numpy(self._high))
-
-    def log_det(self, raw: torch.Tensor) -> float:
-        return 0.0
-
-
 class SquashedActions(RawActions):
-    """Raw actions go through tanh and are scaled to the bounds."""
+    """Raw actions go through tanh and are scaled to the bounds, as `distributions.TanhSquash` does it."""
 
     def __init__(self, action_spec: specs.BoundedArray) -> None:
-        low, high = specs.bounds(action_spec)
-        self._low, self._high = low, high
-        self._half = np.float32(0.5) * (high - low)
-        self._log_half = np.log(self._half)
+        super().__init__(action_spec)
+        self._low, self._high = low, high = specs.bounds(action_spec)
+        self._half_range = np.float32(0.5) * (high - low)
         self._squash = distributions.TanhSquash(torch.from_numpy(low), torch.from_numpy(high))
-        self.raw_spec, self.policy_spec = _gaussian_specs(action_spec)
 
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
-        # As `TanhSquash` does it, in a fraction of the time for a few numbers.
-        action = self._low + (np.tanh(raw) + _ONE) * self._half
-        return np.minimum(np.maximum(action, self._low), self._high)  # what rounding added
+        return squash_array(raw, self._low, self._half_range, self._high)
 
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
         action: torch.Tensor = self._squash(raw)
@@ -99,42 +83,16 @@ class SquashedActions(RawActions):
     def reround(self, log_prob: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
         if raw.device.type != "cpu":  # where no update waits for the host
             return log_prob
-        array = raw.numpy()
-        with np.errstate(invalid="ignore"):  # a bad batch is refused elsewhere
-            log_slope = _TWO * (_LOG_TWO - array - np.logaddexp(_ZERO, -_TWO * array))
         # On arrays, as actors computed it, which torch rounds differently.
-        log_det = torch.from_numpy(np.add.reduce(log_slope + self._log_half, -1)).to(log_prob.device)
-        return log_prob - log_det + self.log_det(raw)
-
-
-class DiscreteActions(RawActions):
-    """Raw actions are the environment's, in another integer dtype."""
-
-    def __init__(self, action_spec: specs.DiscreteArray) -> None:
-        self._dtype = action_spec.dtype
-        self.raw_spec = specs.Array((), np.int64, name="raw_action")
-        logits: Any = specs.Array((action_spec.num_values,), np.float32, name="logits")
-        self.policy_spec = distributions.Categorical(logits)
-
-    def to_environment(self, raw: np.ndarray) -> np.ndarray:
-        return raw.astype(self._dtype)
-
-    def execute(self, raw: torch.Tensor) -> torch.Tensor:
-        return raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
-
-    def log_det(self, raw: torch.Tensor) -> float:
-        return 0.0
+        return log_prob - torch.from_numpy(log_det_array(raw.numpy(), self._half_range)) + self.log_det(raw)
 
 
 class MultiDiscreteActions(RawActions):
     """Raw actions are counted from 0 in every choice, the environment's from its minimum."""
 
     def __init__(self, action_spec: specs.BoundedArray) -> None:
+        super().__init__(action_spec)
         self._low, _ = specs.bounds(action_spec)
-        self.raw_spec = specs.Array(action_spec.shape, np.int64, name="raw_action")
-        sizes = num_values(action_spec)
-        logits: Any = specs.Array((len(sizes), max(sizes)), np.float32, name="logits")
-        self.policy_spec = distributions.MultiCategorical(logits)
 
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
         return raw.astype(self._low.dtype) + self._low
@@ -142,17 +100,6 @@ class MultiDiscreteActions(RawActions):
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
         low = torch.from_numpy(self._low)
         return raw.to(low.dtype) + low
-
-    def log_det(self, raw: torch.Tensor) -> float:
-        return 0.0
-
-
-def _gaussian_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.NestedSpec]:
-    raw, mean, log_std = (
-        specs.Array(action_spec.shape, np.float32, name=name) for name in ("raw_action", "mean", "log_std")
-    )
-    parts: Any = mean, log_std
-    return raw, distributions.DiagonalGaussian(*parts)
 
 
 def num_values(action_spec: specs.BoundedArray) -> tuple[int, ...]:
@@ -162,9 +109,31 @@ def num_values(action_spec: specs.BoundedArray) -> tuple[int, ...]:
 
 
 def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:
-    """The way that suits an action spec; `squash` chooses for continuous ones."""
+    """The raw actions of a policy whose distribution suits an action spec; `squash`: continuous ones."""
     if isinstance(action_spec, specs.DiscreteArray):
-        return DiscreteActions(action_spec)
+        return RawActions(action_spec)
     if action_spec.dtype.kind in "iu":
         return MultiDiscreteActions(action_spec)
-    return SquashedActions(action_spec) if squash else ClippedActions(action_spec)
+    return SquashedActions(action_spec) if squash else RawActions(action_spec)
+
+
+def executed(action_spec: types.NestedSpec) -> Any:
+    """The raw actions of a module that gives the environment's own: of each leaf of a nest of specs."""
+    return tree.map_structure(RawActions, action_spec)
+
+
+def raw_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.NestedSpec]:
+    """The specs of one raw action and of a policy at one observation, its distribution, holding specs."""
+    if isinstance(action_spec, specs.DiscreteArray):
+        logits: Any = specs.Array((action_spec.num_values,), np.float32, name="logits")
+        return specs.Array((), np.int64, name="raw_action"), distributions.Categorical(logits)
+    if action_spec.dtype.kind in "iu":
+        sizes = num_values(action_spec)
+        logits = specs.Array((len(sizes), max(sizes)), np.float32, name="logits")
+        raw = specs.Array(action_spec.shape, np.int64, name="raw_action")
+        return raw, distributions.MultiCategorical(logits)
+    raw, mean, log_std = (
+        specs.Array(action_spec.shape, np.float32, name=name) for name in ("raw_action", "mean", "log_std")
+    )
+    parts: Any = mean, log_std
+    return raw, distributions.DiagonalGaussian(*parts)

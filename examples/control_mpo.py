@@ -12,7 +12,7 @@ import tyro
 
 from minerva_acme import acceleration, actors, counting, environments, loggers, losses, runs, specs
 from minerva_acme.adders import SequenceAdder
-from minerva_acme.agents import acting, actions, mpo
+from minerva_acme.agents import acting, actions, choosing, mpo
 from minerva_acme.agents.mpo import targets
 from minerva_acme.replay import backends, layouts
 from minerva_acme.replay import base as replay
@@ -79,11 +79,13 @@ def main(options: Options) -> runs.Evaluation:
     )
 
     # Acting: actions are sampled from the policy; the adder writes the resulting steps to replay.
-    policy = mpo.BehaviourPolicy(
-        network=networks.policy,
-        raw_actions=actions.ClippedActions(spec.actions),
+    policy = mpo.ModulePolicy(
+        module=networks.policy,
+        choose=choosing.sample,
+        raw_actions=actions.RawActions(spec.actions),
         generator=torch.Generator().manual_seed(seed + 2),
         acceleration=acceleration.Acceleration(config.acceleration),
+        record="choice",
     )
     adder = SequenceAdder(client=client, table="sequences", layout=layout, period=config.sequence_period)
     actor = actors.FeedForwardActor(
@@ -113,9 +115,10 @@ def main(options: Options) -> runs.Evaluation:
                 learner_steps += 1
 
         # Evaluation of the policy's mean, in a separate environment.
-        greedy = mpo.GreedyPolicy(
-            network=networks.policy,
-            raw_actions=actions.ClippedActions(spec.actions),
+        greedy = mpo.ModulePolicy(
+            module=networks.policy,
+            choose=choosing.mode,
+            raw_actions=actions.RawActions(spec.actions),
             generator=torch.Generator(),
             acceleration=acceleration.Acceleration(config.acceleration),
         )

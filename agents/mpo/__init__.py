@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from minerva_acme import lazy
 
 if TYPE_CHECKING:
-    from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
+    from minerva_acme.agents.acting import BehaviourExtras, ModulePolicy
     from minerva_acme.agents.mpo.builder import MPOBuilder
     from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
     from minerva_acme.agents.mpo.improvement import Improvement, PolicyLoss, States
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BehaviourExtras",
-    "BehaviourPolicy",
     "CriticLoss",
     "CriticTarget",
-    "GreedyPolicy",
     "Improvement",
     "MPOBuilder",
     "MPOConfig",
     "MPOLearner",
     "MPONetworks",
+    "ModulePolicy",
     "PRESETS",
     "PolicyLoss",
     "States",

@@ -1,6 +1,5 @@
 """Makes the parts of MPO."""
 
-import functools
 from collections.abc import Sequence
 
 import torch
@@ -90,16 +89,16 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         evaluation: bool = False,
         counter: counting.Counter | None = None,
     ) -> builders.AgentPolicy:
-        make = (
-            acting.GreedyPolicy
-            if evaluation
-            else functools.partial(acting.BehaviourPolicy, noise_repeat=self.config.noise_repeat)
-        )
-        return make(
-            network=networks.acting(),
+        return acting.ModulePolicy(
+            module=networks.acting(),
+            choose=self.make_choice(spec, evaluation),
             raw_actions=actions.raw_actions(spec.actions, squash=False),
             generator=generator,
             acceleration=acceleration.Acceleration(self.config.acceleration),
+            counter=counter,
+            evaluation=evaluation,
+            record="nothing" if evaluation else "choice",
+            noise_repeat=1 if evaluation else self.config.noise_repeat,
         )
 
     @property

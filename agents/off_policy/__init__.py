@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from minerva_acme import lazy
 
 if TYPE_CHECKING:
-    from minerva_acme.agents.off_policy.acting import (
+    from minerva_acme.agents.acting import ModulePolicy
+    from minerva_acme.agents.choosing import (
         Choose,
-        ModulePolicy,
         argmax,
         epsilon_greedy,
         gaussian_noise,

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, builders, core, counting, learners, specs, types
-from minerva_acme.agents import requirements
-from minerva_acme.agents.off_policy import acting, schedules
+from minerva_acme.agents import acting, actions, choosing, requirements
 from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.agents.off_policy import schedules
 from minerva_acme.replay import base as replay
 
 TABLE = "replay"
@@ -100,9 +100,9 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def update_targets(self, networks: Networks, num_steps: int) -> None:
         """Moves the target networks, if any, once `num_steps` learner steps were made."""
 
-    def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> acting.Choose:
+    def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> choosing.Choose:
         """Says how actions are chosen from what the policy's module returns."""
-        return acting.mode if evaluation else acting.sample
+        return choosing.mode if evaluation else choosing.sample
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         priorities = self._by_priority
@@ -234,10 +234,11 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return acting.ModulePolicy(
             module=getattr(networks, name),
             choose=self.make_choice(spec, evaluation),
-            action_spec=spec.actions,
+            raw_actions=actions.executed(spec.actions),
             generator=generator,
+            acceleration=acceleration.Acceleration(self.config.acceleration),
             counter=counter,
-            mode=self.config.acceleration,
+            evaluation=evaluation,
         )
 
     @property

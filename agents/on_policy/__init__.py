@@ -5,18 +5,15 @@ from typing import TYPE_CHECKING
 from minerva_acme import lazy
 
 if TYPE_CHECKING:
-    from minerva_acme.agents.acting import BehaviourExtras, BehaviourPolicy, GreedyPolicy
-    from minerva_acme.agents.actions import ClippedActions, DiscreteActions, RawActions, SquashedActions
+    from minerva_acme.agents.acting import BehaviourExtras, ModulePolicy
+    from minerva_acme.agents.actions import RawActions, SquashedActions
     from minerva_acme.agents.on_policy.batch import RolloutBatch, RolloutPreparer
     from minerva_acme.agents.on_policy.builder import OnPolicyBuilder
     from minerva_acme.agents.on_policy.config import OnPolicyConfig
 
 __all__ = [
     "BehaviourExtras",
-    "BehaviourPolicy",
-    "ClippedActions",
-    "DiscreteActions",
-    "GreedyPolicy",
+    "ModulePolicy",
     "OnPolicyBuilder",
     "OnPolicyConfig",
     "RawActions",

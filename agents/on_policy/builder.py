@@ -2,15 +2,14 @@
 
 import abc
 import copy
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import torch
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
-from minerva_acme.agents import acting, actions, requirements
+from minerva_acme.agents import acting, actions, choosing, requirements
 from minerva_acme.agents.on_policy import batch, rounds
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
@@ -151,16 +150,16 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         evaluation: bool = False,
         counter: counting.Counter | None = None,
     ) -> builders.AgentPolicy:
-        make = functools.partial(
-            acting.GreedyPolicy if evaluation else acting.BehaviourPolicy,
+        record: Literal["choice", "parameters"] = "parameters" if self.records_parameters else "choice"
+        return acting.ModulePolicy(
+            module=networks,
+            choose=choosing.mode if evaluation else choosing.sample,
             raw_actions=self._raw_actions(spec),
             generator=generator,
             acceleration=acceleration.Acceleration(self.config.acceleration),
-            record_parameters=self.records_parameters,
+            evaluation=evaluation,
+            record="nothing" if evaluation else record,
         )
-        if networks.memory is None:
-            return make(network=networks)
-        return acting.RecurrentPolicy(networks, lambda rest: make(network=rest))
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
         return learners.make_optimizer(parameters, adam_epsilon=self.config.adam_epsilon)

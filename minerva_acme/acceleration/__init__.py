@@ -3,7 +3,7 @@
 Every part has a plain twin, a test that holds the two equal, and says once, at INFO, which way it takes.
 """
 
-from minerva_acme.acceleration.acting import ActingPolicy, Choice
+from minerva_acme.acceleration.acting import Acting, Choice
 from minerva_acme.acceleration.adam import Adam, AdamW
 from minerva_acme.acceleration.agreement import Agreement
 from minerva_acme.acceleration.array_ppo import CLIPPING_EPSILON
@@ -13,7 +13,7 @@ from minerva_acme.acceleration.target_critic import TargetCritic
 
 __all__ = [
     "Acceleration",
-    "ActingPolicy",
+    "Acting",
     "Adam",
     "AdamW",
     "Agreement",

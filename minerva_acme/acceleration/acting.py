@@ -1,15 +1,15 @@
-"""Policies for acting: one observation, or a few, through a network without torch's cost per call.
+"""Acting: what a module gives for one observation, or a few, without torch's cost per call.
 
 A policy's forward pass for one observation is some twenty kernels of a microsecond or less, and torch
-spends several microseconds on calling each. numpy spends a third of one. So where every layer of a
-policy is known here, arrays do what the module does; any other policy acts by its module as it is.
+spends several microseconds on calling each. numpy spends a third of one. So where every layer of a module
+is known here, arrays compute what it computes, once they were seen to agree with it; any other module is
+called as it is.
 
 Shapes: O observation size; E environments; D action dimensions; K discrete actions; F features.
 """
 
-import abc
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -17,17 +17,28 @@ import tree
 from torch import nn
 
 from minerva_acme.acceleration import kernels, notes
+from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, is_called_as_written
 from minerva_acme.acceleration.array_layers import elu
 from minerva_acme.distributions import Categorical, DiagonalGaussian, SquashedGaussian, TanhSquash
 from minerva_acme.distributions.categorical import log_softmax_array
 from minerva_acme.distributions.gaussian import log_prob_array
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
+from minerva_acme.distributions.squashed import squash_array
 from minerva_acme.networks import critic, critic_heads, encoders, normalizer, torso
-from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
+from minerva_acme.networks.actor_critic import (
+    ActorCritic,
+    CategoricalHead,
+    GaussianHead,
+    memory_of,
+    policy_of,
+)
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-Distribution: TypeAlias = DiagonalGaussian | Categorical  # here, of arrays instead of tensors
+
+_PART = "acting"
+_FAR = np.float32(-30.0)  # times the first observations: where inputs and deviations are clipped
+_NUM_DRAWS = 16  # at each observation, where draws are compared
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
 _ZERO = np.float32(0.0)
@@ -36,124 +47,200 @@ _LOW, _HIGH = np.float32(MIN_LOG_STD), np.float32(MAX_LOG_STD)
 
 
 class Choice(NamedTuple):
-    """What a policy drew at E observations."""
+    """What was drawn from a distribution at E observations."""
 
     raw: Any  # [E, D] float32, or [E] int64 where actions are discrete
     log_prob: Any  # [E] float32, log-density or log-probability of `raw`
-    parameters: Distribution  # of arrays or tensors, [E, D] or [E, K]
+    parameters: Any  # the distribution, of arrays or tensors, [E, D] or [E, K]
 
 
-class ActingPolicy(abc.ABC):
-    """A policy network with noise of its own. Its state is that of the noise."""
+class Acting:
+    """What a module gives for observations, without gradient, and the noise that choices are made with.
 
-    @abc.abstractmethod
+        output = acting(observations)         # what the module gives
+        choice = acting.sample(observations)  # drawn from the distribution that it gives
+
+    Arrays compute it where every layer is known to them. They are compared with the module on the first
+    observations, on the first ones after a restore, and after a part of the module was replaced. If they
+    give something else, the module itself is called from there on, and a warning says so.
+
+    The noise of `sample` is the generator's where torch draws. Where arrays draw, it is numpy's, seeded with
+    a number drawn from the generator.
+    """
+
+    def __init__(self, module: nn.Module, generator: torch.Generator, *, accelerated: bool = True) -> None:
+        """Takes the module.
+
+        Args:
+            module: Gives an output for observations [E, ...]; see `policy_of` for an `ActorCritic`. One with
+                a `memory` is given what its `remember` makes of observations. It is kept, not copied: what
+                is written into its parameters, or replaced in it, counts from the next call on.
+            generator: Draws the noise, on the CPU.
+            accelerated: Whether arrays may compute.
+        """
+        self.module = module
+        self.generator = generator
+        self._random: np.random.Generator | None = None  # of arrays, once they have drawn
+        self._rest: tuple[list[Any], nn.Module] = [], module  # behind a memory, and what it was made of
+        self._agreement = Agreement(_PART)
+        self._twin: _Twin | None = None
+        if accelerated:
+            self._compile()
+        else:
+            notes.say(_PART, "torch: acceleration is off")
+
+    def __call__(self, observations: Any) -> Any:
+        """What the module gives for observations that are arrays, [E, ...] each leaf: tensors."""
+        if (twin := self._agreed(observations)) is None:
+            return self._plain(observations)
+        return twin.output(observations)
+
     def sample(self, observations: Any) -> Choice:
-        """Draws from the policy at E observations."""
+        """Draws from the distribution that the module gives at E observations."""
+        twin = self._agreed(observations)
+        if twin is not None and (draw := _DRAWS.get(twin.make)):
+            return draw(twin.make(*twin.parts(observations)), self._begun())
+        output = self._plain(observations) if twin is None else twin.output(observations)
+        with torch.no_grad():
+            raw = output.sample(self.generator)
+            return Choice(raw.numpy(), output.log_prob(raw).numpy(), output)
 
-    @abc.abstractmethod
-    def mode(self, observations: Any) -> Any:
-        """The likeliest raw action at each of E observations."""
+    def of_tensors(self, observations: Any) -> Any:
+        """What the module gives for observations that are tensors, by torch and with gradient."""
+        return policy_of(self._acts())(observations)
 
-    @abc.abstractmethod
-    def save(self) -> Any:
-        """Returns the state of the noise, in plain containers."""
-
-    @abc.abstractmethod
-    def restore(self, state: Any) -> None:
-        """Restores a state that `save` returned."""
-
-
-def make_acting_policy(
-    network: nn.Module, generator: torch.Generator, *, accelerated: bool = True
-) -> ActingPolicy:
-    """Makes the quickest way to act by a network.
-
-    Args:
-        network: a policy, or an `ActorCritic`, of which the policy acts. Kept, not copied: what is written
-            into its parameters is acted on from then on.
-        generator: of the noise; numpy's, where that acts, is seeded with a number drawn from it.
-        accelerated: whether arrays may act.
-    """
-    try:
-        if not accelerated:
-            raise UnknownPolicy("acceleration is off")
-        forward = compile_policy(network)
-    except UnknownPolicy as reason:
-        notes.say("acting", f"torch: {reason}")
-        return _TorchPolicy(network, generator)
-    notes.say("acting", "arrays")
-    return _ArrayPolicy(forward, generator)
-
-
-def make_acting_module(module: nn.Module, *, accelerated: bool = True) -> Callable[[Any], Any]:
-    """Makes the quickest way to call a module of an agent over replay, without gradient.
-
-    Args:
-        module: of observations [E, ...]. Kept, not copied: what is written into its parameters is acted on
-            from then on.
-        accelerated: whether arrays may compute.
-
-    Returns:
-        A function from arrays to what the module returns, of tensors.
-    """
-    try:
-        if not accelerated:
-            raise UnknownPolicy("acceleration is off")
-        call = _compile_module(module)
-        if not _agrees(call, module):
-            raise UnknownPolicy(f"arrays do not give what {type(module).__name__} gives")
-    except UnknownPolicy as reason:
-        notes.say("acting", f"torch: {reason}")
-        return torch.no_grad()(lambda observations: module(_to_tensors(observations)))
-    notes.say("acting", "arrays")
-    return call
-
-
-def compile_policy(network: nn.Module) -> Callable[[Array], Distribution]:
-    """Makes a function that computes on arrays what a policy network computes on tensors.
-
-    The arrays are those of the network's parameters: there is nothing to refresh. Numbers agree with
-    the network's but for float32 rounding, 1e-6 in relation to their size.
-
-    Args:
-        network: a policy or an `ActorCritic`, on the CPU in float32.
-
-    Returns:
-        A function from observations [E, O] to a distribution of arrays.
-
-    Raises:
-        UnknownPolicy: a layer is not known, is not what it was when this was written, or has hooks.
-    """
-    forward = _policy(network)
-    if not _agrees(forward, network):
-        raise UnknownPolicy(f"arrays do not give what {type(network).__name__} gives")
-    return forward
-
-
-class _ArrayPolicy(ActingPolicy):
-    def __init__(self, forward: Callable[[Array], Distribution], generator: torch.Generator) -> None:
-        seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
-        self._forward = forward
-        self._random = np.random.default_rng(seed)
-
-    def sample(self, observations: Array) -> Choice:
-        policy = self._forward(observations)
-        return (
-            _draw_gaussian(policy, self._random) if len(policy) == 2 else _draw_category(policy, self._random)
-        )
-
-    def mode(self, observations: Array) -> Any:
-        policy: Any = self._forward(observations)
-        return policy[0] if len(policy) == 2 else policy[0].argmax(axis=-1)
-
-    def save(self) -> Any:
+    @property
+    def noise(self) -> Any:
+        """The state of the noise, in plain containers."""
+        if self._random is None:
+            return {"generator": self.generator.get_state()}
         return {"random": self._random.bit_generator.state}
 
-    def restore(self, state: Any) -> None:
+    @noise.setter
+    def noise(self, state: Any) -> None:
+        if "random" not in state:
+            self._random = None
+            self.generator.set_state(state["generator"].cpu())  # A checkpoint is loaded to another device.
+            return
+        self._random = np.random.default_rng()
         self._random.bit_generator.state = state["random"]
+        if self._twin is None:
+            self._leave_arrays()
+
+    def restore(self, noise: Any) -> None:
+        """Restores the state of the noise, and compares arrays and module at the next call."""
+        self.noise = noise
+        self._agreement.forget()
+
+    @torch.no_grad()
+    def _plain(self, observations: Any) -> Any:
+        return self.of_tensors(_to_tensors(observations))
+
+    def _acts(self) -> nn.Module:
+        """The module, or what is behind its memory."""
+        if memory_of(self.module) is None:
+            return self.module
+        parts = [*self.module._modules.values()]
+        if parts != self._rest[0]:
+            rest: Any = self.module
+            self._rest = parts, rest.without_memory()
+        return self._rest[1]
+
+    def _compile(self) -> None:
+        """Makes the arrays' way for the module as it is now, or none where a part is not known."""
+        try:
+            self._twin = _compile(self._acts())
+        except UnknownPolicy as reason:
+            notes.say(_PART, f"torch: {reason}")
+            self._leave_arrays()
+        else:
+            notes.say(_PART, "arrays")
+            self._watch = Watch(self.module, _parts(self.module))
+
+    def _begun(self) -> np.random.Generator:
+        """The noise of arrays."""
+        if self._random is None:
+            # As late as this, so that noise by torch is the same whether arrays were tried or not.
+            self._random = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=self.generator)))
+        return self._random
+
+    def _leave_arrays(self) -> None:
+        """Leaves the rest of the run to torch, with noise that follows from what arrays have drawn."""
+        self._twin = None
+        if self._random is not None:
+            self.generator.manual_seed(int(self._random.integers(2**63 - 1)))
+            self._random = None
+
+    def _agreed(self, observations: Any) -> "_Twin | None":
+        """The arrays' way, if it was seen to agree with the module as it is."""
+        if self._twin is not None and not self._agreement.holds() and not self._compare(observations):
+            return None
+        return self._twin
+
+    def _compare(self, observations: Any) -> bool:
+        """Whether both ways give the same for observations, and for others that are far from them."""
+        if not self._watch.is_unchanged():
+            self._compile()
+        if (twin := self._twin) is None:
+            return False
+        rows = np.concatenate([observations, _FAR * observations])
+        # What a layer might draw changes nothing of the run.
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found, wanted = twin.output(rows), self._plain(rows)
+            # A number near zero may be the rounding of one in the middle of its range, or of one near 1.
+            ranges = [part.high - part.low for part in self.module.modules() if isinstance(part, TanhSquash)]
+            scale = [torch.ones(()), *ranges]
+            is_alike = _kinds(found) == _kinds(wanted)
+            pairs = {"outputs": Pair((found if is_alike else (), scale), (wanted, scale))}
+            if is_alike and (draw := _DRAWS.get(twin.make)):
+                pairs |= _compare_draws(draw, wanted, self.generator)
+        agrees = self._agreement.settle(self._watch, **pairs)
+        if self._agreement.is_broken:
+            self._leave_arrays()
+        return agrees
 
 
-def _draw_gaussian(policy: Any, random: np.random.Generator) -> Choice:
+def _parts(module: nn.Module) -> list[nn.Module]:
+    """The parts of a module that act: of an `ActorCritic`, none of its value and its memory."""
+    if not isinstance(module, ActorCritic):
+        return [*module.modules()]
+    acting = [module.normalizer, module.encoder, module.policy_torso, module.policy_head]
+    return [module, *(part for each in acting if each is not None for part in each.modules())]
+
+
+def _kinds(output: Any) -> Any:
+    """The types of all parts of an output, and what is neither a tensor nor holds any."""
+    if isinstance(output, tuple):
+        return type(output), *map(_kinds, output)
+    return type(output) if isinstance(output, torch.Tensor) else output
+
+
+def _compare_draws(draw: "_Draw", policy: Any, generator: torch.Generator) -> dict[str, Pair]:
+    """What arrays and a distribution itself draw by the same noise, and the densities of that."""
+    policy = policy.at(torch.arange(len(policy[0])).repeat(_NUM_DRAWS))
+    copies = [torch.Generator().set_state(generator.get_state()) for _ in range(2)]
+    wanted = policy.sample(copies[0])
+    found = draw(type(policy)(*(part.numpy() for part in policy)), _TorchNoise(copies[1]))
+    raw, log_prob = torch.from_numpy(found.raw), torch.from_numpy(found.log_prob)
+    return {"samples": Pair(raw, wanted), "densities": Pair(log_prob, policy.log_prob(raw))}
+
+
+class _TorchNoise:
+    """The noise of torch's distributions, by the names that numpy has for it."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def standard_normal(self, size: Any, dtype: Any) -> Array:
+        noise: Array = torch.randn(size, generator=self._generator).numpy().astype(dtype, copy=False)
+        return noise
+
+    def gumbel(self, size: Any) -> Array:
+        noise: Array = torch.empty(size).exponential_(generator=self._generator).log_().neg_().numpy()
+        return noise
+
+
+def _draw_gaussian(policy: Any, random: Any) -> Choice:
     mean, log_std = policy
     stddev = np.exp(log_std)
     raw = random.standard_normal(mean.shape, np.float32)
@@ -165,34 +252,16 @@ def _draw_gaussian(policy: Any, random: np.random.Generator) -> Choice:
     return Choice(raw, log_prob_array(z, log_std), policy)
 
 
-def _draw_category(policy: Any, random: np.random.Generator) -> Choice:
+def _draw_category(policy: Any, random: Any) -> Choice:
     (logits,) = policy
     raw = (logits + random.gumbel(size=logits.shape)).argmax(axis=-1)
     log_p = log_softmax_array(logits)
     return Choice(raw, log_p[np.arange(len(log_p)), raw], policy)
 
 
-class _TorchPolicy(ActingPolicy):
-    def __init__(self, network: nn.Module, generator: torch.Generator) -> None:
-        self._policy = network.policy if isinstance(network, ActorCritic) else network
-        self._generator = generator
-
-    @torch.no_grad()
-    def sample(self, observations: Any) -> Choice:
-        policy: Any = self._policy(_to_tensors(observations))
-        raw = policy.sample(self._generator)
-        log_prob = policy.log_prob(raw)
-        return Choice(raw.numpy(), log_prob.numpy(), policy)
-
-    @torch.no_grad()
-    def mode(self, observations: Any) -> Any:
-        return self._policy(_to_tensors(observations)).mode().numpy()
-
-    def save(self) -> Any:
-        return {"generator": self._generator.get_state()}
-
-    def restore(self, state: Any) -> None:
-        self._generator.set_state(state["generator"].cpu())  # a checkpoint is loaded to the learner's device
+_Draw: TypeAlias = Callable[[Any, Any], Choice]
+# By what makes the distribution. They draw from numpy's generator, or from something with its names.
+_DRAWS: Mapping[Any, _Draw] = {DiagonalGaussian: _draw_gaussian, Categorical: _draw_category}
 
 
 def _to_tensors(nest: Any) -> Any:
@@ -200,69 +269,78 @@ def _to_tensors(nest: Any) -> Any:
 
 
 # What follows computes with features first, [F, E]: that is the quickest product that BLAS has for one
-# column, and for a few half the time of the other way round.
+# column, and for a few half the time of the other way round. The arrays are those of the parameters: there
+# is nothing to refresh.
 
 _Layer: TypeAlias = Callable[[Array], Array]
 
 
 class UnknownPolicy(Exception):
-    """A policy is not made of what is known here; torch computes it."""
+    """A module is not made of what is known here; torch computes it."""
 
 
-def _policy(network: nn.Module) -> Callable[[Array], Distribution]:
-    layers, head = _layers_and_head(network)
+class _Twin(NamedTuple):
+    """What a module computes, on arrays: layers one after the other, then heads side by side."""
 
-    return lambda observations: head(_through(layers, observations.T))
+    layers: list[_Layer]
+    heads: list[_Layer]
+    make: Callable[..., Any]  # makes the output, of what the heads give, [E, ...] each
 
+    def parts(self, observations: Array) -> list[Array]:
+        """What the heads give for observations [E, O]."""
+        x = observations.T
+        for layer in self.layers:
+            x = layer(x)
+        return [head(x).T for head in self.heads]
 
-def _layers_and_head(network: nn.Module) -> tuple[list[_Layer], Callable[[Array], Distribution]]:
-    _check(network)
-    if type(network) is GaussianPolicy:
-        return _layers(network.torso), _gaussian(network.mean_head, network.log_std_head)
-    if type(network) is CategoricalPolicy:
-        return _layers(network.torso), _categorical(network.logits)
-    if type(network) is ActorCritic and network.memory is None:
-        parts = [network.normalizer, network.encoder, network.policy_torso]
-        layers = [layer for part in parts if part is not None for layer in _layers(part)]
-        return layers, _head(network.policy_head)
-    if type(network) is encoders.EncodedPolicy:
-        layers, head = _layers_and_head(network.policy)
-        return [*_layers(network.encoder), *layers], head
-    memory = " with memory" if getattr(network, "memory", None) is not None else ""
-    raise UnknownPolicy(f"{type(network).__name__}{memory} is not known")
+    def output(self, observations: Array) -> Any:
+        """What the module gives for observations [E, O], of tensors."""
+        return self.make(*map(torch.from_numpy, self.parts(observations)))
 
 
-def _compile_module(module: nn.Module) -> Callable[[Array], Any]:
+def _compile(module: nn.Module) -> _Twin:
+    """Makes what computes the same on arrays.
+
+    Raises:
+        UnknownPolicy: A layer is not known, or has hooks.
+    """
     _check(module)
+    if type(module) is GaussianPolicy:
+        heads = _gaussian(module.mean_head, module.log_std_head)
+        return _Twin(_layers(module.torso), heads, DiagonalGaussian)
+    if type(module) is CategoricalPolicy:
+        return _Twin(_layers(module.torso), [_linear(module.logits)], Categorical)
+    if type(module) is ActorCritic and module.memory is None:
+        parts = [module.normalizer, module.encoder, module.policy_torso]
+        layers = [layer for part in parts if part is not None for layer in _layers(part)]
+        return _Twin(layers, *_head(module.policy_head))
+    if type(module) is SquashedPolicy:
+        inner, squash = _compile(module.policy), module.squash
+        return inner._replace(make=lambda *parts: SquashedGaussian(inner.make(*parts), squash))
+    if type(module) is encoders.EncodedPolicy:
+        if type(module.policy) is nn.Sequential:
+            inner = _Twin(_layers(module.policy), [lambda action: action], lambda action: action)
+        else:
+            inner = _compile(module.policy)
+        return inner._replace(layers=_layers(module.encoder) + inner.layers)
     if type(module) is encoders.EncodedCritic:
-        return _critics(_layers(module.encoder), module.critic)
-    if type(module) is not encoders.EncodedPolicy:
-        raise UnknownPolicy(f"{type(module).__name__} is not known")
-    _check(module.policy)
-    if type(module.policy) is SquashedPolicy:
-        squash: TanhSquash = module.policy.squash
-        layers, head = _layers_and_head(module.policy.policy)
-        layers = _layers(module.encoder) + layers
-        return lambda x: SquashedGaussian(
-            DiagonalGaussian(*map(_tensor, head(_through(layers, x.T)))), squash
-        )
-    layers = _layers(module.encoder) + _layers(module.policy)
-    return lambda x: _tensor(_through(layers, x.T).T)
+        return _ensemble(_layers(module.encoder), module.critic)
+    has_memory = " with memory" if getattr(module, "memory", None) is not None else ""
+    raise UnknownPolicy(f"{type(module).__name__}{has_memory} is not known")
 
 
-def _critics(encoder: list[_Layer], ensemble: nn.Module) -> Callable[[Array], Any]:
+def _ensemble(encoder: list[_Layer], ensemble: nn.Module) -> _Twin:
     _check(ensemble)
     if type(ensemble) is not critic_heads.Ensemble:
         raise UnknownPolicy(f"{type(ensemble).__name__} is not known")
     members, rule = [_critic(member) for member in ensemble.members], ensemble.rule
+    # A last axis of one number for each value.
+    heads: list[_Layer] = [lambda x, q=q: q(x)[None] for q in members]  # type: ignore[misc]
 
-    def call(x: Array) -> Any:
-        features = _through(encoder, x.T)
-        return critic_heads.EnsemblePrediction(
-            tuple(critic_heads.ScalarPrediction(_tensor(q(features).T[..., None])) for q in members), rule
-        )
+    def make(*values: torch.Tensor) -> critic_heads.EnsemblePrediction:
+        return critic_heads.EnsemblePrediction(tuple(map(critic_heads.ScalarPrediction, values)), rule)
 
-    return call
+    return _Twin(encoder, heads, make)
 
 
 def _critic(module: nn.Module) -> _Layer:
@@ -289,30 +367,17 @@ def _through(layers: list[_Layer], x: Array) -> Array:
     return x
 
 
-def _tensor(array: Any) -> torch.Tensor:
-    return torch.from_numpy(array)
-
-
-def _head(module: nn.Module) -> Callable[[Array], Distribution]:
+def _head(module: nn.Module) -> tuple[list[_Layer], Callable[..., Any]]:
     _check(module)
     if type(module) is CategoricalHead:
-        return _categorical(module.logits)
+        return [_linear(module.logits)], Categorical
     if type(module) is GaussianHead:
-        return _gaussian(
-            module.mean_head, module.log_std if module.log_std_head is None else module.log_std_head
-        )
+        log_std = module.log_std if module.log_std_head is None else module.log_std_head
+        return _gaussian(module.mean_head, log_std), DiagonalGaussian
     raise UnknownPolicy(f"{type(module).__name__} is not known")
 
 
-def _categorical(logits_head: nn.Module) -> Callable[[Array], Distribution]:
-    logits = _linear(logits_head)
-    return lambda features: Categorical(cast(torch.Tensor, logits(features).T))
-
-
-def _gaussian(
-    mean_head: nn.Module, log_std_head: nn.Module | nn.Parameter | None
-) -> Callable[[Array], Distribution]:
-    mean_layer = _linear(mean_head)
+def _gaussian(mean_head: nn.Module, log_std_head: nn.Module | nn.Parameter | None) -> list[_Layer]:
     if isinstance(log_std_head, nn.Module):
         log_std_layer = _linear(log_std_head)
     else:
@@ -321,13 +386,13 @@ def _gaussian(
         def log_std_layer(features: Array) -> Array:
             return column.repeat(features.shape[1], axis=1)
 
-    def head(features: Array) -> Distribution:
+    def clamped(features: Array) -> Array:
         log_std = log_std_layer(features)
         np.minimum(log_std, _HIGH, out=log_std)
         np.maximum(log_std, _LOW, out=log_std)
-        return DiagonalGaussian(cast(torch.Tensor, mean_layer(features).T), cast(torch.Tensor, log_std.T))
+        return log_std
 
-    return head
+    return [_linear(mean_head), clamped]
 
 
 def _layers(module: nn.Module) -> list[_Layer]:
@@ -337,9 +402,9 @@ def _layers(module: nn.Module) -> list[_Layer]:
         return [layer for child in module._modules.values() if child is not None for layer in _layers(child)]
     if kind is encoders.IdentityEncoder:
         return []
-    if isinstance(module, normalizer.NormalizedEncoder):
+    if kind is normalizer.NormalizedEncoder:
         return _layers(module.normalizer) + _layers(module.encoder)
-    if isinstance(module, torso.ResidualBlock):
+    if kind is torso.ResidualBlock:
         return [_residual([*_layers(module.norm), _linear(module.expand), _relu, _linear(module.contract)])]
     if kind not in _MAKERS:
         raise UnknownPolicy(f"{kind.__name__} is not known")
@@ -409,18 +474,7 @@ def _running_norm(module: nn.Module) -> _Layer:
 def _squash(module: nn.Module) -> _Layer:
     assert isinstance(module, TanhSquash)
     low, high = _array(module.low)[:, None], _array(module.high)[:, None]
-    half_range = _HALF * (high - low)
-
-    def apply(x: Array) -> Array:
-        y: Array = np.tanh(x)
-        y += _ONE
-        y *= half_range
-        y += low
-        np.minimum(y, high, out=y)
-        np.maximum(y, low, out=y)
-        return y
-
-    return apply
+    return lambda x: squash_array(x, low, _HALF * (high - low), high)
 
 
 # Not in place: what comes first is handed the observation itself.
@@ -454,7 +508,7 @@ _MAKERS: Mapping[type[nn.Module], Callable[[Any], _Layer]] = {
 
 
 def _check(module: nn.Module) -> None:
-    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+    if not is_called_as_written(module):
         raise UnknownPolicy(f"{type(module).__name__} has hooks")
 
 
@@ -464,17 +518,3 @@ def _array(parameter: Any) -> Array:
         raise UnknownPolicy("a parameter is not float32 on the CPU")
     array: Array = parameter.detach().numpy()
     return array
-
-
-@torch.no_grad()
-def _agrees(forward: Callable[[Array], Any], network: nn.Module) -> bool:
-    """Whether both say the same of some observations: the last guard against a change made elsewhere."""
-    first = next(layer for layer in network.modules() if isinstance(layer, nn.Linear))
-    rows = np.random.default_rng(0).standard_normal((4, first.in_features), np.float32)
-    expected = (network.policy if isinstance(network, ActorCritic) else network)(torch.from_numpy(rows))
-    pairs = zip(tree.flatten(forward(rows)), tree.flatten(expected), strict=True)
-    return all(
-        np.allclose(np.asarray(found), wanted.numpy(), rtol=1e-4, atol=1e-4)
-        for found, wanted in pairs
-        if isinstance(wanted, torch.Tensor)
-    )

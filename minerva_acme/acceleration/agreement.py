@@ -4,9 +4,9 @@ The formula that a reader finds is the one that runs, unless a faster twin was s
 nothing that both compute with was replaced since.
 """
 
-import itertools
 import math
 import operator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,51 +19,66 @@ from minerva_acme.acceleration import notes
 _ROUNDING = 1e-3  # of the largest of several norms; a difference of a thousandth of this is rounding
 _TINY = 1e-30  # nothing differs from nothing by nothing
 
+_FORWARD = operator.attrgetter("forward")
+# Attributes: those of all modules, of which the dicts are looked into, and sizes that no layer computes with.
+_OF_NO_CONSEQUENCE = frozenset(vars(nn.Module())) | {"in_features", "out_features", "output_size"}
+
 
 class Watch:
     """Sees in a few microseconds whether modules are still made of what they were made of.
 
     That is: the same layers, parameters and buffers, in the same memory; equal attributes, such as an ELU's
-    alpha; the same classes with the same `forward`; no hook, and no method of an instance's own.
+    alpha; the same classes with the same `forward`; no hook, and no method of an instance's own. Whether they
+    are in training or evaluation mode is not looked at.
     """
 
-    def __init__(self, root: nn.Module) -> None:
-        """Args: root: The module to watch, with all its parts."""
-        self._parts = [*root.modules()]
-        holders: list[dict[str, Any]] = [
-            d for part in self._parts for d in (part._parameters, part._buffers, part._modules)
+    def __init__(self, root: nn.Module, parts: Iterable[nn.Module] | None = None) -> None:
+        """Takes what to watch.
+
+        Args:
+            root: The module.
+            parts: Those modules in it that matter; None for all of them.
+        """
+        self._parts = parts = [*(root.modules() if parts is None else parts)]
+        holders = [d for part in parts for d in (part._parameters, part._buffers, part._modules)]
+        held = [(d, name, x) for d in holders for name, x in d.items() if isinstance(x, torch.Tensor)]
+        self._tensors = [x for _, _, x in held]
+        self._matrices = [x for x in self._tensors if x.ndim > 1]  # Others lie as they do in the same memory.
+        # Equal numbers in another tensor are equal dicts where there is one alone.
+        self._single = [(d, name) for d, name, x in held if x.numel() == 1]
+        self._kinds = [*dict.fromkeys(map(type, parts))]
+        self._attributes = [vars(part) for part in parts]
+        self._own = [
+            (attributes, operator.itemgetter(*names))
+            for attributes in self._attributes
+            if (names := [name for name in attributes if name not in _OF_NO_CONSEQUENCE])
         ]
         self._holders = [holder for holder in holders if holder]
         self._empty = [holder for holder in holders if not holder]
-        self._empty += [hooks for part in self._parts for hooks in hooks_of(part)] + _GLOBAL_HOOKS
-        self._attributes = [vars(part) for part in self._parts]
-        self._tensors = [x for x in self._held() if isinstance(x, torch.Tensor)]
-        self._seen_held = self._held()
+        self._empty += [hooks for part in parts for hooks in hooks_of(part)] + _GLOBAL_HOOKS
+        self._seen_holders = [dict(holder) for holder in self._holders]
         self._seen = self._look()
 
     def is_unchanged(self) -> bool:
         """Whether nothing was replaced, inserted or changed, other than the numbers in the tensors."""
-        held = self._held()
-        if any(self._empty) or len(held) != len(self._seen_held):
-            return False
-        if not all(map(operator.is_, held, self._seen_held)):
+        if any(self._empty):
             return False
         try:
-            return self._look() == self._seen
-        except (RuntimeError, ValueError):  # Attributes that are tensors or arrays, and others than before.
+            return self._holders == self._seen_holders and self._look() == self._seen
+        # Tensors, or attributes that are tensors or arrays, are others than before; or an attribute is gone.
+        except (KeyError, RuntimeError, ValueError):
             return False
 
-    def _held(self) -> list[Any]:
-        return [*itertools.chain.from_iterable(map(dict.values, self._holders))]
-
     def _look(self) -> list[Any]:
-        kinds: list[Any] = [*map(type, self._parts)]
+        # Mostly without a loop of Python's: this is called for each action.
         return [
-            kinds,
-            [kind.forward for kind in kinds],
-            [*itertools.chain.from_iterable(map(dict.values, self._attributes))],
+            [*map(type, self._parts)],
+            [*map(_FORWARD, self._kinds)],
+            [*map(len, self._attributes)],
+            [own(attributes) for attributes, own in self._own],
+            [id(holder[name]) for holder, name in self._single],
             [*map(torch.Tensor.data_ptr, self._tensors)],
-            [*map(torch.Tensor.stride, self._tensors)],
+            [*map(torch.Tensor.stride, self._matrices)],
         ]
 
 
@@ -115,11 +130,12 @@ class Agreement:
         """Makes the next call a comparison, as after a restore."""
         self._watch = None
 
-    def settle(self, network: nn.Module, **pairs: Pair) -> bool:
+    def settle(self, network: nn.Module | Watch, **pairs: Pair) -> bool:
         """Compares what the twin gave with what the plain way gave.
 
         Args:
-            network: The module that both compute; replacing a part of it makes the agreement void.
+            network: The module that both compute, or a `Watch` of it from when the twin was made; replacing a
+                part of it makes the agreement void.
             **pairs: What the twin and what the plain way gave, by name.
 
         Returns:
@@ -141,7 +157,7 @@ class Agreement:
                     f"{name} differ by {difference:.2g} of their norm",
                 )
                 return False
-        self._watch = Watch(network)
+        self._watch = network if isinstance(network, Watch) else Watch(network)
         return True
 
 

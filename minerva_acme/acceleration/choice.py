@@ -90,13 +90,9 @@ class Acceleration:
             notes.say(name, f"oneDNN for {changed} layers" if changed else "plain torch: no layer is known")
         return network
 
-    def acting(self, network: nn.Module, generator: torch.Generator) -> acting.ActingPolicy:
-        """A policy network to act with; see `acting.make_acting_policy`."""
-        return acting.make_acting_policy(network, generator, accelerated=self._is_on)
-
-    def acting_module(self, module: nn.Module) -> Callable[[Any], Any]:
-        """A module to act by; see `acting.make_acting_module`."""
-        return acting.make_acting_module(module, accelerated=self._is_on)
+    def acting(self, module: nn.Module, generator: torch.Generator) -> acting.Acting:
+        """A module to act by; see `acting.Acting`."""
+        return acting.Acting(module, generator, accelerated=self._is_on)
 
     def target_critic(
         self, critic: nn.Module, precision: target_critic.Precision

@@ -5,7 +5,7 @@ Shapes: D action dimensions; `...` any leading axes.
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +16,12 @@ from minerva_acme.distributions.gaussian import DiagonalGaussian, GaussianParts
 
 _NUM_NODES = 64  # of the quadrature, which errs by 0.0002 nats at a raw stddev of 3 and 0.02 at 7.4
 _MARGIN = 1e-6  # how far within (-1, 1) an action is taken to lie before its atanh
+
+# Numpy 1 widens a single-precision scalar that meets one of Python's.
+_ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+_LOG_TWO = np.float32(math.log(2.0))
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class TanhSquash(nn.Module):
@@ -77,6 +83,32 @@ class TanhSquash(nn.Module):
         """The terms that `log_det` is the sum of: [..., D] -> [..., D]."""
         log_slope = 2.0 * (math.log(2.0) - raw - nn.functional.softplus(-2.0 * raw))
         return log_slope + torch.log(0.5 * (self.high - self.low))
+
+
+def squash_array(raw: Array, low: Array, half_range: Array, high: Array) -> Array:
+    """`TanhSquash.forward` on arrays, which takes a fraction of the time for a few numbers.
+
+    Args:
+        raw: Raw actions, float32 [..., D]; or of any shape that the bounds broadcast with.
+        low: The smallest action, [D].
+        half_range: (high - low) / 2, [D].
+        high: The largest action, [D].
+    """
+    action: Array = np.tanh(raw)
+    action += _ONE
+    action *= half_range
+    action += low
+    np.minimum(action, high, out=action)  # what rounding added
+    np.maximum(action, low, out=action)
+    return action
+
+
+def log_det_array(raw: Array, half_range: Array) -> Array:
+    """`TanhSquash.log_det` on arrays: [..., D] -> [...]. Arguments as of `squash_array`."""
+    with np.errstate(invalid="ignore"):  # a bad batch is refused elsewhere
+        log_slope = _TWO * (_LOG_TWO - raw - np.logaddexp(_ZERO, -_TWO * raw))
+    log_det: Array = np.add.reduce(log_slope + np.log(half_range), -1)
+    return log_det
 
 
 class SquashedGaussian(NamedTuple):

@@ -7,6 +7,8 @@ from minerva_acme.networks.actor_critic import (
     MultiCategoricalHead,
     PolicyAndValue,
     make_actor_critic,
+    memory_of,
+    policy_of,
 )
 from minerva_acme.networks.critic import Critic, DuelingCritic
 from minerva_acme.networks.critic_heads import (
@@ -100,7 +102,9 @@ __all__ = [
     "make_encoder",
     "make_memory",
     "make_normalizer",
+    "memory_of",
     "orthogonal_linear",
+    "policy_of",
     "project_to_unit_norm",
     "uniform_linear",
 ]

@@ -4,8 +4,8 @@ Shapes: D action dimensions, or choices; K discrete actions; F features of an en
 torso; `...` any leading axes, such as [n] or [T, E], the same of every leaf of an observation.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -166,6 +166,17 @@ class ActorCritic(nn.Module):
                 _, state = self.memory(steps[:burn_in], state, start[:burn_in])
         remembered, _ = self.memory(steps[burn_in:], state, start[burn_in:])
         return remembered if features.ndim == steps.ndim else remembered.flatten(0, 1)
+
+
+def policy_of(module: nn.Module) -> Callable[..., Any]:
+    """What a module acts by: the policy of an `ActorCritic`, and any other module itself."""
+    return module.policy if isinstance(module, ActorCritic) else module
+
+
+def memory_of(module: nn.Module) -> Memory | None:
+    """The memory of a module that remembers the episode; None where it has none."""
+    memory = getattr(module, "memory", None)
+    return memory if isinstance(memory, Memory) else None
 
 
 class GaussianHead(nn.Module):

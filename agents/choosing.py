@@ -1,0 +1,97 @@
+"""How actions are chosen from what a module gives for an observation.
+
+Shapes: E environments; K actions; D action dimensions.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+from minerva_acme import specs
+from minerva_acme.agents.off_policy.schedules import Schedule
+
+Choose: TypeAlias = Callable[[Any, torch.Generator, int], Any]
+"""Chooses the actions [E, ...] from what a module gives for E observations.
+
+It is given a generator for what it draws, and the number of environment steps that the run has made so far,
+for schedules. Actions need not be within their bounds: the policy clips them.
+"""
+
+
+def sample(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+    """A sample of the distribution that the module returns."""
+    return output.sample(generator)
+
+
+def mode(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+    """The mode of the distribution that the module returns, or the action if it returns one."""
+    return output if isinstance(output, torch.Tensor) else output.mode()
+
+
+def argmax(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+    """The action with the highest value of a module that returns values [E, K], the first of several.
+
+    In the place of values it may return a `networks.Prediction` of them.
+    """
+    return _values(output).argmax(dim=-1)
+
+
+def epsilon_greedy(epsilon: Schedule) -> Choose:
+    """`argmax`, or with probability `epsilon` one of all K actions, each with equal probability."""
+
+    def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+        best = argmax(output, generator, env_steps)
+        share = epsilon(env_steps)
+        chances = torch.rand(len(best), generator=generator)
+        if min(chances.tolist()) >= share:  # the usual case; the rest takes longer than this
+            return best
+        drawn = torch.randint(_values(output).shape[-1], best.shape, generator=generator)
+        return torch.where(chances < share, drawn, best)
+
+    return choose
+
+
+def _values(output: Any) -> torch.Tensor:
+    values: torch.Tensor = output if isinstance(output, torch.Tensor) else output.mean()
+    return values
+
+
+def gaussian_noise(stddev: Schedule, scale: torch.Tensor | float = 1.0) -> Choose:
+    """`mode` and Gaussian noise.
+
+    Args:
+        stddev: The noise's standard deviation, in units of `scale`.
+        scale: The unit of each dimension, [D], such as half the range of the action. 1.0 is the action's own.
+    """
+
+    def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+        action = mode(output, generator, env_steps)
+        return action + stddev(env_steps) * scale * torch.randn(action.shape, generator=generator)
+
+    return choose
+
+
+def half_range(action_spec: specs.BoundedArray) -> torch.Tensor:
+    """Half the way from the smallest to the largest action, [D]: noise in these units suits any bounds."""
+    low, high = specs.bounds(action_spec)
+    return torch.from_numpy(0.5 * (high - low))
+
+
+def random_at_first(num_steps: int, action_spec: specs.BoundedArray, choose: Choose) -> Choose:
+    """Uniform random actions for the first `num_steps` environment steps, then those of `choose`.
+
+    Args:
+        num_steps: The number of environment steps.
+        action_spec: The spec of the actions, with finite bounds.
+        choose: Chooses the actions afterwards. It is called from the first step on.
+    """
+    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
+
+    def explore(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+        action: torch.Tensor = choose(output, generator, env_steps)
+        if env_steps >= num_steps:
+            return action
+        return low + (high - low) * torch.rand(action.shape, generator=generator)
+
+    return explore
