@@ -11,7 +11,7 @@ import torch
 
 from minerva_acme import environments, experiments, testing
 from minerva_acme.agents import registry
-from minerva_acme.experiments import checkpointing, run_folder
+from minerva_acme.runs import checkpointing, run_folder
 
 from . import transition_scene
 from .conftest import PPO
