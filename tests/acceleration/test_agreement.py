@@ -134,3 +134,22 @@ def test_what_calls_more_than_its_class_is_told():
     hooked = nn.Linear(2, 2)
     hooked.register_forward_hook(lambda *_: None)
     assert not agreement.is_called_as_written(own) and not agreement.is_called_as_written(hooked)
+
+
+@pytest.mark.parametrize(
+    "kind", ["forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"]
+)
+def test_every_kind_of_hook_of_all_modules_is_told(kind):
+    watch, module = Watch(make_network()), nn.Linear(2, 2)
+    handle = getattr(nn.modules.module, f"register_module_{kind}")(lambda *_: None)
+    try:
+        assert not agreement.is_called_as_written(module) and not watch.is_unchanged()
+    finally:
+        handle.remove()
+    assert agreement.is_called_as_written(module) and watch.is_unchanged()
+
+
+def test_shapes_without_numbers_are_taken_as_they_are_and_settle_nothing():
+    seen, shape = Agreement("part"), X.to("meta")
+    assert seen.settle(make_network(), values=Pair(shape, shape))
+    assert not seen.holds() and not seen.is_broken

@@ -113,3 +113,9 @@ def test_learning_rates_fall_to_their_share_and_stay_there_when_a_run_is_longer_
     decay = learners.LinearDecay(optimizer, final_share=0.2, num_steps=10)
     assert [decay.set(step) for step in (0, 5, 10, 11, 40)] == pytest.approx([0.5, 0.3, 0.1, 0.1, 0.1])
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+def test_without_settings_the_optimisers_are_those_of_torch():
+    groups = [{"params": [nn.Parameter(torch.ones(3))], "lr": 0.5}]
+    assert learners.make_optimizer(groups).param_groups[0]["eps"] == torch.optim.Adam(groups).defaults["eps"]
+    assert learners.make_optimizer(groups, kind="sgd").param_groups[0]["momentum"] == 0.0

@@ -210,7 +210,8 @@ def test_every_equivalent_one_is_generated(repository):
 
 
 @pytest.fixture
-def tree(tmp_path):
+def tree(tmp_path, monkeypatch):
+    monkeypatch.setattr(equivalent, "EQUIVALENT", {})
     for name, text in {
         "minerva_acme/here.py": "def f(a, b):\n    if a > b:\n        a.stop()\n    return a + b\n",
         "agents/there.py": "def g(a, b):\n    return a * b\n",
@@ -264,6 +265,12 @@ def test_the_list_is_rewritten_without_them(tree, capsys):
     exec(list_file.read_text(), namespace)
     assert namespace["MUTANTS"] == [MOVED._replace(file="agents/there.py"), OWN]
     assert "4 quoted: 2 are generated, 1 moved, 0 are stale" in capsys.readouterr().out
+
+
+def test_an_equivalent_one_that_is_not_generated_any_more_is_an_error(tree, monkeypatch, capsys):
+    monkeypatch.setattr(equivalent, "EQUIVALENT", {"minerva_acme/here.py f: a -> b": "it is right too"})
+    assert command.tidy([OWN], root=tree, quoted_in=None) == 1
+    assert "not generated any more, but in equivalent.py: minerva_acme/here.py" in capsys.readouterr().out
 
 
 def test_a_stale_one_is_an_error_and_changes_nothing_else(tree, capsys):
