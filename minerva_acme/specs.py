@@ -160,7 +160,7 @@ class Leaf(NamedTuple):
     dtype: np.dtype
     shape: tuple[int, ...]
     is_plain: bool  # numbers whose spec checks nothing of its own
-    scalars: tuple[type, ...]  # of which a number may be, within `low` and `high`
+    scalars: tuple[Any, ...]  # types of which a number may be, within `low` and `high`
     low: float
     high: float
     bounds: tuple[np.ndarray, np.ndarray] | None
@@ -327,7 +327,7 @@ class Checker:
             if (low > limits[0]).any() or (high < limits[1]).any():
                 spec_bounds = low, high
         low_number, high_number = (-np.inf, np.inf) if largest is None else (-largest, largest)
-        scalars: tuple[type, ...] = ()
+        scalars: tuple[Any, ...] = ()
         if is_plain and dtype.kind == "f" and spec.shape == ():
             scalars = (float, int, np.floating, np.integer) if field in self._any_number else (dtype.type,)
             if dtype == np.float64 and not self._exact:

@@ -7,7 +7,8 @@ column "int32"    [1]           | step |
 column "pixels"   [64, 64, 3]   the image as it is
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -69,10 +70,7 @@ class RowPacker:
         self._leaves: list[_Leaf] = []
         for leaf in self._checker.leaves:
             self._leaves.append(self._place(leaf, frozenset(single)))
-        # A named tuple of leaves is put together in a tenth of the time that `tree` takes.
-        self._is_flat = hasattr(spec, "_fields") and all(
-            isinstance(child, specs.Array) or child == () for child in spec
-        )
+        self._is_usual = _is_usual(spec)
         self._floating = [key for key, column in self._columns.items() if column.dtype.kind == "f"]
 
     @property
@@ -118,23 +116,34 @@ class RowPacker:
                         specs.check_size(leaf.name, value, np.inf if is_wide else constraints.LARGEST)
         return rows
 
-    def unpack(self, columns: Mapping[str, torch.Tensor], *, contiguous: bool = False) -> types.NestedTensor:
+    def unpack(
+        self,
+        columns: Mapping[str, torch.Tensor],
+        *,
+        contiguous: bool = False,
+        left_out: Mapping[str, int] = MappingProxyType({}),
+    ) -> types.NestedTensor:
         """Returns the nest of leaves [..., *leaf shape] out of columns [..., *row shape].
 
         The leaves are views. Slice them, then make them contiguous: on a strided input a network's
         first layer takes three times as long. With `contiguous` they are.
+
+        Args:
+            columns: The columns, with one leading axis or more.
+            contiguous: Whether to return contiguous tensors.
+            left_out: The number of rows to leave out at the start of the second axis, by outermost field.
         """
         leaves = []
         for leaf in self._leaves:
             column = columns[leaf.column]
+            if leaf.field in left_out:
+                column = column[:, left_out[leaf.field] :]
             view = column if leaf.is_image else column[..., leaf.place]
             view = view.unflatten(-1, leaf.shape) if leaf.is_matrix else view
             leaves.append(view.contiguous() if contiguous else view)
-        spec: Any = self._spec
-        if self._is_flat:
-            left = iter(leaves)
-            return type(spec)(*(next(left) if isinstance(child, specs.Array) else () for child in spec))
-        return tree.unflatten_as(spec, leaves)
+        return (
+            _assemble(self._spec, iter(leaves)) if self._is_usual else tree.unflatten_as(self._spec, leaves)
+        )
 
     def _place(self, planned: specs.Leaf, single: Collection[str]) -> "_Leaf":
         """Gives a leaf its place in a column."""
@@ -195,6 +204,29 @@ def only_item(
     batch = unpack({name: torch.from_numpy(rows[None]) for name, rows in fields.items()})
     item: _Item = tree.map_structure(lambda leaf: leaf.select(axis, 0).numpy(), batch)
     return item
+
+
+def _is_usual(spec: types.NestedSpec) -> bool:
+    """Whether `_assemble` can put a nest together."""
+    if isinstance(spec, specs.Array):
+        return True
+    is_known = type(spec) in (dict, list, tuple) or hasattr(spec, "_fields")
+    return is_known and all(map(_is_usual, spec.values() if isinstance(spec, dict) else spec))
+
+
+def _assemble(spec: Any, leaves: Iterator[torch.Tensor]) -> types.NestedTensor:
+    """Puts a nest together as `tree.unflatten_as` does, in a tenth of the time."""
+    if isinstance(spec, specs.Array):
+        return next(leaves)
+    if isinstance(spec, dict):
+        nest: dict[Any, Any] = dict.fromkeys(spec)
+        for key in sorted(spec):
+            nest[key] = _assemble(spec[key], leaves)
+        return nest
+    parts = []
+    for child in spec:
+        parts.append(_assemble(child, leaves))
+    return type(spec)(*parts) if hasattr(spec, "_fields") else type(spec)(parts)
 
 
 class _Leaf(NamedTuple):

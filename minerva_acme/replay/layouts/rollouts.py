@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import dm_env
 import numpy as np
 import torch
-import tree
 
 from minerva_acme import constraints, specs, types
 from minerva_acme.replay import packing
@@ -141,8 +140,8 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
 
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Rollout:
         """Returns E items [E, T, *row shape] as contiguous tensors [T, E, ...]."""
-        views = self._packer.unpack({name: rows.transpose(0, 1) for name, rows in fields.items()})
-        row: _Row = tree.map_structure(torch.Tensor.contiguous, views)
+        rows = {name: rows.transpose(0, 1) for name, rows in fields.items()}
+        row: _Row = self._packer.unpack(rows, contiguous=True)
         last = torch.ones_like(row.first)
         last[:-1] = row.first[1:]
         return types.Rollout(

@@ -51,7 +51,10 @@ class WindowLayout(abc.ABC, Generic[_Item]):
                 length.
         """
         length = self._num_rows if num_rows is None else num_rows + self.num_leading_rows
-        return {name: base.Window(name, start, length) for name in self._columns}
+        fields = {}
+        for name in self._columns:
+            fields[name] = base.Window(name, start, length)
+        return fields
 
     def item(self, rows: Sequence[packing.Rows]) -> _Item:
         """Returns the item of these rows as arrays: what `unpack` returns, without the batch axis.
@@ -139,6 +142,9 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         packer = packing.RowPacker(step_spec, single=("reward", "discount"), bounded=("discount",))
         super().__init__(packer, sequence_length + frame_stack, variable_length)
         self._frame_stack = frame_stack
+        # What arrived with an item's first observation is no part of it.
+        arrived = ("action", "reward", "discount", "mask", "extras")
+        self._left_out = dict.fromkeys(arrived, frame_stack)
         self.num_leading_rows = frame_stack - 1
         # A row begins with its observation, the first field, and ends with the mark of an episode's first.
         self._observation = packing.RowPacker(frame_spec, "observation")
@@ -234,21 +240,11 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         """
         if self._variable:
             fields = self._pad(fields)
-        step: _Step = self._packer.unpack(fields)
-
-        def arrived(nest: types.NestedTensor) -> types.NestedTensor:
-            return tree.map_structure(lambda leaf: leaf[:, self._frame_stack :].contiguous(), nest)
-
-        return types.Trajectory(
-            observation=tree.map_structure(torch.Tensor.contiguous, step.observation)
-            if self._frame_stack == 1
-            else self._stack(step),
-            action=arrived(step.action),
-            reward=arrived(step.reward),
-            discount=arrived(step.discount),
-            mask=arrived(step.mask),
-            extras=arrived(step.extras),
-        )
+        step: _Step = self._packer.unpack(fields, contiguous=True, left_out=self._left_out)
+        observation, action, reward, discount, mask, extras, _ = step
+        if self._frame_stack > 1:
+            observation = self._stack(self._packer.unpack(fields))
+        return types.Trajectory(observation, action, reward, discount, mask, extras)
 
     def _stack(self, step: "_Step") -> types.NestedTensor:
         """Builds stacks [B, T + 1, k, ...] of the frames of B items; at padding the last one again."""
