@@ -8,7 +8,7 @@ take, such as `amsgrad`, are torch's own step's.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -84,7 +84,7 @@ def apply(
 class _Direct(torch.optim.Optimizer):
     """The steps and the state of torch's own, bit for bit, for dense float32 parameters on one device."""
 
-    _torchs_step: Callable[[Any], Any]
+    _torchs_step: ClassVar[Callable[[Any], Any]]
 
     # The decorator that keeps torch's compiler out of them imports the compiler.
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)

@@ -109,12 +109,13 @@ def _make_head(module: nn.Module, take: Take) -> "_Head":
     require_just(module, GaussianHead)
     assert isinstance(module, GaussianHead)
     mean = make_chain([module.mean_head], take)
+    log_std: Layer
     if module.log_std_head is not None:
-        log_std, size = make_chain([module.log_std_head], take), (_num_outputs(module.log_std_head),)
+        log_std, shape = make_chain([module.log_std_head], take), [_num_outputs(module.log_std_head)]
     else:
         assert module.log_std is not None
-        log_std, size = Constant(module.log_std, take), module.log_std.shape
-    if size != (_num_outputs(module.mean_head),):
+        log_std, shape = Constant(module.log_std, take), [*module.log_std.shape]
+    if shape != [_num_outputs(module.mean_head)]:
         raise UnknownNetwork("means and standard deviations differ in size")
     return _Gaussian(mean, log_std)
 

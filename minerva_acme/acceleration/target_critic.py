@@ -114,7 +114,8 @@ class TargetCritic:
             (tuple(each.normalized_shape), each.eps) for each in layers if isinstance(each, nn.LayerNorm)
         ]
         evaluate = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
-        plain, predict = critic.torso, critic.head
+        plain: Callable[..., Any] = critic.torso
+        predict: Callable[..., Any] = critic.head
         if type(critic.head) is networks.ScalarHead:
             # One more layer, of one number a row. What other heads give is made of all rows' features.
             evaluate = functools.partial(_evaluate_scalar, torso=evaluate)

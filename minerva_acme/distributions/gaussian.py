@@ -122,7 +122,7 @@ def log_prob_array(z: Array, log_std: Array) -> Array:
     Returns:
         Log-densities, nats, [...].
     """
-    terms = z * z
+    terms: Array = z * z
     terms *= _MINUS_HALF
     terms -= log_std
     log_prob: Array = np.add.reduce(terms, -1)

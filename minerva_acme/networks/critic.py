@@ -33,15 +33,16 @@ class Critic(nn.Module):
         super().__init__()
         self.torso = torso
         self.head = head
-        low, high = (None, None) if bounds is None else bounds
-        if low is not None and (low.ndim != 1 or low.shape != high.shape or (low > high).any()):
-            raise ValueError(
-                "`bounds` must be two vectors of one size, low <= high, got "
-                f"{low.tolist()} and {high.tolist()}."
-            )
-        # Copies: a spec's arrays are read-only and shared.
-        self.register_buffer("low", None if low is None else low.detach().clone().float())
-        self.register_buffer("high", None if high is None else high.detach().clone().float())
+        for name, bound in zip(("low", "high"), bounds or (None, None), strict=True):
+            # Copies: a spec's arrays are read-only and shared.
+            self.register_buffer(name, None if bound is None else bound.detach().clone().float())
+        if bounds is not None:
+            low, high = bounds
+            if low.ndim != 1 or low.shape != high.shape or (low > high).any():
+                raise ValueError(
+                    "`bounds` must be two vectors of one size, low <= high, got "
+                    f"{low.tolist()} and {high.tolist()}."
+                )
 
     def forward(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
         """Predicts the return of an action in each state, or of all discrete actions.
