@@ -217,7 +217,7 @@ def test_hooks_fire_for_they_are_left_to_plain_torch(name, said):
 def test_batches_of_other_shapes_are_compared_too_and_of_ever_more_left_to_plain_torch(said):
     compute = both_ways(noisy_loss, num_steps=8, size=lambda step: 2 + step)
     assert compute.save() == "compiled"
-    assert said()[-1] == f"{PART}: plain torch: for batches of more than 6 kinds"
+    assert said()[-1] == f"{PART}: plain torch where batches or networks have changed too often"
 
 
 def other_if_compiled(net, x, generator):
