@@ -56,7 +56,7 @@ def test(python: str, arguments: list[str], *, must_install: bool) -> bool:
             [python, "-m", "venv", str(environment)],
             [own, "-m", "pip", "install", "--quiet", "-c", "constraints.txt", "-e", ".[dev]"],
             [own, "-m", "pip", "check"],
-            [own, "-m", "pytest", "-m", "not learning and not ray", *arguments],
+            [own, "-m", "pytest", "-m", "not learning and not ray and not compile", *arguments],
         ):
             began = time.monotonic()
             status = subprocess.run(words, cwd=copy, env=variables).returncode

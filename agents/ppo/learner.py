@@ -88,20 +88,20 @@ class PPOLearner(learners.ModuleLearner):
         self._loss_settings = {
             name: getattr(config, name) for name in ("clip_ratio", "clip_value", "entropy_coef", "value_coef")
         }
-        group = learners.Group(self._optimizer, config.max_grad_norm)
+        self._group = learners.Group(self._optimizer, config.max_grad_norm)
         self._differentiated_loss = self._acceleration.loss(
             "PPO's updates",
             loss=self._loss,
             plain=self._loss_by_autograd,
             modules=[network],
-            parameters=group.parameters,
+            parameters=self._group.parameters,
         )
         modules = {"network": network, **preparer.modules}
         super().__init__(
             modules=modules,
             variables=["network"],
             updates=learners.Updates(
-                {"network": group},
+                {"network": self._group},
                 modules=[*modules.values()],
                 max_skipped_batches=config.max_skipped_batches,
             ),
@@ -188,8 +188,9 @@ class PPOLearner(learners.ModuleLearner):
         return torch.stack([*loss, grad_norm]).detach()
 
     def _loss_by_autograd(self, minibatch: Samples) -> losses.PPOLosses:
+        """The loss of a minibatch, with its gradients in `.grad`."""
         loss = self._loss(minibatch)
-        learners.differentiate(loss.total, [*self._network.parameters()])
+        learners.differentiate(loss.total, self._group.parameters())
         return loss
 
     def _loss(self, minibatch: Samples) -> losses.PPOLosses:

@@ -24,6 +24,7 @@ Output = TypeVar("Output", bound=tuple[Any, ...])
 
 # Kinds of batches, by shapes and by what is frozen, that are compiled. There may be ever more of them.
 _MAX_KINDS = 6
+_MAX_COMPARISONS = 30  # of networks that are replaced again and again
 
 # With torch's own random numbers, which inductor would otherwise replace. No processes to compile in: they
 # would stay to the end of the run.
@@ -71,7 +72,9 @@ class DifferentiatedLoss(Generic[Output]):
         self._agreement = agreement.Agreement(part)
         self._program: Callable[..., Any] | None = None
         self._names: dict[int, str] = {}  # of parameters, by id
+        self._places: set[int] = set()  # the memory of parameters and buffers
         self._compared: dict[Any, _Known] = {}  # kinds of batches
+        self._num_comparisons = 0
         self._was_compiled = False  # before the run was resumed
 
     def __call__(self, *inputs: Any) -> Output:
@@ -81,6 +84,7 @@ class DifferentiatedLoss(Generic[Output]):
         if not self._agreement.holds():
             self._compared.clear()
             self._names = {id(parameter): name for name, parameter in self._called.named_parameters()}
+            self._places = _places((*self._called.parameters(), *self._called.buffers()))
         trained = {self._names.get(id(p), ""): p for p in self._parameters() if p.requires_grad}
         reason = self._why_plain(trained)
         if reason:
@@ -96,9 +100,10 @@ class DifferentiatedLoss(Generic[Output]):
                 return self._plain(*inputs)
             self._set_gradients(gradients, trained, known.unused, inputs)
             return found
-        if len(self._compared) == _MAX_KINDS:
-            notes.say(self._part, f"plain torch: for batches of more than {_MAX_KINDS} kinds")
+        if len(self._compared) == _MAX_KINDS or self._num_comparisons == _MAX_COMPARISONS:
+            notes.say(self._part, "plain torch where batches or networks have changed too often")
             return self._plain(*inputs)
+        self._num_comparisons += 1
         return self._compare(kind, trained, inputs)
 
     def save(self) -> str:
@@ -160,7 +165,9 @@ class DifferentiatedLoss(Generic[Output]):
                     for name, gradient in wanted_gradients.items()
                 ],
             ),
-            buffers=agreement.Pair(*([x.values[name] for name in written] for x in (found_after, after))),
+            buffers=agreement.Pair(
+                [found_after.values[name] for name in written], [after.values[name] for name in written]
+            ),
             draws=agreement.Pair(found_after.draws, after.draws, tolerance=0.0),
         )
         if not agrees:
@@ -196,15 +203,14 @@ class DifferentiatedLoss(Generic[Output]):
         for parameter in self._parameters():
             parameter.grad = None
         # A program may return what it was given, or the same tensor twice, which clipping would change twice.
-        given = (*self._called.parameters(), *self._called.buffers(), *_tensors(inputs))
-        taken = {x.untyped_storage().data_ptr() for x in given}
+        taken = self._places | _places(_tensors(inputs))
         for name, parameter in trained.items():
-            gradient, place = gradients[name], gradients[name].untyped_storage().data_ptr()
             if name in unused:
                 continue
-            if place in taken or gradient.stride() != parameter.stride():
+            gradient, place = gradients[name], _places([gradients[name]])
+            if taken & place or gradient.stride() != parameter.stride():
                 gradient = torch.empty_like(parameter).copy_(gradient)
-            taken.add(place)
+            taken |= place
             parameter.grad = gradient
 
     def _give_up(self, error: Exception) -> None:
@@ -355,6 +361,10 @@ def _kind(trained: Mapping[str, nn.Parameter], inputs: Sequence[Any]) -> Any:
 
 def _tensors(nest: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree.flatten(nest) if isinstance(leaf, torch.Tensor)]
+
+
+def _places(tensors: Iterable[torch.Tensor]) -> set[int]:
+    return {x.untyped_storage().data_ptr() for x in tensors}
 
 
 def _has_hooks(parameter: nn.Parameter) -> bool:

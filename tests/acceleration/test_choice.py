@@ -60,7 +60,7 @@ def make_actor_critic(torso):
 
 
 def test_an_unknown_mode_is_refused():
-    with pytest.raises(ValueError, match="`acceleration` must be auto or off, got 'on'"):
+    with pytest.raises(ValueError, match="`acceleration` must be auto, off or compile, got 'on'"):
         acceleration.Acceleration("on")
 
 
