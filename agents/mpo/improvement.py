@@ -28,8 +28,9 @@ class States(NamedTuple):
 class Improvement(NamedTuple):
     """What the policy and the temperatures are trained by on a batch."""
 
-    loss: Callable[[distributions.Distribution], torch.Tensor]
-    """The loss of the trained policy at the states, [B] to []; computed in each M-step."""
+    loss: Callable[[Any], torch.Tensor]
+    """The loss, [], of the trained policy at the states, the `distributions.Distribution` [B] that the policy
+    network returns; computed in each M-step."""
     temperature_loss: torch.Tensor | None = None  # []  trains the temperatures; None: they are not in use
     metrics: Mapping[str, Any] = {}  # for the log, without gradient
 
