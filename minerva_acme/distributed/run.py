@@ -49,7 +49,9 @@ def run_distributed_experiment(
     has come. Of two runs no number is the same, whatever the seed: who writes and learns when is left to the
     machines.
 
-    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from it.
+    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from it. What
+    one process has made, or another number of actors, is resumed too: all that learns, and replay where its
+    tables are the same.
 
     Args:
         config: the experiment. `num_environments` of its agent is that of each actor.
@@ -63,8 +65,7 @@ def run_distributed_experiment(
 
     Raises:
         ValueError: the agent cannot handle the environment or has one actor alone, another run is going on in
-            the directory, it was made by one process, or something is missing to run it so; the message says
-            what.
+            the directory, or something is missing to run it so; the message says what.
         ProgramFailed: A process that the run needs has failed again and again, the head of the cluster or
             this machine's part of Ray is lost, or a checkpoint could not be written. The message names the
             newest checkpoint and the steps that it lacks.
@@ -78,15 +79,15 @@ def run_distributed_experiment(
     with contextlib.ExitStack() as resources:
         with contextlib.closing(environment):
             beginning = run_beginning.begin(config, environment, resources, num_actors)
-        if beginning.checkpoint is not None:
-            _logger.info("resuming from %s", beginning.checkpoint)
-            checkpointing.continue_from(directory / "checkpoints", beginning.checkpoint)
         session = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
         resources.callback(_remove_left_overs, directory)
         _remove_left_overs(directory)
         # Before signals are handled: Ray brings a handler of its own.
         resources.callback(the_engine.close)
         host = the_engine.connect(num_actors + 1)
+        if beginning.checkpoint is not None:
+            _logger.info("resuming from %s", beginning.checkpoint)
+            checkpointing.continue_from(directory / "checkpoints", beginning.checkpoint)
         # On this machine alone the actors need cores too.
         num_cores = thread_settings.num_cores() - (num_actors if host == "localhost" else 0)
         the_program = program.make_program(

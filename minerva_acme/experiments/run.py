@@ -88,7 +88,8 @@ def run_experiment(
     builder says are due. The first SIGINT, SIGTERM or SIGHUP saves a checkpoint and returns, once the
     environment's step has returned; the same call resumes from the newest checkpoint in the run's directory,
     or from `resume_from`. An error of the environment, or of anything else that leaves a whole state behind,
-    saves too before it surfaces as it is. What was logged after the checkpoint is taken out of the logs, for
+    saves too before it surfaces as it is. A run of several processes is resumed too, see
+    `run_distributed_experiment`. What was logged after the checkpoint is taken out of the logs, for
     those steps are made again.
 
     While the parts are made, nothing is there to be saved: each of the three signals is a KeyboardInterrupt.

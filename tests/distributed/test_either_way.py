@@ -3,15 +3,19 @@
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 import tree
 
-from minerva_acme import builders, core, distributed, experiments
+from minerva_acme import builders, core, distributed, experiments, specs
 from minerva_acme.agents import ppo, sac
+from minerva_acme.distributed import replay_node
+from minerva_acme.replay import ReverbClient
 from minerva_acme.replay import base as replay
+from minerva_acme.replay.reverb import ports
 from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
@@ -142,6 +146,33 @@ def test_replay_is_resumed_where_the_tables_are_the_same(
         # Its learner owes steps for what was written here alone.
         made = after.learner_steps - before.learner_steps
         assert made == pytest.approx((after.env_steps - before.env_steps) * 4 / 16, abs=2)
+
+
+def test_a_killed_replay_begins_empty_where_the_newest_checkpoint_is_of_other_tables(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is, until a run that goes over to several processes has saved for the first time."""
+    builder = make(NotedSAC)
+    config = small.experiment(tmp_path, builder, num_env_steps=200, checkpoint_period=0)
+    experiments.run_experiment(config)
+    files = checkpointing.replay_folder(checkpointing.find(tmp_path))
+    spec = specs.make_environment_spec(small.Ramp(0))
+    for actors, is_empty in ((builder, False), (builder.for_actors(2), True)):
+        part = replay_node.ReplayNode(
+            mock.MagicMock(incarnation=1),
+            tables=actors.make_replay_tables(spec),
+            port=ports.free_port(),
+            public=False,
+            scratch=str(tmp_path / "checkpoints" / ".replay"),
+            directory=str(tmp_path),
+            restore_from=None,
+            after_failure="restore",
+        )
+        with ReverbClient(f"localhost:{part.port()}") as client:
+            assert (client.table_info("replay").size == 0) == is_empty
+        part.run()
+        assert f"replay comes back with {files}" in caplog.text
+        assert ("begins empty: Table 'replay' in checkpoint" in caplog.text) == is_empty
 
 
 @BOTH_WAYS
