@@ -441,7 +441,7 @@ def case(suite, part, test, message):
             ComputesInDouble,
             "every_timestep_conforms_to_the_specs",
             "`reset` must return what the specs say: `observation['state']` must be float32 of "
-            "shape (2,), got float64 of shape (2,). Cast it, or wrap the environment in SinglePrecisionWrapper.",
+            "shape (2,), got float64 of shape (2,). Cast it, or wrap the environment in",
         ),
         case(
             EnvironmentSuite,
