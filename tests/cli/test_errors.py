@@ -169,20 +169,21 @@ def test_a_value_error_of_an_environment_ends_with_its_traceback_and_its_place(p
     [
         (
             lambda result: (np.zeros(4, np.float32), *result[1:]),
-            "Faulty-v0, step 5 of episode 1: `observation` must be Array(3,) float32, got array([0., 0., ",
+            "Faulty-v0, step 5 of episode 1: `observation` must be float32 of shape (3,), got float32 "
+            "of shape (4,). Make it agree with its spec.",
         ),
         (
             lambda result: (np.float32([0, np.nan, 0]), *result[1:]),
-            "Faulty-v0, step 5 of episode 1: `observation` must be Array(3,) float32 and finite, got array(",
+            "Faulty-v0, step 5 of episode 1: `observation` must be finite, got nan at index (1,). ",
         ),
         (
             lambda result: (result[0], np.inf, *result[2:]),
-            "Faulty-v0, step 5 of episode 1: `reward` must be Array() float64 and finite, got inf",
+            "Faulty-v0, step 5 of episode 1: `reward` must be finite, got inf. Look for",
         ),
         (
             lambda result: (result[0], 1e30, *result[2:]),
-            "Faulty-v0, step 5 of episode 1: `reward` must be Array() float64 and within +-1e+15, got 1e+30. "
-            "Look for a simulation or a policy that has diverged, and clip",
+            "Faulty-v0, step 5 of episode 1: `reward` must be within +-1e+15, got 1e+30. "
+            "Clip it or scale it down in a wrapper of the environment.",
         ),
         (
             lambda result: (result[0], None, *result[2:]),

@@ -693,8 +693,8 @@ class SharesItsState(testing.FakeLearner):
             ActorSuite,
             OutOfBounds,
             "actions_conform_to_the_action_spec",
-            "`select_action` must keep to the action spec: `action` must be BoundedArray(2,) "
-            "float32 in [-1, 1], got array([2., 2.], dtype=float32): ",
+            "`select_action` must keep to the action spec: `action` must be in [-1, 1], the bounds "
+            "of its spec, got 2.0 at index (0,). Correct it, or its spec.",
         ),
         (
             ActorSuite,

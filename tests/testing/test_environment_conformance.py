@@ -334,16 +334,15 @@ def case(suite, part, test, message):
             EnvironmentSuite,
             ComputesInDouble,
             "every_timestep_conforms_to_the_specs",
-            "`reset` must return what the specs say: `observation['state']` must be Array(2,) "
-            "float32, got array([0., 0.]): Expected dtype dtype('float32') but found "
-            "dtype('float64')",
+            "`reset` must return what the specs say: `observation['state']` must be float32 of "
+            "shape (2,), got float64 of shape (2,). Cast it, or wrap the environment in",
         ),
         case(
             EnvironmentSuite,
             Diverges,
             "every_timestep_conforms_to_the_specs",
-            "`step` number 2 must return what the specs say: `observation` must be Array(2,) "
-            "float32 and finite, got array([ 0., nan], dtype=float32).",
+            "`step` number 2 must return what the specs say: `observation` must be finite, got nan at "
+            "index (1,). Look for a simulation or a policy that has diverged.",
         ),
         case(
             EnvironmentSuite,
@@ -501,7 +500,8 @@ def case(suite, part, test, message):
             WrapperSuite,
             KeepsTheOldSpec,
             "every_timestep_conforms_to_the_specs",
-            "`reset` must return what the specs say: `observation` must be Array(3,) float32, got array(",
+            "`reset` must return what the specs say: `observation` must be float32 of shape (3,), "
+            "got float32 of shape (6,). Make it agree with its spec.",
         ),
         case(
             WrapperSuite,
