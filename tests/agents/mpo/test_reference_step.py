@@ -18,6 +18,7 @@ import torch
 import tree
 
 from minerva_acme import builders, counting, specs, testing, types
+from minerva_acme.acceleration import cpu
 from minerva_acme.agents import mpo
 
 from . import reference
@@ -69,6 +70,12 @@ MASKS = [
 # of both kinds of weights, each under a name of its own.
 class Sample(NamedTuple):
     data: types.Trajectory
+
+
+@pytest.fixture(autouse=True)
+def bfloat16_is_computed(monkeypatch):
+    """Also where the CPU has no instructions for it and the learner would stay in float32."""
+    monkeypatch.setattr(cpu, "multiplies_bfloat16", lambda: True)
 
 
 @pytest.fixture
