@@ -140,7 +140,7 @@ def test_a_time_limit_is_valued_as_if_the_episode_went_on(spec, name):
         for _ in range(200):
             learner.step()
         critic = learner._target.critic
-        values.append(critic(torch.ones(4, 3), trajectory.action[:, 0]).mean().item())
+        values.append(critic(torch.ones(4, 3), trajectory.action[:, 0]).mean().mean().item())
     np.testing.assert_allclose(values, [2.0, 1.0], atol=0.1)
 
 
