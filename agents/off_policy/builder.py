@@ -12,8 +12,8 @@ from torch import nn
 
 from minerva_acme import acceleration, builders, core, counting, learners, loggers, specs, types
 from minerva_acme.agents import acting, actions, annotations, choosing, requirements
-from minerva_acme.agents.off_policy import schedules
 from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.agents.off_policy import schedules
 from minerva_acme.replay import base as replay
 
 TABLE = "replay"
