@@ -93,8 +93,8 @@ class ModulePolicy(builders.AgentPolicy):
         """
         if record != "nothing" and choose is not choosing.sample:
             raise ValueError(
-                f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: a density is "
-                "that of a sample. Record nothing, or define `batch` in a subclass."
+                f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: the density "
+                "that is recorded is that of a sample. Record nothing, or define `batch` in a subclass."
             )
         self._acting = acceleration.acting(module, generator)
         self._remembers = self._acting.remembers
@@ -170,8 +170,8 @@ class ModulePolicy(builders.AgentPolicy):
     def as_module(self) -> nn.Module:
         if self._remembers:
             raise ValueError(
-                "A policy with memory cannot be exported as a program, which maps observations to actions and "
-                "remembers nothing between calls. Export the weights (safetensors) and load them with "
+                "A policy with memory cannot be exported as a program, which maps observations to actions "
+                "and remembers nothing between calls. Export the weights (safetensors) and load them with "
                 "`minerva_acme.load_policy`."
             )
         if not self._evaluation:

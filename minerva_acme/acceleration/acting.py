@@ -111,9 +111,9 @@ class Acting:
 
     @property
     def module(self) -> nn.Module:
-        """The module. What is written into its parameters, or replaced in it, counts from the next call on."""
+        """The module. What is written into its parameters or replaced in it counts from the next call on."""
         self._is_shared = True
-        return self._module  # type: ignore[no-any-return]
+        return self._module
 
     def set_variables(self, state: Mapping[str, Array]) -> None:
         """Sets weights and statistics. Args: state: The module's state dict, of arrays."""
@@ -172,7 +172,7 @@ class Acting:
     def _acts(self) -> nn.Module:
         """The module, or what is behind its memory."""
         if not self.remembers:
-            return self._module  # type: ignore[no-any-return]
+            return self._module
         parts = [*self._module._modules.values()]
         if parts != self._rest[0]:
             self._rest = parts, self._module.without_memory()
@@ -440,9 +440,9 @@ def _layers(module: nn.Module) -> list[_Layer]:
         return [layer for child in module._modules.values() if child is not None for layer in _layers(child)]
     if kind is encoders.IdentityEncoder:
         return []
-    if kind is normalizer.NormalizedEncoder:
+    if kind is normalizer.NormalizedEncoder and isinstance(module, kind):
         return _layers(module.normalizer) + _layers(module.encoder)
-    if kind is torso.ResidualBlock:
+    if kind is torso.ResidualBlock and isinstance(module, kind):
         return [_residual([*_layers(module.norm), _linear(module.expand), _relu, _linear(module.contract)])]
     if kind not in _MAKERS:
         raise UnknownPolicy(f"{kind.__name__} is not known")

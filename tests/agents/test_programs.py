@@ -69,7 +69,8 @@ def make_policy(builder, spec, evaluation=True):
     policy = builder.make_policy(networks, spec, torch.Generator(), evaluation=evaluation)
     generator = torch.Generator().manual_seed(1)
     for parameter in policy.module.parameters():
-        parameter += torch.randn(parameter.shape, generator=generator) / parameter.shape[-1] ** 0.5
+        if parameter.ndim > 1:
+            parameter += torch.randn(parameter.shape, generator=generator) / parameter.shape[1] ** 0.5
     return policy
 
 
