@@ -1,6 +1,5 @@
 """How agents act: by any module, with a way of choosing, and what is recorded of a choice."""
 
-import copy
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -94,12 +93,11 @@ class ModulePolicy(builders.AgentPolicy):
         """
         if record != "nothing" and choose is not choosing.sample:
             raise ValueError(
-                f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: a density is "
-                "that of a sample. Record nothing, or define `batch` in a subclass."
+                f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: the density "
+                "that is recorded is that of a sample. Record nothing, or define `batch` in a subclass."
             )
-        self._module: Any = copy.deepcopy(module).to("cpu").requires_grad_(False).eval()
-        self._memory = networks.memory_of(self._module)
-        self._acting = acceleration.acting(self._module, generator)
+        self._acting = acceleration.acting(module, generator)
+        self._remembers = self._acting.remembers
         self._choose = choose
         self._raw_actions = raw_actions
         self._counter = counter
@@ -121,25 +119,19 @@ class ModulePolicy(builders.AgentPolicy):
         Raises:
             ValueError: The policy remembers the episode; it acts by `step`.
         """
-        return super().batch(observations) if self._memory is not None else self._act(observations)
+        return super().batch(observations) if self._remembers else self._act(observations)
 
-    @torch.no_grad()
     def initial_state(self, num_environments: int) -> types.NestedArray:
-        if self._memory is None:
-            return ()
-        return tree.map_structure(torch.Tensor.numpy, self._memory.initial_state(num_environments))
+        return self._acting.initial_state(num_environments)
 
     def step(
         self, observations: types.NestedArray, state: types.NestedArray
     ) -> tuple[actors.PolicyOutput, types.NestedArray]:
         """Chooses as `batch`, and takes the observations in; extras hold the state before them."""
-        if self._memory is None:
-            return self._act(observations), state
-        with torch.no_grad():
-            features, state_after = self._module.remember(
-                *tree.map_structure(torch.from_numpy, (observations, state))
-            )
-        return self._act(features.numpy(), state), tree.map_structure(torch.Tensor.numpy, state_after)
+        if not self._remembers:
+            return self.batch(observations), state
+        features, state_after = self._acting.remember(observations, state)
+        return self._act(features, state), state_after
 
     def _act(self, observations: types.NestedArray, state: types.NestedArray = ()) -> actors.PolicyOutput:
         """Chooses by observations, or by what the memory makes of them."""
@@ -170,11 +162,16 @@ class ModulePolicy(builders.AgentPolicy):
             self._noise = self._acting.noise
         self._num_steps += 1
 
+    @property
+    def module(self) -> nn.Module:
+        """The policy's copy of the module. What is replaced in it counts from the next action on."""
+        return self._acting.module
+
     def as_module(self) -> nn.Module:
-        if self._memory is not None:
+        if self._remembers:
             raise ValueError(
-                "A policy with memory cannot be exported as a program, which maps observations to actions and "
-                "remembers nothing between calls. Export the weights (safetensors) and load them with "
+                "A policy with memory cannot be exported as a program, which maps observations to actions "
+                "and remembers nothing between calls. Export the weights (safetensors) and load them with "
                 "`minerva_acme.load_policy`."
             )
         if not self._evaluation:
@@ -182,7 +179,7 @@ class ModulePolicy(builders.AgentPolicy):
                 "A policy must be the one for evaluation to be exported as a program, but this one explores. "
                 "Make it with evaluation=True, or load it with explore=False."
             )
-        return _Program(self._module, self._choose, self._raw_actions, self._env_steps())
+        return _Program(self.module, self._choose, self._raw_actions, self._env_steps())
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
         """Sets weights and statistics.
@@ -191,8 +188,7 @@ class ModulePolicy(builders.AgentPolicy):
             values: One state dict, of arrays by name.
         """
         (state,) = values
-        for name, tensor in self._module.state_dict().items():
-            tensor.copy_(torch.from_numpy(state[name]))
+        self._acting.set_variables(state)
 
     def save(self) -> core.State:
         if self._noise_repeat == 1:

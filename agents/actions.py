@@ -30,7 +30,7 @@ class RawActions:
 
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
         """The actions to execute, [..., D], or [...] where discrete, conforming to the action spec."""
-        action = raw.astype(self._dtype, copy=False)
+        action = raw if raw.dtype == self._dtype else raw.astype(self._dtype)
         if self._bounds is None:
             return action
         # np.clip takes several times as long for a few numbers.

@@ -43,6 +43,7 @@ _MODULES_OF_PACKAGES = (
     "minerva_acme.acceleration.parallel",
     "minerva_acme.agents.acting",
     "minerva_acme.agents.actions",
+    "minerva_acme.agents.choosing",
     "minerva_acme.agents.mpo.targets",
     "minerva_acme.agents.registry",
     "minerva_acme.runs.checkpointing",

@@ -8,6 +8,7 @@ called as it is.
 Shapes: O observation size; E environments; D action dimensions; K discrete actions; F features.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -64,6 +65,9 @@ class Acting:
     observations, on the first ones after a restore, and after a part of the module was replaced. If they
     give something else, the module itself is called from there on, and a warning says so.
 
+    Nobody else has the module, so that looking for replaced parts costs next to nothing, until it is asked
+    for: then each call looks at all of them, which takes some microseconds.
+
     The noise of `sample` is the generator's where torch draws. Where arrays draw, it is numpy's, seeded with
     a number drawn from the generator.
     """
@@ -73,15 +77,15 @@ class Acting:
 
         Args:
             module: Gives an output for observations [E, ...]; see `policy_of` for an `ActorCritic`. One with
-                a `memory` is given what its `remember` makes of observations. It is kept, not copied: what
-                is written into its parameters, or replaced in it, counts from the next call on.
+                a `memory` is given what its `remember` makes of observations. It is copied to the CPU.
             generator: Draws the noise, on the CPU.
             accelerated: Whether arrays may compute.
         """
-        self.module = module
         self.generator = generator
+        self._module: Any = copy.deepcopy(module).to("cpu").requires_grad_(False).eval()
+        self._is_shared = False  # with whoever asked for it
         self._random: np.random.Generator | None = None  # of arrays, once they have drawn
-        self._rest: tuple[list[Any], nn.Module] = [], module  # behind a memory, and what it was made of
+        self._rest: tuple[list[Any], nn.Module] = [], self._module  # behind a memory, and what it was made of
         self._agreement = Agreement(_PART)
         self._twin: _Twin | None = None
         if accelerated:
@@ -105,9 +109,38 @@ class Acting:
             raw = output.sample(self.generator)
             return Choice(raw.numpy(), output.log_prob(raw).numpy(), output)
 
-    def of_tensors(self, observations: Any) -> Any:
-        """What the module gives for observations that are tensors, by torch and with gradient."""
-        return policy_of(self._acts())(observations)
+    @property
+    def module(self) -> nn.Module:
+        """The module. What is written into its parameters or replaced in it counts from the next call on."""
+        self._is_shared = True
+        return self._module
+
+    def set_variables(self, state: Mapping[str, Array]) -> None:
+        """Sets weights and statistics. Args: state: The module's state dict, of arrays."""
+        for name, tensor in self._module.state_dict().items():
+            tensor.copy_(torch.from_numpy(state[name]))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the module has a memory of the episode."""
+        return memory_of(self._module) is not None
+
+    @torch.no_grad()
+    def initial_state(self, num_environments: int) -> Any:
+        """What is remembered where an episode begins, arrays [E, ...]; () without a memory."""
+        if (memory := memory_of(self._module)) is None:
+            return ()
+        return tree.map_structure(torch.Tensor.numpy, memory.initial_state(num_environments))
+
+    @torch.no_grad()
+    def remember(self, observations: Any, state: Any) -> tuple[Array, Any]:
+        """Takes observations in: the features that a choice is made by, and the state after the step."""
+        features, after = self._module.remember(*_to_tensors((observations, state)))
+        return features.numpy(), tree.map_structure(torch.Tensor.numpy, after)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The arrays of a copy are those of the original: it looks at its own module, and finds that out.
+        return {**vars(self), "_is_shared": True}
 
     @property
     def noise(self) -> Any:
@@ -134,16 +167,15 @@ class Acting:
 
     @torch.no_grad()
     def _plain(self, observations: Any) -> Any:
-        return self.of_tensors(_to_tensors(observations))
+        return policy_of(self._acts())(_to_tensors(observations))
 
     def _acts(self) -> nn.Module:
         """The module, or what is behind its memory."""
-        if memory_of(self.module) is None:
-            return self.module
-        parts = [*self.module._modules.values()]
+        if not self.remembers:
+            return self._module
+        parts = [*self._module._modules.values()]
         if parts != self._rest[0]:
-            rest: Any = self.module
-            self._rest = parts, rest.without_memory()
+            self._rest = parts, self._module.without_memory()
         return self._rest[1]
 
     def _compile(self) -> None:
@@ -155,7 +187,7 @@ class Acting:
             self._leave_arrays()
         else:
             notes.say(_PART, "arrays")
-            self._watch = Watch(self.module, _parts(self.module))
+            self._watch = Watch(self._module, _parts(self._module))
 
     def _begun(self) -> np.random.Generator:
         """The noise of arrays."""
@@ -173,9 +205,9 @@ class Acting:
 
     def _agreed(self, observations: Any) -> "_Twin | None":
         """The arrays' way, if it was seen to agree with the module as it is."""
-        if self._twin is not None and not self._agreement.holds() and not self._compare(observations):
-            return None
-        return self._twin
+        if self._twin is None or self._agreement.holds(self._is_shared) or self._compare(observations):
+            return self._twin
+        return None
 
     def _compare(self, observations: Any) -> bool:
         """Whether both ways give the same for observations, and for others that are far from them."""
@@ -188,7 +220,7 @@ class Acting:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             found, wanted = twin.output(rows), self._plain(rows)
             # A number near zero may be the rounding of one in the middle of its range, or of one near 1.
-            ranges = [part.high - part.low for part in self.module.modules() if isinstance(part, TanhSquash)]
+            ranges = [part.high - part.low for part in self._module.modules() if isinstance(part, TanhSquash)]
             scale = [torch.ones(()), *ranges]
             is_alike = _kinds(found) == _kinds(wanted)
             pairs = {"outputs": Pair((found if is_alike else (), scale), (wanted, scale))}
@@ -402,9 +434,9 @@ def _layers(module: nn.Module) -> list[_Layer]:
         return [layer for child in module._modules.values() if child is not None for layer in _layers(child)]
     if kind is encoders.IdentityEncoder:
         return []
-    if kind is normalizer.NormalizedEncoder:
+    if kind is normalizer.NormalizedEncoder and isinstance(module, kind):
         return _layers(module.normalizer) + _layers(module.encoder)
-    if kind is torso.ResidualBlock:
+    if kind is torso.ResidualBlock and isinstance(module, kind):
         return [_residual([*_layers(module.norm), _linear(module.expand), _relu, _linear(module.contract)])]
     if kind not in _MAKERS:
         raise UnknownPolicy(f"{kind.__name__} is not known")

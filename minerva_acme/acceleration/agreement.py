@@ -47,6 +47,7 @@ class Watch:
         # Equal numbers in another tensor are equal dicts where there is one alone.
         self._single = [(d, name) for d, name, x in held if x.numel() == 1]
         self._kinds = [*dict.fromkeys(map(type, parts))]
+        self._forwards = [*map(_FORWARD, self._kinds)]
         self._attributes = [vars(part) for part in parts]
         self._own = [
             (attributes, operator.itemgetter(*names))
@@ -55,12 +56,21 @@ class Watch:
         ]
         self._holders = [holder for holder in holders if holder]
         self._empty = [holder for holder in holders if not holder]
-        self._empty += [hooks for part in parts for hooks in hooks_of(part)] + _GLOBAL_HOOKS
+        self._empty += [hooks for part in parts for hooks in hooks_of(part)]
         self._seen_holders = [dict(holder) for holder in self._holders]
         self._seen = self._look()
 
-    def is_unchanged(self) -> bool:
-        """Whether nothing was replaced, inserted or changed, other than the numbers in the tensors."""
+    def is_unchanged(self, is_shared: bool = True) -> bool:
+        """Whether nothing was replaced, inserted or changed, other than the numbers in the tensors.
+
+        Args:
+            is_shared: Whether others have the modules, so that all of them must be looked at, and not only
+                their classes.
+        """
+        if [*map(_FORWARD, self._kinds)] != self._forwards or any(_GLOBAL_HOOKS):
+            return False
+        if not is_shared:
+            return True
         if any(self._empty):
             return False
         try:
@@ -73,7 +83,6 @@ class Watch:
         # Mostly without a loop of Python's: this is called for each action.
         return [
             [*map(type, self._parts)],
-            [*map(_FORWARD, self._kinds)],
             [*map(len, self._attributes)],
             [own(attributes) for attributes, own in self._own],
             [id(holder[name]) for holder, name in self._single],
@@ -122,9 +131,9 @@ class Agreement:
         self._watch: Watch | None = None
         self.is_broken = False
 
-    def holds(self) -> bool:
-        """Whether the twin may compute without being compared."""
-        return self._watch is not None and self._watch.is_unchanged()
+    def holds(self, is_shared: bool = True) -> bool:
+        """Whether the twin may compute without being compared; `is_shared` as of `Watch.is_unchanged`."""
+        return self._watch is not None and self._watch.is_unchanged(is_shared)
 
     def forget(self) -> None:
         """Makes the next call a comparison, as after a restore."""

@@ -10,6 +10,8 @@ from torch import nn
 from minerva_acme import distributions, networks, testing
 from minerva_acme.acceleration import acting, array_actor_critic
 
+from . import test_edits as edits
+
 OBSERVATION_SIZE = 7
 
 
@@ -112,7 +114,9 @@ def rounding_of(network, rows: np.ndarray) -> float:
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 30.0, 1e4])
 def test_arrays_give_what_the_module_gives(network, scale):
-    forward = acting.compile_policy(network)
+    twin = acting.Acting(network, seeded())._twin
+    assert twin is not None
+    forward = twin.parts
     rows = observations(scale, 16)
     kept = rows.copy()
     expected = module_policy(network)(torch.from_numpy(rows.copy()))
@@ -127,7 +131,7 @@ def test_arrays_give_what_the_module_gives(network, scale):
 
 
 def test_what_is_drawn_has_the_density_that_the_learner_gives_it(network):
-    policy = acting.make_acting_policy(network, seeded())
+    policy = acting.Acting(network, seeded())
     for rows in observations(1.0, 16), observations(1.0, 1):
         choice = policy.sample(rows)
         distribution = module_policy(network)(torch.from_numpy(rows))
@@ -138,7 +142,7 @@ def test_what_is_drawn_has_the_density_that_the_learner_gives_it(network):
         if isinstance(distribution, distributions.DiagonalGaussian):
             weight = float(((1.0 + distribution.mean.abs()) * torch.exp(-distribution.log_std)).sum(-1).max())
         assert (np.abs(choice.log_prob - expected) <= 1e-6 * (weight + np.abs(expected))).all()
-        np.testing.assert_allclose(policy.mode(rows), distribution.mode(), rtol=1e-6, atol=1e-5)
+        np.testing.assert_allclose(policy(rows).mode(), distribution.mode(), rtol=1e-6, atol=1e-5)
         assert_same_numbers(choice.parameters, distribution)
 
 
@@ -149,7 +153,7 @@ def test_both_densities_agree_at_the_smallest_deviation(torso, observation_scale
     network = actor_critic(torso=torso, action_size=21, layer_sizes=(256, 256), normalizer=None)
     network.requires_grad_(False).policy_head.log_std.fill_(-100.0)
     rows = observations(observation_scale, 2048)
-    choice = acting.make_acting_policy(network, seeded()).sample(rows)
+    choice = acting.Acting(network, seeded()).sample(rows)
     learners = network.policy(torch.from_numpy(rows)).log_prob(torch.from_numpy(choice.raw)).numpy()
     difference = choice.log_prob - learners
     assert np.isfinite(difference).all()
@@ -163,13 +167,13 @@ def test_both_densities_agree_at_the_smallest_deviation(torso, observation_scale
 
 def test_the_noise_is_that_of_the_distribution():
     rows = np.repeat(observations(1.0, 1), 20_000, axis=0)
-    gaussian = acting.make_acting_policy(gaussian_policy(8), seeded()).sample(rows)
+    gaussian = acting.Acting(gaussian_policy(8), seeded()).sample(rows)
     z = (gaussian.raw - gaussian.parameters.mean) / np.exp(gaussian.parameters.log_std)
     np.testing.assert_allclose(z.mean(axis=0), 0.0, atol=0.03)
     np.testing.assert_allclose(np.cov(z.T), np.eye(3), atol=0.03)
 
     network = actor_critic(action_size=None, num_actions=4, policy_gain=3.0)
-    category = acting.make_acting_policy(network, seeded()).sample(rows)
+    category = acting.Acting(network, seeded()).sample(rows)
     expected = network.policy(torch.from_numpy(rows[:1])).logits.softmax(-1)[0].detach()
     found = np.bincount(category.raw, minlength=4) / len(rows)
     assert expected.max() > 2 * expected.min()
@@ -177,18 +181,20 @@ def test_the_noise_is_that_of_the_distribution():
 
 
 def test_new_weights_are_acted_on_at_once(network):
-    policy = acting.make_acting_policy(network, seeded())
+    policy = acting.Acting(network, seeded())
     row = observations(1.0, 1)
     before = policy.sample(row).parameters
-    for tensor in network.state_dict().values():
-        tensor *= 1.25
+    policy.set_variables({name: (1.25 * tensor).numpy() for name, tensor in network.state_dict().items()})
     after = policy.sample(row).parameters
     assert not np.allclose(before[0], after[0])
-    assert_same_numbers(after, module_policy(network)(torch.from_numpy(row)))
+    assert_same_numbers(after, module_policy(policy.module)(torch.from_numpy(row)))
+    for tensor in policy.module.state_dict().values():
+        tensor /= 2.0
+    assert_same_numbers(policy.sample(row).parameters, module_policy(policy.module)(torch.from_numpy(row)))
 
 
 def test_a_choice_stays_as_it_is_while_others_follow(network):
-    policy = acting.make_acting_policy(network, seeded())
+    policy = acting.Acting(network, seeded())
     rows = observations(1.0, 5)
     first = policy.sample(rows[:1])
     kept = np.array(first.raw), np.array(first.log_prob), np.array(first.parameters[0])
@@ -252,17 +258,15 @@ UNKNOWN = {
 
 @pytest.mark.parametrize(("make", "reason"), UNKNOWN.values(), ids=UNKNOWN)
 def test_what_is_not_known_is_left_to_the_module_and_the_log_says_why(make, reason, said):
-    with pytest.raises(acting.UnknownPolicy, match=f"^{reason}$"):
-        acting.compile_policy(make())
-    assert isinstance(acting.make_acting_policy(make(), seeded()), acting._TorchPolicy)
+    policy = acting.Acting(make(), seeded())
+    assert policy._twin is None
     assert said() == [f"acting: torch: {reason}"]
 
 
 @pytest.mark.parametrize("kind", ["a policy of the user's", "a layer of the user's", "hooks"])
 def test_a_users_network_acts_by_its_module(kind):
     network = UNKNOWN[kind][0]()
-    policy, again = (acting.make_acting_policy(network, seeded()) for _ in range(2))
-    assert isinstance(policy, acting._TorchPolicy)
+    policy, again = (acting.Acting(network, seeded()) for _ in range(2))
     rows = observations(1.0, 4)
     choice = policy.sample(rows)
     distribution = module_policy(network)(torch.from_numpy(rows))
@@ -270,25 +274,279 @@ def test_a_users_network_acts_by_its_module(kind):
     np.testing.assert_array_equal(
         choice.log_prob, distribution.log_prob(torch.from_numpy(choice.raw)).detach()
     )
-    np.testing.assert_array_equal(policy.mode(rows), distribution.mode().detach())
+    np.testing.assert_array_equal(policy(rows).mode(), distribution.mode().detach())
     np.testing.assert_array_equal(choice.raw, again.sample(rows).raw)
-
-
-def test_arrays_that_do_not_agree_are_not_used(monkeypatch, said):
-    monkeypatch.setattr(nn.Tanh, "forward", lambda self, x: x.sin())
-    assert isinstance(acting.make_acting_policy(gaussian_policy(8), seeded()), acting._TorchPolicy)
-    assert said() == ["acting: torch: arrays do not give what GaussianPolicy gives"]
 
 
 @pytest.mark.parametrize("make", [lambda: gaussian_policy(8), UserPolicy], ids=["arrays", "module"])
 def test_the_noise_can_be_seeded_saved_and_restored(make):
     network, row = make(), observations(1.0, 1)
-    policy, again, other = (acting.make_acting_policy(network, seeded(seed)) for seed in (0, 0, 1))
+    policy, again, other = (acting.Acting(network, seeded(seed)) for seed in (0, 0, 1))
     first = policy.sample(row).raw
     np.testing.assert_array_equal(first, again.sample(row).raw)
     assert (first != other.sample(row).raw).any()
-    state = testing.through_a_file(policy.save())
+    state = testing.through_a_file(policy.noise)
     drawn = [policy.sample(row).raw for _ in range(3)]
     again.sample(row)
     again.restore(state)
     np.testing.assert_array_equal(drawn, [again.sample(row).raw for _ in range(3)])
+
+
+# Agreement with the module.
+
+WARNING = "acting: plain torch from here on, as the faster way gave something else: "
+
+
+def assert_acts_as_its_module(policy, rows) -> None:
+    """By its outputs, and by the density of what is drawn."""
+    expected = module_policy(policy.module)(torch.from_numpy(rows))
+    for found, wanted in zip(policy(rows), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    choice = policy.sample(rows)
+    log_prob = expected.log_prob(torch.from_numpy(choice.raw))
+    np.testing.assert_allclose(choice.log_prob, log_prob.detach(), rtol=1e-4, atol=1e-4)
+
+
+def is_by_arrays(policy) -> bool:
+    return policy._twin is not None
+
+
+# Each of a policy whose layers are those of `LayerNormMLP`, and whether arrays know what comes of it.
+REPLACEMENTS = {
+    "a layer": (lambda p: setattr(p.torso, "3", edits.seeded_linear(16)), True),
+    "an inserted layer": (lambda p: p.torso.append(edits.seeded_linear(16)), True),
+    "an inserted layer that is not known": (lambda p: p.torso.append(nn.Softplus()), False),
+    "a layer less": (lambda p: p.torso.__delitem__(4), True),
+    "a parameter": (lambda p: setattr(p.mean_head, "weight", nn.Parameter(0.5 * p.mean_head.weight)), True),
+    "a parameter of one number, by its equal": (
+        lambda p: setattr(p.mean_head, "bias", nn.Parameter(p.mean_head.bias.clone())),
+        True,
+    ),
+    "other data": (lambda p: edits.replace_data(p), True),
+    "other data, transposed": (lambda p: edits.transpose(p.torso), True),
+    "assigned weights": (lambda p: edits.assign(p), True),
+    "shared memory": (lambda p: p.share_memory(), True),
+    "ELU's alpha": (lambda p: setattr(p.torso[4], "alpha", 0.3), False),
+    "LayerNorm's epsilon": (lambda p: setattr(p.torso[1], "eps", 0.5), True),
+    "a hook": (lambda p: p.torso[3].register_forward_hook(edits.change_output), False),
+    "a hook before": (lambda p: edits.scaled_by_a_hook(p.torso), False),
+    "a forward of an instance": (lambda p: edits.own_forward(p.torso), False),
+    "a subclass of a layer": (lambda p: edits.become(p.torso[3], edits.TwiceLinear), False),
+    "spectral_norm": (lambda p: edits.normalised_spectrum(p.torso), False),
+}
+
+
+@pytest.mark.parametrize("is_at_first", [True, False], ids=["at first", "later"])
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_what_is_replaced_in_a_policys_module_counts_from_the_next_call_on(name, is_at_first):
+    replace, is_known = REPLACEMENTS[name]
+    network = networks.GaussianPolicy(OBSERVATION_SIZE, 1, (16, 16, 16), generator=seeded())
+    policy, rows = acting.Acting(network, seeded()), observations(1.0, 4)
+    if not is_at_first:
+        assert_acts_as_its_module(policy, rows)
+    with torch.no_grad():
+        replace(policy.module)
+    for _ in range(2):
+        assert_acts_as_its_module(policy, rows)
+    assert is_by_arrays(policy) == is_known
+    # Also what is written into it afterwards.
+    state = {key: (0.5 * value).detach().numpy() for key, value in policy.module.state_dict().items()}
+    policy.set_variables(state)
+    assert_acts_as_its_module(policy, rows)
+
+
+def test_weights_that_move_to_shared_memory_are_read_where_they_are(monkeypatch):
+    network = gaussian_policy(256, 256)
+    policy, row = acting.Acting(network, seeded()), observations(1.0, 1)
+    policy(row)
+    module = policy.module
+    before = [parameter.data_ptr() for parameter in module.parameters()]
+    module.share_memory()
+    assert all(
+        parameter.data_ptr() != place for parameter, place in zip(module.parameters(), before, strict=True)
+    )
+    compared = []
+    compare = acting.Acting._compare
+    monkeypatch.setattr(
+        acting.Acting, "_compare", lambda self, rows: compared.append(compare(self, rows)) or compared[-1]
+    )
+    with torch.no_grad():
+        module.mean_head.bias.fill_(3.0)
+    assert_acts_as_its_module(policy, row)
+    assert compared == [True] and is_by_arrays(policy)
+
+
+def tanh_of_mean(forward):
+    return lambda self, x: (policy := forward(self, x))._replace(mean=policy.mean.tanh())
+
+
+# Of a class: what is edited, by what. The last are of what is drawn.
+CLASS_EDITS = {
+    "a policy": (networks.GaussianPolicy, "forward", tanh_of_mean),
+    "a torso": (networks.LayerNormMLP, "forward", edits.doubled),
+    "an activation": (nn.ELU, "forward", edits.doubled),
+    "another distribution": (
+        networks.GaussianPolicy,
+        "forward",
+        lambda forward: lambda self, x: OwnGaussian(forward(self, x)),
+    ),
+    "the density": (distributions.DiagonalGaussian, "log_prob", edits.doubled),
+    "the sample": (
+        distributions.DiagonalGaussian,
+        "sample",
+        lambda sample: lambda self, *args: self.mean + 0.5 * (sample(self, *args) - self.mean),
+    ),
+}
+
+
+class OwnGaussian(tuple):
+    """A distribution of the user's, which is always sure."""
+
+    def __new__(cls, parts):
+        return super().__new__(cls, parts)
+
+    def sample(self, generator):
+        return self[0]
+
+    def log_prob(self, raw):
+        return torch.zeros(len(raw))
+
+
+@pytest.mark.parametrize("name", CLASS_EDITS)
+def test_an_edited_class_acts_and_one_warning_names_the_part(name, monkeypatch, said, caplog):
+    edits.edit_function(monkeypatch, *CLASS_EDITS[name])
+    rows = observations(1.0, 4)
+    found, expected = (
+        acting.Acting(gaussian_policy(16, 16), seeded(), accelerated=accelerated)
+        for accelerated in (True, False)
+    )
+    for policy in (found, expected):
+        policy.generator.manual_seed(5)
+    for _ in range(3):
+        for ours, theirs in zip(found.sample(rows), expected.sample(rows), strict=True):
+            testing.assert_nests_equal(
+                [np.asarray(each) for each in (ours if isinstance(ours, tuple) else [ours])],
+                [np.asarray(each) for each in (theirs if isinstance(theirs, tuple) else [theirs])],
+                "An edited class must act as without acceleration.",
+            )
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1 and warnings[0].startswith(WARNING)
+
+
+def test_an_edit_that_shows_far_from_the_first_observations_alone_is_found(monkeypatch, said):
+    monkeypatch.setattr(networks.RunningNorm, "forward", lambda self, x: (x - self.mean).clamp(-20.0, 20.0))
+    policy, rows = acting.Acting(POLICIES["normalised"](), seeded()), observations(1.0, 4)
+    assert np.abs(rows).max() < 10.0
+    policy(rows)
+    assert not is_by_arrays(policy)
+    assert said()[-1].startswith(WARNING)
+
+
+def test_a_class_that_is_edited_later_acts_from_the_next_call_on(monkeypatch, said):
+    policy, rows = acting.Acting(gaussian_policy(16, 16), seeded()), observations(1.0, 4)
+    before = policy(rows).mean
+    edits.edit_function(monkeypatch, nn.ELU, "forward", edits.doubled)
+    assert not torch.allclose(policy(rows).mean, before)
+    assert said()[-1].startswith(WARNING)
+
+
+def test_a_comparison_changes_no_number_of_a_run(monkeypatch):
+    drawn = []
+    for is_compared in (True, False):
+        if not is_compared:
+            monkeypatch.setattr(acting.Acting, "_compare", lambda *_: True)
+        torch.manual_seed(0)
+        policy, rows = acting.Acting(gaussian_policy(16, 16), seeded()), observations(1.0, 4)
+        first = policy.sample(rows).raw
+        policy.restore(testing.through_a_file(policy.noise))
+        drawn.append([first, policy.sample(rows).raw, torch.rand(3).numpy()])
+    testing.assert_nests_equal(*drawn, "A comparison left a trace.")
+
+
+def test_both_ways_are_compared_at_first_and_after_a_restore(monkeypatch):
+    compared = []
+    compare = acting.Acting._compare
+
+    def counting(self, rows):
+        compared.append(compare(self, rows))
+        return compared[-1]
+
+    monkeypatch.setattr(acting.Acting, "_compare", counting)
+    policy, rows = acting.Acting(gaussian_policy(16, 16), seeded()), observations(1.0, 4)
+    for _ in range(3):
+        policy.sample(rows)
+    assert compared == [True]
+    policy.restore(testing.through_a_file(policy.noise))
+    for _ in range(3):
+        policy.sample(rows)
+    assert compared == [True, True]
+
+
+def test_noise_of_arrays_goes_on_by_torch_where_arrays_are_left():
+    row = observations(1.0, 1)
+    policies = [acting.Acting(gaussian_policy(8), seeded()) for _ in range(2)]
+    for policy in policies:
+        policy.sample(row)
+        policy.module.torso[0].register_forward_hook(edits.change_output)
+    drawn = [[policy.sample(row).raw for _ in range(3)] for policy in policies]
+    np.testing.assert_array_equal(*drawn)
+    assert len(np.unique(np.concatenate(drawn[0]), axis=0)) == 3
+    assert "generator" in policies[0].noise
+    # A run that arrays have acted in is gone on with.
+    resumed = acting.Acting(UserPolicy(), seeded())
+    arrays = acting.Acting(gaussian_policy(8), seeded())
+    arrays.sample(row)
+    resumed.restore(testing.through_a_file(arrays.noise))
+    again = acting.Acting(UserPolicy(), seeded(9))
+    again.restore(testing.through_a_file(arrays.noise))
+    np.testing.assert_array_equal(resumed.sample(row).raw, again.sample(row).raw)
+
+
+def test_a_batch_that_is_not_finite_settles_nothing():
+    policy, rows = acting.Acting(gaussian_policy(8), seeded()), observations(1.0, 2)
+    assert policy(rows * np.nan).mean.isnan().all()
+    assert is_by_arrays(policy) and not policy._agreement.holds()
+    policy(rows)
+    assert policy._agreement.holds()
+
+
+def test_actions_near_the_middle_of_their_range_agree():
+    # What is left of (1 + tanh(x)) - 1 is mostly rounding.
+    body = nn.Sequential(
+        nn.Linear(OBSERVATION_SIZE, 1), distributions.TanhSquash(-torch.ones(1), torch.ones(1))
+    )
+    nn.init.constant_(body[0].weight, 1e-7)
+    nn.init.zeros_(body[0].bias)
+    policy = acting.Acting(networks.EncodedPolicy(networks.IdentityEncoder(OBSERVATION_SIZE), body), seeded())
+    policy(observations(1.0, 1))
+    assert is_by_arrays(policy) and policy._agreement.holds()
+
+
+def test_a_copied_policy_acts_by_its_own_weights():
+    policy, rows = acting.Acting(gaussian_policy(8), seeded()), observations(1.0, 2)
+    policy(rows)
+    other = copy.deepcopy(policy)
+    state = {key: 2.0 * value.numpy() for key, value in policy._module.state_dict().items()}
+    other.set_variables(state)
+    before = policy(rows).mean
+    assert not torch.allclose(other(rows).mean, before)
+    assert_acts_as_its_module(other, rows)
+
+
+def test_a_part_behind_a_memory_may_be_replaced():
+    network = actor_critic(
+        memory=networks.make_memory("gru", OBSERVATION_SIZE, 6, generator=seeded()),
+        layer_sizes=(8,),
+        value_layer_sizes=(8,),
+    )
+    for accelerated in (True, False):
+        policy = acting.Acting(network, seeded(), accelerated=accelerated)
+        features, _ = policy.remember(observations(1.0, 2), policy.initial_state(2))
+        before = policy(features).mean
+        with torch.no_grad():
+            policy.module.policy_head = networks.GaussianHead(
+                8, 3, state_dependent_std=False, initial_stddev=0.5, gain=1.0, generator=seeded(4)
+            ).requires_grad_(False)
+        expected = policy.module.without_memory().policy(torch.from_numpy(features)).mean
+        assert not torch.allclose(expected, before)
+        torch.testing.assert_close(policy(features).mean, expected, rtol=1e-5, atol=1e-6)

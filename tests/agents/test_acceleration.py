@@ -41,7 +41,7 @@ def test_off_computes_everything_by_plain_torch(learner_scene, monkeypatch, said
     for module, name in (
         (kernels, "linear"),
         (kernels.Tanh, "forward"),
-        (acting, "compile_policy"),
+        (acting, "_compile"),
         (array_ppo, "make_step"),
         (fused.Fused, "__call__"),
         (parallel, "_pool"),
@@ -58,7 +58,7 @@ def test_off_computes_everything_by_plain_torch(learner_scene, monkeypatch, said
 
 
 def test_off_acts_by_the_module(agent, continuous_spec, monkeypatch, said):
-    monkeypatch.setattr(acting, "compile_policy", lambda *_: pytest.fail("arrays"))
+    monkeypatch.setattr(acting, "_compile", lambda *_: pytest.fail("arrays"))
     builder = agent.builder(acceleration="off")
     generator = torch.Generator().manual_seed(0)
     policy = builder.make_policy(

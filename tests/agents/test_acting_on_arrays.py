@@ -73,7 +73,7 @@ def rules(output):
 @pytest.mark.parametrize("name", AGENTS)
 def test_arrays_say_what_the_module_says(name, num_rows, scale, said):
     _, _, module = make(name)
-    call = acting.make_acting_module(module)
+    call = acting.Acting(module, torch.Generator())
     rows = observations(num_rows, scale)
     kept = rows.copy()
     found, expected = call(rows), module(torch.from_numpy(rows.copy()))
@@ -106,7 +106,7 @@ def test_policies_act_as_without_acceleration_also_on_new_weights(name):
 
 def test_a_module_that_is_not_known_acts_by_torch(said):
     _, _, module = make("DQN", critic_head="c51", vmin=-1.0, vmax=1.0)
-    call = acting.make_acting_module(module)
+    call = acting.Acting(module, torch.Generator())
     output = call(observations(2))
     assert not any(tensor.requires_grad for tensor in tensors(output))
     assert said() == ["acting: torch: a Critic, or its head, is not known"]
@@ -116,7 +116,7 @@ def test_a_module_with_hooks_acts_by_torch(said):
     _, _, module = make("TD3")
     calls = []
     module.policy[0][0].register_forward_hook(lambda *_: calls.append(1))
-    acting.make_acting_module(module)(observations(1))
+    acting.Acting(module, torch.Generator())(observations(1))
     assert calls == [1]
     assert said() == ["acting: torch: Linear has hooks"]
 
@@ -127,7 +127,7 @@ def test_nests_of_observations_act_by_torch(said):
     )
     builder = dqn.DQNBuilder(AGENTS["DQN"][1])
     networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
-    call = acting.make_acting_module(networks.q_network)
+    call = acting.Acting(networks.q_network, torch.Generator())
     rows = {"a": np.ones((2, 2), np.float32), "b": np.ones((2, 3), np.float32)}
     assert tensors(call(rows))[0].shape[:2] == (2, 4)
     assert said() == ["acting: torch: NestEncoder is not known"]

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import actors, counting, distributions, networks, specs, testing
-from minerva_acme.agents import off_policy
+from minerva_acme import acceleration, actors, counting, distributions, networks, specs, testing
+from minerva_acme.agents import actions, off_policy
 
 DISCRETE = specs.DiscreteArray(4, name="action")
 BOUNDED = specs.BoundedArray((2,), np.float32, [-1.0, 0.0], [1.0, 0.5], name="action")
@@ -32,8 +32,9 @@ def make_policy(module, choose, action_spec=BOUNDED, counter=None, seed=0):
     return off_policy.ModulePolicy(
         module=module,
         choose=choose,
-        action_spec=action_spec,
+        raw_actions=actions.executed(action_spec),
         generator=torch.Generator().manual_seed(seed),
+        acceleration=acceleration.Acceleration("auto"),
         counter=counter,
     )
 
@@ -111,10 +112,10 @@ def test_noise_has_the_standard_deviation_of_its_schedule():
 
 
 def test_actions_are_clipped_to_their_bounds_and_have_the_dtype_of_their_spec():
-    actions = choices(make_policy(Says([5.0, -5.0]), off_policy.mode), 2)
-    assert actions.tolist() == [[1.0, 0.0]] * 2 and actions.dtype == np.float32
-    actions = choices(make_policy(Says([0.0, 1.0, 0.0, 0.0]), off_policy.argmax, DISCRETE), 2)
-    assert actions.dtype == DISCRETE.dtype
+    chosen = choices(make_policy(Says([5.0, -5.0]), off_policy.mode), 2)
+    assert chosen.tolist() == [[1.0, 0.0]] * 2 and chosen.dtype == np.float32
+    chosen = choices(make_policy(Says([0.0, 1.0, 0.0, 0.0]), off_policy.argmax, DISCRETE), 2)
+    assert chosen.dtype == DISCRETE.dtype
 
 
 def test_observations_and_actions_may_be_nests():

@@ -123,13 +123,13 @@ def test_the_greedy_policy_executes_the_mode_and_records_nothing(agent, spec):
 
 def test_acting_has_weights_of_its_own(agent, spec):
     policy, network = make_policy(agent.builder(), spec, evaluation=True)
-    kept = {key: value.clone() for key, value in policy._network.state_dict().items()}
+    kept = {key: value.clone() for key, value in policy.module.state_dict().items()}
     with torch.no_grad():
         for parameter in network.parameters():
             parameter += 1.0
-    assert all(torch.equal(value, kept[key]) for key, value in policy._network.state_dict().items())
+    assert all(torch.equal(value, kept[key]) for key, value in policy.module.state_dict().items())
     policy.set_variables([{key: value.numpy() for key, value in network.state_dict().items()}])
-    for key, value in policy._network.state_dict().items():
+    for key, value in policy.module.state_dict().items():
         assert torch.equal(value, network.state_dict()[key])
 
 

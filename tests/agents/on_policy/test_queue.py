@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from minerva_acme import acceleration, core, environments, testing
-from minerva_acme.agents import on_policy
+from minerva_acme.agents import choosing, on_policy
 
 
 def make_environment(seed):
@@ -35,12 +35,12 @@ class VersionLearner(core.Learner):
         raise NotImplementedError
 
 
-class VersionPolicy(on_policy.BehaviourPolicy):
+class VersionPolicy(on_policy.ModulePolicy):
     """Records the version of its weights where the density of the action should be."""
 
     def batch(self, observations):
         output = super().batch(observations)
-        version = np.full(len(observations), self._network.value_head.bias.item(), np.float32)
+        version = np.full(len(observations), self.module.value_head.bias.item(), np.float32)
         return output._replace(extras=output.extras._replace(log_prob=version))
 
 
@@ -54,11 +54,12 @@ class Versions:
         if evaluation:
             return super().make_policy(networks, spec, generator, evaluation)
         return VersionPolicy(
-            network=networks,
+            module=networks,
+            choose=choosing.sample,
             raw_actions=self._raw_actions(spec),
             generator=generator,
             acceleration=acceleration.Acceleration(self.config.acceleration),
-            record_parameters=self.records_parameters,
+            record="parameters" if self.records_parameters else "choice",
         )
 
 

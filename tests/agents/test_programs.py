@@ -1,0 +1,254 @@
+"""Every agent's policy for evaluation is exported as a program, which chooses the actions that it chooses."""
+
+import numpy as np
+import pytest
+import torch
+import tree
+from torch import nn
+
+from minerva_acme import acceleration, environments, experiments, specs
+from minerva_acme.agents import acting, actions, choosing, d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
+from minerva_acme.experiments import policies
+
+VECTOR = specs.Array((5,), np.float32, name="observation")
+NEST = {
+    "place": specs.Array((2,), np.float32, name="place"),
+    "sensors": (specs.Array((3, 2), np.float64, name="sensors"),),
+    "kind": specs.DiscreteArray(3, name="kind"),
+}
+PICTURE = specs.BoundedArray((6, 6, 1), np.uint8, 0, 255, name="pixels")
+BOUNDED = specs.BoundedArray((3,), np.float32, [-1.0, -2.0, 0.0], [1.0, 1.5, 0.5], name="action")
+DISCRETE = specs.DiscreteArray(4, dtype=np.int64, name="action")
+SMALL_DISCRETE = specs.DiscreteArray(3, dtype=np.int32, name="action")
+SEVERAL = specs.BoundedArray((2,), np.int32, [1, 0], [3, 4], name="action")
+
+ROLLOUTS = {"policy_layer_sizes": (16, 8), "value_layer_sizes": (8,)}
+REPLAY = {"policy_layer_sizes": (16, 8), "critic_layer_sizes": (8,)}
+VALUES = {"critic_layer_sizes": (16, 8)}
+TWO = {**VALUES, "num_critics": 2}
+
+# A builder, its config, and the action specs that it takes.
+AGENTS = {
+    "PPO": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS), [BOUNDED, DISCRETE, SMALL_DISCRETE, SEVERAL]),
+    "PPO, squashed": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS, squash_actions=True), [BOUNDED]),
+    "V-MPO": (vmpo.VMPOBuilder, vmpo.VMPOConfig(**ROLLOUTS), [SEVERAL]),
+    "MPO": (mpo.MPOBuilder, mpo.MPOConfig(**REPLAY, action_penalty=False), [BOUNDED, SMALL_DISCRETE]),
+    "SAC": (sac.SACBuilder, sac.SACConfig(**REPLAY), [BOUNDED]),
+    "TD3": (td3.TD3Builder, td3.TD3Config(**REPLAY), [BOUNDED]),
+    "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(**REPLAY), [BOUNDED]),
+    "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES), [DISCRETE, SMALL_DISCRETE]),
+    "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
+    "DQN, C51": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES, critic_head="c51", vmin=-1, vmax=1), [DISCRETE]),
+}
+OTHER_OBSERVATIONS = {name: ["nest"] for name in AGENTS if "," not in name} | {"DQN": ["nest", "picture"]}
+CASES = {
+    f"{name}, {kind}, {'x'.join(map(str, action.shape)) or 'one'} {np.dtype(action.dtype)}": (
+        name,
+        observation,
+        action,
+    )
+    for name, (_, _, action_specs) in AGENTS.items()
+    for kind, observation in (("vector", VECTOR), ("nest", NEST), ("picture", PICTURE))
+    for action in action_specs
+    if kind == "vector" or (action is action_specs[0] and kind in OTHER_OBSERVATIONS.get(name, ()))
+}
+
+
+def make_spec(observation, action):
+    return specs.EnvironmentSpec(
+        observations=observation,
+        actions=action,
+        rewards=specs.Array((), np.float32, name="reward"),
+        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+    )
+
+
+def make_policy(builder, spec, evaluation=True):
+    """A policy far from what its weights are initially, so that its actions differ and reach their bounds."""
+    networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    policy = builder.make_policy(networks, spec, torch.Generator(), evaluation=evaluation)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in policy.module.parameters():
+        if parameter.ndim > 1:
+            parameter += torch.randn(parameter.shape, generator=generator) / parameter.shape[1] ** 0.5
+    return policy
+
+
+def observations_of(spec, number):
+    random = np.random.default_rng(number)
+
+    def draw(leaf):
+        size = (number, *leaf.shape)
+        if isinstance(leaf, specs.DiscreteArray):
+            return random.integers(0, leaf.num_values, size).astype(leaf.dtype)
+        if leaf.dtype == np.uint8:
+            return random.integers(0, 256, size, dtype=np.uint8)
+        return (3.0 * random.standard_normal(size)).astype(leaf.dtype)
+
+    return tree.map_structure(draw, spec)
+
+
+@pytest.mark.parametrize(("name", "observation", "action"), CASES.values(), ids=CASES)
+def test_a_program_chooses_the_greedy_actions_for_batches_of_any_size(name, observation, action):
+    kind, config, _ = AGENTS[name]
+    spec = make_spec(observation, action)
+    policy = make_policy(kind(config), spec)
+    program = policies._export_program(policy, spec).module()
+    chosen = []
+    for number in (1, 2, 5, 64):
+        observations = observations_of(observation, number)
+        expected = policy.batch(observations).action
+        found = program(tree.map_structure(torch.from_numpy, observations)).numpy()
+        assert (
+            (found.shape, found.dtype)
+            == (expected.shape, expected.dtype)
+            == ((number, *action.shape), action.dtype)
+        )
+        # Where arrays act, they round differently.
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        for row in found:
+            action.validate(row)
+        chosen.append(found)
+    assert len(np.unique(np.concatenate(chosen), axis=0)) > 1
+
+
+EXPLORING = [name for name in AGENTS if "," not in name]
+
+
+@pytest.mark.parametrize("name", EXPLORING)
+def test_the_policy_that_explores_is_no_program(name):
+    kind, config, (action, *_) = AGENTS[name]
+    policy = make_policy(kind(config), make_spec(VECTOR, action), evaluation=False)
+    with pytest.raises(ValueError, match="must be the one for evaluation .* this one explores"):
+        policy.as_module()
+
+
+def test_a_module_of_ones_own_with_nests_of_actions_is_a_program():
+    class Drives(nn.Module):
+        def forward(self, observation):
+            total = observation["place"].sum(dim=1) + observation["sensors"][0].float().sum(dim=(1, 2))
+            return {"gas": total[:, None], "gear": observation["kind"]}
+
+    spec = make_spec(
+        NEST,
+        {
+            "gas": specs.BoundedArray((1,), np.float32, -0.5, 0.5, name="gas"),
+            "gear": specs.DiscreteArray(3, dtype=np.int32, name="gear"),
+        },
+    )
+    policy = acting.ModulePolicy(
+        module=Drives(),
+        choose=lambda output, generator, env_steps: output,
+        raw_actions=actions.executed(spec.actions),
+        generator=torch.Generator(),
+        acceleration=acceleration.Acceleration("auto"),
+        evaluation=True,
+    )
+    observations = observations_of(NEST, 7)
+    expected = policy.batch(observations).action
+    found = policies._export_program(policy, spec).module()(
+        tree.map_structure(torch.from_numpy, observations)
+    )
+    assert np.abs(expected["gas"]).max() == 0.5
+    for key in ("gas", "gear"):
+        assert found[key].numpy().dtype == expected[key].dtype
+        np.testing.assert_allclose(found[key].numpy(), expected[key], rtol=1e-5)
+
+
+RUNS = {
+    "SAC": ("Pendulum-v1", sac.SACBuilder, sac.SACConfig, REPLAY),
+    "TD3": ("Pendulum-v1", td3.TD3Builder, td3.TD3Config, REPLAY),
+    "D4PG": ("Pendulum-v1", d4pg.D4PGBuilder, d4pg.D4PGConfig, REPLAY),
+    "DQN": ("CartPole-v1", dqn.DQNBuilder, dqn.DQNConfig, VALUES),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_over_replay_is_exported_in_the_bounds_that_are_asked_for(name, tmp_path):
+    environment_id, kind, config, sizes = RUNS[name]
+    experiments.run_experiment(
+        experiments.ExperimentConfig(
+            builder=kind(config(**sizes, batch_size=8, min_replay_size=8)),
+            environment_factory=lambda seed: environments.make_training_environment(
+                environment_id, seed=seed
+            ),
+            directory=tmp_path / "run",
+            num_env_steps=24,
+            evaluation_period=0,
+            evaluation_episodes=1,
+            replay="memory",
+            tensorboard=False,
+        )
+    )
+    spec = experiments.load_policy(tmp_path / "run")._spec
+    observations = observations_of(spec, 9)
+    for bounds in ("agent", "task"):
+        file = tmp_path / f"{bounds}.pt2"
+        experiments.export_policy(tmp_path / "run", file, format="pt2", actions=bounds)
+        found = torch.export.load(file).module()(torch.from_numpy(observations)).numpy()
+        expected = experiments.load_policy(tmp_path / "run", actions=bounds).batch(observations).action
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_choice_that_is_no_sample_has_no_density_to_record():
+    with pytest.raises(
+        ValueError, match="`choose` must be `choosing.sample` where `record` is 'choice', got"
+    ):
+        acting.ModulePolicy(
+            module=nn.Identity(),
+            choose=choosing.mode,
+            raw_actions=actions.executed(BOUNDED),
+            generator=torch.Generator(),
+            acceleration=acceleration.Acceleration("auto"),
+            record="choice",
+        )
+
+
+# A memory of a module that no agent of the library has: what a recurrent agent over replay needs.
+
+
+class Remembers(nn.Module):
+    """Values of four actions, of a memory of the observations."""
+
+    def __init__(self, memory, head):
+        super().__init__()
+        self.memory, self.head = memory, head
+
+    def remember(self, observations, state):
+        features, state = self.memory.unroll(observations[None], state)
+        return features[0], state
+
+    def without_memory(self):
+        return self.head
+
+
+def test_values_behind_a_memory_are_acted_on_by_the_same_policy():
+    from minerva_acme import networks
+
+    memory = networks.make_memory("gru", 5, 6, generator=torch.Generator().manual_seed(0))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = Remembers(memory, nn.Linear(6, 4))
+    policy = off_policy.ModulePolicy(
+        module=module,
+        choose=choosing.epsilon_greedy(lambda step: 0.0),
+        raw_actions=actions.executed(DISCRETE),
+        generator=torch.Generator(),
+        acceleration=acceleration.Acceleration("auto"),
+    )
+    steps = [3.0 * observations_of(VECTOR, 2 + i)[:2] for i in range(8)]
+    state = policy.initial_state(2)
+    found = []
+    for observations in steps:
+        output, state = policy.step(observations, state)
+        found.append(output.action)
+    features, _ = memory.unroll(torch.from_numpy(np.stack(steps)), memory.initial_state(2))
+    np.testing.assert_array_equal(np.stack(found), module.head(features).argmax(dim=-1))
+    assert len(np.unique(found)) > 1
+    with pytest.raises(ValueError, match="ModulePolicy must have `batch`, or act by `step`"):
+        policy.batch(steps[0])
+    policy.module.head = nn.Linear(6, 4).requires_grad_(False)
+    with torch.no_grad():
+        policy.module.head.bias.copy_(torch.tensor([0.0, 0.0, 100.0, 0.0]))
+    assert policy.step(steps[0], state)[0].action.tolist() == [2, 2]
