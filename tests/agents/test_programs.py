@@ -6,9 +6,9 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import acceleration, environments, experiments, specs
+from minerva_acme import acceleration, environments, experiments, runs, specs
 from minerva_acme.agents import acting, actions, choosing, d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
-from minerva_acme.experiments import policies
+from minerva_acme.runs import policies
 
 VECTOR = specs.Array((5,), np.float32, name="observation")
 NEST = {
@@ -180,13 +180,13 @@ def test_a_run_over_replay_is_exported_in_the_bounds_that_are_asked_for(name, tm
             tensorboard=False,
         )
     )
-    spec = experiments.load_policy(tmp_path / "run")._spec
+    spec = runs.load_policy(tmp_path / "run")._spec
     observations = observations_of(spec, 9)
     for bounds in ("agent", "task"):
         file = tmp_path / f"{bounds}.pt2"
-        experiments.export_policy(tmp_path / "run", file, format="pt2", actions=bounds)
+        runs.export_policy(tmp_path / "run", file, format="pt2", actions=bounds)
         found = torch.export.load(file).module()(torch.from_numpy(observations)).numpy()
-        expected = experiments.load_policy(tmp_path / "run", actions=bounds).batch(observations).action
+        expected = runs.load_policy(tmp_path / "run", actions=bounds).batch(observations).action
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
