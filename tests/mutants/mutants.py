@@ -470,11 +470,6 @@ MPO = [
         ),
     ),
     *of(
-        "agents/off_policy/acting.py",
-        ("tests/agents/off_policy/test_acting.py",),
-        breakage("all environments explore together", "torch.rand(len(best),", "torch.rand(1,"),
-    ),
-    *of(
         "minerva_acme/constraints.py",
         ("tests/agents/mpo/test_config.py",),
         breakage("a config takes any layers", "_WEIGHT_BYTES * num_weights <=", "0 <="),
@@ -842,37 +837,6 @@ ADDERS = [
 
 REPLAY = [
     *of(
-        "minerva_acme/replay/layouts.py",
-        ("tests/adders/test_frame_stacks.py",),
-        breakage("stacks reach into the episode before", "(step.first.long() * times)", "(0 * times)"),
-        breakage("padding moves on in stacks", "(happened * times)", "times[None].expand_as(happened)"),
-        breakage(
-            "stacks begin with the newest frame",
-            "torch.arange(self._frame_stack - 1, -1, -1",
-            "torch.arange(self._frame_stack",
-        ),
-        breakage("stacks of another order are stored", "newest -= not row", "newest -= 0 * row"),
-        breakage(
-            "a transition's stack is not checked",
-            "before[name][1:], after[name][:-1]",
-            "before[name], before[name]",
-        ),
-    ),
-    *of(
-        "minerva_acme/replay/layouts.py",
-        ("tests/replay/test_layouts.py", "tests/adders/test_sequence.py", "tests/adders/test_n_step.py"),
-        breakage(
-            "padding repeats a whole step",
-            "np.zeros(*column) for name, column",
-            "rows[name].copy() for name, column",
-        ),
-        breakage(
-            "a transition's parts are in another order",
-            "[observation, step.action, {",
-            "[step.action, observation, {",
-        ),
-    ),
-    *of(
         "minerva_acme/replay/memory/table.py",
         ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
         breakage(
@@ -1079,19 +1043,8 @@ WRAPPERS = [
 
 EXPERIMENTS = [
     *of(
-        "minerva_acme/experiments/evaluation.py",
-        ("tests/experiments/test_evaluation.py", "tests/experiments/test_run_hooks.py"),
-        breakage("an evaluation plays one episode", "while max(left) > 0:", "while not episodes:"),
-    ),
-    *of(
         "minerva_acme/experiments/policies.py",
         ("tests/experiments/test_evaluation.py", "tests/experiments/test_policies.py"),
-        breakage(
-            "a loaded policy checks nothing",
-            "return loaded_policy.LoadedPolicy(policy, spec.observations, to_task)",
-            "return policy",
-        ),
-        breakage("a loaded policy explores", "evaluation=not explore", "evaluation=False"),
         breakage("a loaded policy has not learned", "policy.set_variables(values)", "list(values)"),
     ),
     *of(
@@ -1100,34 +1053,9 @@ EXPERIMENTS = [
         breakage("the config is a builder's second argument", "[1:2]", "[2:3]"),
     ),
     *of(
-        "minerva_acme/experiments/run_folder.py",
-        ("tests/experiments/test_run_folder.py",),
-        breakage(
-            "a run lacks the hyperparameters that are newer", "defaults = self._defaults()", "defaults = {}"
-        ),
-        breakage("a newer format is read", "found <= FORMAT", "found <= 99"),
-    ),
-    *of(
         "minerva_acme/experiments/checkpointing.py",
         ("tests/experiments/test_checkpointing.py",),
-        breakage("the oldest good checkpoint is used", "in reversed([entry", "in list([entry"),
-        breakage("a choice is not noted", "_write_branch(directory, _Branch(own", "iter((directory, own"),
-        breakage(
-            "the newest checkpoints are dropped",
-            "list(newest.values())[-self._keep :]",
-            "list(newest.values())[: self._keep]",
-        ),
         breakage("a checkpoint counts while it is written", 'f".unfinished-{final.name}"', "final.name"),
-        breakage(
-            "half of a removed checkpoint counts", "entry.folder.rename(hidden)", "hidden = entry.folder"
-        ),
-        breakage("another content of the same size is good", "== digest", "!= ''"),
-        breakage(
-            "a manifest can be changed",
-            'content.pop("sha256") != _digest(content)',
-            'not content.pop("sha256")',
-        ),
-        breakage("the best is the worst", "(e.evaluation, -", "(-e.evaluation, -"),
     ),
     *of(
         "minerva_acme/experiments/evaluator.py",
@@ -1151,11 +1079,6 @@ EXPERIMENTS = [
             "evaluator=evaluations.logged_until",
             "evaluator=run.env_steps",
         ),
-    ),
-    *of(
-        "minerva_acme/experiments/run_logs.py",
-        ("tests/experiments/test_run_logs.py", *RUN),
-        breakage("rows after the checkpoint stay", "self._csv[label].cut(steps_key, step)", "0"),
     ),
     *of(
         "minerva_acme/loggers/tensorboard.py",
@@ -1234,7 +1157,148 @@ REPORTS = [
     ),
 ]
 
+MOVED = [
+    *of(
+        "agents/choosing.py",
+        ("tests/agents/off_policy/test_acting.py",),
+        breakage("all environments explore together", "torch.rand(len(best),", "torch.rand(1,"),
+    ),
+    *of(
+        "minerva_acme/replay/layouts/trajectories.py",
+        ("tests/adders/test_frame_stacks.py",),
+        breakage("stacks reach into the episode before", "(step.first.long() * times)", "(0 * times)"),
+    ),
+    *of(
+        "minerva_acme/replay/layouts/trajectories.py",
+        ("tests/adders/test_frame_stacks.py",),
+        breakage("padding moves on in stacks", "(happened * times)", "times[None].expand_as(happened)"),
+    ),
+    *of(
+        "minerva_acme/replay/layouts/trajectories.py",
+        ("tests/adders/test_frame_stacks.py",),
+        breakage(
+            "stacks begin with the newest frame",
+            "torch.arange(self._frame_stack - 1, -1, -1",
+            "torch.arange(self._frame_stack",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/layouts/trajectories.py",
+        ("tests/adders/test_frame_stacks.py",),
+        breakage("stacks of another order are stored", "newest -= not row", "newest -= 0 * row"),
+    ),
+    *of(
+        "minerva_acme/replay/layouts/transitions.py",
+        ("tests/adders/test_frame_stacks.py",),
+        breakage(
+            "a transition's stack is not checked",
+            "before[name][1:], after[name][:-1]",
+            "before[name], before[name]",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/layouts/trajectories.py",
+        ("tests/replay/test_layouts.py", "tests/adders/test_sequence.py", "tests/adders/test_n_step.py"),
+        breakage(
+            "padding repeats a whole step",
+            "np.zeros(*column) for name, column",
+            "rows[name].copy() for name, column",
+        ),
+    ),
+    *of(
+        "minerva_acme/replay/layouts/transitions.py",
+        ("tests/replay/test_layouts.py", "tests/adders/test_sequence.py", "tests/adders/test_n_step.py"),
+        breakage(
+            "a transition's parts are in another order",
+            "[observation, step.action, {",
+            "[step.action, observation, {",
+        ),
+    ),
+    *of(
+        "minerva_acme/runs/evaluation.py",
+        ("tests/experiments/test_evaluation.py", "tests/experiments/test_run_hooks.py"),
+        breakage("an evaluation plays one episode", "while max(left) > 0:", "while not episodes:"),
+    ),
+    *of(
+        "minerva_acme/runs/policies.py",
+        ("tests/experiments/test_evaluation.py", "tests/experiments/test_policies.py"),
+        breakage(
+            "a loaded policy checks nothing",
+            "return loaded_policy.LoadedPolicy(policy, spec.observations, to_task)",
+            "return policy",
+        ),
+    ),
+    *of(
+        "minerva_acme/runs/policies.py",
+        ("tests/experiments/test_evaluation.py", "tests/experiments/test_policies.py"),
+        breakage("a loaded policy explores", "evaluation=not explore", "evaluation=False"),
+    ),
+    *of(
+        "minerva_acme/runs/run_folder.py",
+        ("tests/experiments/test_run_folder.py",),
+        breakage(
+            "a run lacks the hyperparameters that are newer", "defaults = self._defaults()", "defaults = {}"
+        ),
+    ),
+    *of(
+        "minerva_acme/runs/run_folder.py",
+        ("tests/experiments/test_run_folder.py",),
+        breakage("a newer format is read", "found <= FORMAT", "found <= 99"),
+    ),
+    *of(
+        "minerva_acme/runs/checkpointing.py",
+        ("tests/experiments/test_checkpointing.py",),
+        breakage("the oldest good checkpoint is used", "in reversed([entry", "in list([entry"),
+    ),
+    *of(
+        "minerva_acme/runs/checkpointing.py",
+        ("tests/experiments/test_checkpointing.py",),
+        breakage("a choice is not noted", "_write_branch(directory, _Branch(own", "iter((directory, own"),
+    ),
+    *of(
+        "minerva_acme/runs/checkpointing.py",
+        ("tests/experiments/test_checkpointing.py",),
+        breakage(
+            "the newest checkpoints are dropped",
+            "list(newest.values())[-self._keep :]",
+            "list(newest.values())[: self._keep]",
+        ),
+    ),
+    *of(
+        "minerva_acme/runs/checkpointing.py",
+        ("tests/experiments/test_checkpointing.py",),
+        breakage(
+            "half of a removed checkpoint counts", "entry.folder.rename(hidden)", "hidden = entry.folder"
+        ),
+    ),
+    *of(
+        "minerva_acme/runs/checkpointing.py",
+        ("tests/experiments/test_checkpointing.py",),
+        breakage("another content of the same size is good", "== digest", "!= ''"),
+    ),
+    *of(
+        "minerva_acme/runs/checkpointing.py",
+        ("tests/experiments/test_checkpointing.py",),
+        breakage(
+            "a manifest can be changed",
+            'content.pop("sha256") != _digest(content)',
+            'not content.pop("sha256")',
+        ),
+    ),
+    *of(
+        "minerva_acme/runs/checkpointing.py",
+        ("tests/experiments/test_checkpointing.py",),
+        breakage("the best is the worst", "(e.evaluation, -", "(-e.evaluation, -"),
+    ),
+    *of(
+        "minerva_acme/runs/run_logs.py",
+        ("tests/experiments/test_run_logs.py", *RUN),
+        breakage("rows after the checkpoint stay", "self._csv[label].cut(steps_key, step)", "0"),
+    ),
+]
+
 MUTANTS = [
+    *MOVED,
     *LOSSES,
     *NETWORKS,
     *MPO,
