@@ -9,6 +9,7 @@ from torch import nn
 
 from minerva_acme import networks
 from minerva_acme.acceleration import array_actor_critic
+from tests.closeness import assert_close_to_norm
 
 M = 32
 KINDS = {
@@ -63,7 +64,7 @@ def test_outputs_and_gradient_are_those_of_autograd(kind, d_entropy):
         outputs = arrays.forward(observation.numpy(), raw_action.numpy())
         arrays.backward(d_log_prob.numpy(), d_entropy, d_value.numpy())
     for found, expected in zip(outputs, (log_prob, entropy, value), strict=True):
-        np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-5, atol=2e-6)
+        assert_close_to_norm(found, expected)
     expected = torch.cat([parameter.grad.ravel() for parameter in network.parameters()]).numpy()
     np.testing.assert_allclose(arrays.gradient, expected, rtol=1e-4, atol=2e-5)
     assert arrays.gradient.dtype == arrays.parameters.dtype == np.float32

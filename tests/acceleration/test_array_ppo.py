@@ -13,6 +13,7 @@ from torch import nn
 
 from minerva_acme import acceleration, losses, networks
 from minerva_acme.acceleration import Agreement, array_ppo
+from tests.closeness import assert_close_to_norm
 
 SETTINGS = {"clip_ratio": 0.2, "clip_value": True, "entropy_coef": 0.01, "value_coef": 0.5}
 TRAINED = ("log_prob", "value", "entropy")
@@ -254,7 +255,7 @@ def assert_same_states(found, expected):
         assert state.keys() == expected["state"][index].keys()
         for key, value in state.items():
             wanted = expected["state"][index][key]
-            torch.testing.assert_close(value, wanted, rtol=1e-3, atol=1e-6, msg=f"{key} of {index}")
+            assert_close_to_norm(value, wanted, relative=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -272,9 +273,9 @@ def test_both_ways_make_the_same_steps_and_may_take_turns(kind, said):
             samples,
             seed,
         )
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-6, check_dtype=False)
+        assert_close_to_norm(found, expected, relative=1e-4)
         for name, parameter in other.named_parameters():
-            torch.testing.assert_close(parameter, network.get_parameter(name), rtol=1e-4, atol=5e-6)
+            assert_close_to_norm(parameter, network.get_parameter(name), relative=1e-4)
         assert_same_states(other_optimizer.state_dict(), optimizer.state_dict())
     initial = make(kind)[1]
     assert all(

@@ -10,6 +10,7 @@ from torch import nn
 
 from minerva_acme import acceleration, networks
 from minerva_acme.acceleration import kernels, parallel
+from tests.closeness import assert_close_to_norm
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_an_accelerated_network_computes_and_learns_as_the_plain_one(make, said)
 
     with torch.no_grad():
         for ours, theirs in zip(outputs(fast), outputs(plain), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+            assert_close_to_norm(ours, theirs)
     for network in (fast, plain):
         sum(leaf.sin().sum() for leaf in outputs(network)).backward()
     for ours, theirs in zip(fast.parameters(), plain.parameters(), strict=True):
@@ -130,11 +131,11 @@ def test_both_ways_of_acting_agree_and_the_log_says_once_which_is_taken(mode, li
     for _ in range(2):
         policy = acceleration.Acceleration(mode).acting(network, seeded())
     choice = policy.sample(rows)
-    np.testing.assert_allclose(choice.parameters.mean, expected.mean, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(choice.parameters.log_std, expected.log_std, rtol=1e-5, atol=1e-6)
+    assert_close_to_norm(choice.parameters.mean, expected.mean)
+    assert_close_to_norm(choice.parameters.log_std, expected.log_std)
     log_prob = expected.log_prob(torch.from_numpy(choice.raw))
     np.testing.assert_allclose(choice.log_prob, log_prob, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(policy(rows).mode(), expected.mean, rtol=1e-5, atol=1e-6)
+    assert_close_to_norm(policy(rows).mode(), expected.mean)
     assert ("random" in policy.noise) == (mode == "auto")
     assert said() == [line]
 
@@ -179,7 +180,7 @@ def test_updates_side_by_side_give_what_they_give_one_by_one(said):
         assert [num_threads for _, _, num_threads in notes] == [1 if mode == "auto" else 2] * 2
         gradients.append([p.grad for _, network, _ in updates for p in network.parameters()])
     for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+        assert_close_to_norm(ours, theirs)
     assert said() == ["updates: side by side, by one thread each", "updates: one by one: acceleration is off"]
 
 

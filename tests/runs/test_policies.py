@@ -15,6 +15,7 @@ import minerva_acme
 from minerva_acme import actors, builders, environments, experiments, runs, specs, testing
 from minerva_acme.agents import mpo, ppo, vmpo
 from minerva_acme.runs import loaded_policy
+from tests.closeness import assert_close_to_norm
 
 SMALL = {"num_environments": 2, "rollout_steps": 16, "policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 PPO = {**SMALL, "minibatch_size": 4, "num_epochs": 1}
@@ -142,7 +143,7 @@ def test_an_exported_program_acts_like_the_policy_on_batches_of_any_size(make_ru
         found = program(torch.from_numpy(observations)).numpy()
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         # The policy acts by arrays, the program by torch.
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+        assert_close_to_norm(found, expected)
 
 
 def test_a_program_is_what_torch_computes_bit_for_bit(make_run, tmp_path):

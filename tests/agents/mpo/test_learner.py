@@ -12,6 +12,7 @@ from minerva_acme.acceleration import cpu, parallel
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import optimizers, targets
 from minerva_acme.learners import finite
+from tests.closeness import assert_close_to_norm
 
 from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
 
@@ -310,7 +311,7 @@ def test_more_threads_reproduce_training_and_change_it_by_rounding_alone(spec, c
     assert states_equal(two, two_again)
     leaves = zip(tree.flatten(one["modules"]), tree.flatten(two["modules"]), strict=True)
     for ours, theirs in leaves:
-        torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-6)
+        assert_close_to_norm(ours, theirs)
 
 
 @pytest.mark.usefixtures("threads_are_given_back")

@@ -8,6 +8,7 @@ import torch
 import tree
 
 from minerva_acme import core, distributions, specs, testing
+from tests.closeness import assert_close_to_norm
 
 OBSERVATIONS = np.array([[0.1, -0.2, 0.3], [2.0, 1.0, -1.0]], np.float32)
 
@@ -61,15 +62,15 @@ def test_squashed_actions_are_recorded_with_the_density_of_the_raw_one(vmpo_agen
     for _ in range(5):
         action, extras = policy.batch(OBSERVATIONS)
         expected = squash(torch.from_numpy(extras.raw_action))
-        np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-6)
+        assert_close_to_norm(action, expected)
         np.testing.assert_allclose(
             extras.log_prob,
             normal.log_prob(torch.from_numpy(extras.raw_action)).sum(dim=1),
             rtol=1e-5,
             atol=1e-5,
         )
-        np.testing.assert_allclose(extras.parameters.mean, mean.detach(), rtol=1e-6, atol=1e-6)
-        np.testing.assert_allclose(extras.parameters.log_std, log_std.detach(), rtol=1e-6, atol=1e-6)
+        assert_close_to_norm(extras.parameters.mean, mean.detach())
+        assert_close_to_norm(extras.parameters.log_std, log_std.detach())
 
 
 @pytest.mark.parametrize("squashes", [False, True])
@@ -117,7 +118,7 @@ def test_the_greedy_policy_executes_the_mode_and_records_nothing(agent, spec):
     mode = distribution.mode().detach()
     if isinstance(distribution, distributions.DiagonalGaussian) and agent.name == "vmpo":
         mode = torch.tanh(mode)
-    np.testing.assert_allclose(action, mode, rtol=1e-5, atol=1e-6)
+    assert_close_to_norm(action, mode)
     assert extras == ()
 
 
