@@ -382,7 +382,6 @@ MPO = [
     *of(
         "minerva_acme/acceleration/agreement.py",
         ("tests/acceleration/test_agreement.py",),
-        breakage("a replaced layer is not seen", "self._look() == self._seen", "bool(self._look())"),
         breakage(
             "what is not a number agrees", "not difference <= pair.tolerance", "difference > pair.tolerance"
         ),
