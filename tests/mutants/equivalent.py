@@ -16,7 +16,7 @@ EQUIVALENT: dict[str, str] = {
     "minerva_acme/learners/finite.py _is_surely_finite: "
     "array = (tensor.detach() if tensor.requires_grad else tensor).numpy() -> array = (tensor.detach()).numpy()": "to detach a tensor without gradient changes nothing",
     "minerva_acme/learners/finite.py _is_surely_finite: "
-    "return bool(packing.square(array.ravel()) <= LARGEST) -> return bool(False)": _LOOKS_AGAIN,
+    "return bool(specs.square(array.ravel()) <= LARGEST) -> return bool(False)": _LOOKS_AGAIN,
     "minerva_acme/learners/finite.py _is_surely_finite: "
     'if tensor.device.type != "cpu" or... or not tensor.is_contiguous(): -> if True:': _LOOKS_AGAIN,
     "minerva_acme/learners/finite.py _is_surely_finite: "
@@ -24,5 +24,5 @@ EQUIVALENT: dict[str, str] = {
     "minerva_acme/learners/finite.py _is_surely_finite: "
     'if tensor.device.type != "cpu" or tensor.dtype -> if False or tensor.dtype': "a tensor of a GPU has no array, and tests have no GPU",
     "minerva_acme/learners/finite.py _is_surely_finite: "
-    "return bool(packing.square(array.ravel()) <= LARGEST) -> return (packing.square(array.ravel()) <= LARGEST)": "a boolean of numpy is as true",
+    "return bool(specs.square(array.ravel()) <= LARGEST) -> return (specs.square(array.ravel()) <= LARGEST)": "a boolean of numpy is as true",
 }

@@ -147,7 +147,6 @@ def test_every_file_of_the_library_has_tests_that_must_notice(repository):
     without = [file for file in files if not tests_of.tests_of(file, repository)]
     assert [file for file in without if generated.of_file(file, repository)] == [
         "minerva_acme/distributed/ray_engine.py",
-        "minerva_acme/distributed/ray_jobs.py",
     ]
 
 

@@ -17,14 +17,14 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_reference_acting.py",
         "tests/agents/on_policy/test_memory.py",
         "tests/agents/mpo/test_modern.py",
-        "tests/experiments/test_policies.py",
+        "tests/runs/test_policies.py",
     ),
     "agents/actions.py": (
         "tests/agents/on_policy/test_reference_acting.py",
         "tests/agents/on_policy/test_acting.py",
         "tests/agents/mpo/test_acting.py",
         "tests/agents/ppo/test_reference_step.py",
-        "tests/experiments/test_policies.py",
+        "tests/runs/test_policies.py",
     ),
     "agents/d4pg": ("tests/agents/d4pg", "tests/agents/test_transition_agents.py"),
     "agents/dqn": ("tests/agents/dqn", "tests/agents/test_transition_agents.py"),
@@ -60,7 +60,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/test_skipping.py",
     ),
     "minerva_acme/__init__.py": ("tests/test_public_names.py",),
-    "minerva_acme/_lazy.py": ("tests/test_public_names.py",),
+    "minerva_acme/lazy.py": ("tests/test_public_names.py",),
     "minerva_acme/acceleration": ("tests/acceleration", "tests/agents/test_acceleration.py"),
     "minerva_acme/acceleration/acting.py": (
         "tests/agents/test_acting_on_arrays.py",
@@ -113,7 +113,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/experiments/test_evaluator.py",
         "tests/agents/test_offline_runs.py",
     ),
-    "minerva_acme/experiments/policies.py": ("tests/experiments/test_evaluation.py",),
+    "minerva_acme/runs/policies.py": ("tests/runs/test_evaluation.py",),
     "minerva_acme/learners": (
         "tests/learners",
         "tests/agents/test_skipping.py",
@@ -129,7 +129,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/adders/test_adder_calls.py",
         "tests/adders/test_priorities.py",
     ),
-    "minerva_acme/replay/layouts.py": (
+    "minerva_acme/replay/layouts": (
         "tests/adders/test_frame_stacks.py",
         "tests/adders/test_sequence.py",
         "tests/adders/test_n_step.py",
@@ -141,7 +141,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/replay/test_backends.py",
     ),
     "minerva_acme/replay/reverb": ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
-    "minerva_acme/replay/rollouts.py": ("tests/adders/test_rollout.py",),
+    "minerva_acme/replay/layouts/rollouts.py": ("tests/adders/test_rollout.py",),
     "minerva_acme/specs.py": (
         "tests/wrappers/test_spec_check.py",
         "tests/environments/test_misbehaving.py",
