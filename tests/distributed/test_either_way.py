@@ -65,9 +65,9 @@ class NotedSAC(sac.SACBuilder):
     restored: list[core.State]
     lengths: list[int | None]  # learner steps of the whole run
 
-    def make_learner(self, **arguments: Any) -> core.Learner:
+    def make_learner(self, parts: builders.LearnerParts[Any]) -> core.Learner:
         self.lengths.append(arguments["num_learner_steps"])
-        return Noted(super().make_learner(**arguments), self.restored)
+        return Noted(super().make_learner(parts), self.restored)
 
 
 class NotedPPO(ppo.PPOBuilder):
@@ -76,9 +76,9 @@ class NotedPPO(ppo.PPOBuilder):
     restored: list[core.State]
     lengths: list[int | None]  # learner steps of the whole run
 
-    def make_learner(self, **arguments: Any) -> core.Learner:
+    def make_learner(self, parts: builders.LearnerParts[Any]) -> core.Learner:
         self.lengths.append(arguments["num_learner_steps"])
-        return Noted(super().make_learner(**arguments), self.restored)
+        return Noted(super().make_learner(parts), self.restored)
 
 
 class SameTables(NotedSAC):

@@ -133,8 +133,8 @@ def test_what_exits_elsewhere_ends_the_program_with_its_status_and_the_run_is_sa
     if at == "learner":
         make_learner = config.builder.make_learner
 
-        def make(**arguments):
-            learner = make_learner(**arguments)
+        def make(parts):
+            learner = make_learner(parts)
             learner.step = lambda: sys.exit(3)
             return learner
 
@@ -225,13 +225,13 @@ def test_an_error_in_a_learner_step_saves_nothing_and_names_what_is_left(tmp_pat
     config = make_config(tmp_path, checkpoint_period=200)
     make_learner = config.builder.make_learner
 
-    def make(**arguments):
-        learner = make_learner(**arguments)
+    def make(parts):
+        learner = make_learner(parts)
         step = learner.step
 
         def diverge():
             step()
-            if arguments["counter"].get_counts()["actor_steps"] == 300:
+            if parts.counter.get_counts()["actor_steps"] == 300:
                 raise FloatingPointError("diverged")
 
         learner.step = diverge

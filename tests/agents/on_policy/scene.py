@@ -131,7 +131,10 @@ def make_behaviour(builder, spec, state, distance, generator):
 def collect(builder, spec, network, generator, index=0, has_outliers=False):
     """The rollout of `network`'s policy; each `index` has observations and rewards of its own scale."""
     shift, scale, reward_scale = [(0.3, 1.5, 3.0), (-0.2, 1.0, 1.0), (0.1, 0.7, 0.5)][index]
-    policy = builder.make_policy(network, spec, generator)
+    # Noise of its own, or what is drawn below would depend on when the policy first draws.
+    noise = torch.Generator().set_state(generator.get_state())
+    policy = builder.make_policy(network, spec, noise)
+    torch.randint(2**63 - 1, (), generator=generator)
     reward = 0.2 + reward_scale * torch.randn(T, E, generator=generator)
     discount, last = torch.ones(T, E), torch.zeros(T, E)
     for (t, e), (discount_t, last_t) in ENDS.items():
