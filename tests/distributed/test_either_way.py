@@ -66,7 +66,7 @@ class NotedSAC(sac.SACBuilder):
     lengths: list[int | None]  # learner steps of the whole run
 
     def make_learner(self, parts: builders.LearnerParts[Any]) -> core.Learner:
-        self.lengths.append(arguments["num_learner_steps"])
+        self.lengths.append(parts.num_learner_steps)
         return Noted(super().make_learner(parts), self.restored)
 
 
@@ -77,7 +77,7 @@ class NotedPPO(ppo.PPOBuilder):
     lengths: list[int | None]  # learner steps of the whole run
 
     def make_learner(self, parts: builders.LearnerParts[Any]) -> core.Learner:
-        self.lengths.append(arguments["num_learner_steps"])
+        self.lengths.append(parts.num_learner_steps)
         return Noted(super().make_learner(parts), self.restored)
 
 
