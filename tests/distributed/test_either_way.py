@@ -84,8 +84,8 @@ class NotedPPO(ppo.PPOBuilder):
 class SameTables(NotedSAC):
     """SAC whose table is the same for one process and for several: nobody waits for anybody."""
 
-    def _rate_limiter(self) -> replay.RateLimiter:
-        return replay.MinSize(self._config.min_replay_size)
+    def make_rate_limiter(self) -> replay.RateLimiter:
+        return replay.MinSize(self.config.min_replay_size)
 
 
 def make(kind: type[Any]) -> Any:
