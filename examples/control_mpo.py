@@ -35,8 +35,7 @@ class Options:
 
 def main(options: Options) -> runs.Evaluation:
     """Trains, and returns an evaluation of the trained policy."""
-    config, seed = options.config, options.seed
-    device = torch.device("cpu")
+    config, seed, device = options.config, options.seed, torch.device("cpu")
 
     # The environment: single precision, actions in [-1, 1], one observation vector.
     environment = environments.make_training_environment(options.env, seed=seed)
@@ -122,9 +121,8 @@ def main(options: Options) -> runs.Evaluation:
             generator=torch.Generator(),
             acceleration=acceleration.Acceleration(config.acceleration),
         )
-        greedy_actor = actors.FeedForwardActor(policy=greedy)
         evaluation_environment = environments.make_training_environment(options.env, seed=seed + 3)
-        return runs.evaluate(evaluation_environment, greedy_actor, num_episodes=5)
+        return runs.evaluate(evaluation_environment, actors.FeedForwardActor(policy=greedy), num_episodes=5)
 
 
 if __name__ == "__main__":

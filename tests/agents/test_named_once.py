@@ -10,6 +10,7 @@ from minerva_acme.agents import registry
 # Formulas have the name of the paper that they are from, and so has the fast twin of one.
 FORMULAS = (
     "minerva_acme/losses/",
+    "minerva_acme/acceleration/__init__.py",
     "minerva_acme/acceleration/array_ppo.py",
     "minerva_acme/acceleration/choice.py",
 )

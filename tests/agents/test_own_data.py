@@ -63,7 +63,9 @@ def test_agents_over_transitions_take_bare_arrays(name):
 def test_priorities_without_info_are_named():
     agent = scene.AGENTS["dqn"]
     batches = iter([scene.make_batch(agent.spec)])
-    learner, _, _ = scene.make_learner(agent.make(prioritized=True), agent.spec, dataset=batches)
+    learner, _, _ = scene.make_learner(
+        agent.make(prioritized=True), agent.spec, dataset=batches, client=object()
+    )
     with pytest.raises(TypeError, match="with the `info` of their items"):
         learner.step()
 

@@ -116,7 +116,7 @@ def test_a_policy_of_ours_plays_the_task_with_the_whole_range_of_its_actions(tmp
             return types.SimpleNamespace(action=np.array([-0.5], np.float32))
 
     monkeypatch.setattr(against.experiments, "run_experiment", lambda config: None)
-    monkeypatch.setattr(against.experiments, "load_policy", lambda folder: Policy())
+    monkeypatch.setattr(against.runs, "load_policy", lambda folder: Policy())
     policy = against.train_ours(against.PAIRS["SAC"], 0, 1, tmp_path)
     np.testing.assert_allclose(policy(np.zeros(3)), [-1.0])  # the task's are within [-2, 2]
     discrete = against.train_ours(against.PAIRS["DQN"], 0, 1, tmp_path)

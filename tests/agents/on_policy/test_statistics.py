@@ -49,7 +49,7 @@ def test_they_are_saved_and_pulled_by_actors(agent, make_learner, continuous_spe
             fresh, continuous_spec, torch.Generator().manual_seed(2), evaluation=evaluation
         )
         policy.set_variables([variables])
-        for key, value in policy._network.state_dict().items():
+        for key, value in policy.module.state_dict().items():
             np.testing.assert_array_equal(value, variables[key])
 
     restored, other, _ = make_learner(builder, continuous_spec, seed=5)
@@ -66,7 +66,7 @@ def test_evaluation_changes_no_training_state(agent, make_learner, continuous_sp
     policy = builder.make_policy(network, continuous_spec, torch.Generator(), evaluation=True)
     actor = builder.make_actor(policy, learner)
     actor.update(wait=True)
-    state = policy._network.state_dict()
+    state = policy.module.state_dict()
     kept = {key: value.clone() for key, value in state.items()}
     assert runs.evaluation.evaluate(testing.FakeEnvironment(), actor, 3) is not None
     testing.assert_nests_equal(learner.save(), before, "Evaluation must leave the learner as it is.")
