@@ -177,6 +177,36 @@ class RowPacker:
         return _Leaf(name, field, column, place, spec.shape, is_matrix, is_image, overflows)
 
 
+class Step(NamedTuple):
+    """What an action led to, with names as in messages."""
+
+    observation: types.NestedArray  # that the step ended with
+    action: types.NestedArray
+    reward: types.NestedArray
+    discount: types.NestedArray
+    extras: types.NestedArray
+
+
+def step_packer(environment_spec: specs.EnvironmentSpec, extras_spec: types.NestedSpec) -> RowPacker:
+    """Makes what packs a `Step`; its discount must be within its bounds.
+
+    Args:
+        environment_spec: The specs of the environment as the actor sees it.
+        extras_spec: The spec of what the policy records with each action.
+
+    Raises:
+        ValueError: Something cannot be stored.
+    """
+    step = Step(
+        observation=environment_spec.observations,
+        action=environment_spec.actions,
+        reward=environment_spec.rewards,
+        discount=environment_spec.discounts,
+        extras=extras_spec,
+    )
+    return RowPacker(step, single=("reward", "discount"), bounded=("discount",))
+
+
 def join(parts: Sequence[Rows], columns: Iterable[str]) -> Rows:
     """Joins the packed parts of a step: in each of the columns their rows, one after the other."""
     rows = {}

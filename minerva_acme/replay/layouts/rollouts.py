@@ -58,17 +58,7 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
                 )
         observations = environment_spec.observations
         self._observation = packing.RowPacker(observations, "observation")
-        self._step = packing.RowPacker(
-            _Step(
-                observation=observations,
-                action=environment_spec.actions,
-                reward=environment_spec.rewards,
-                discount=environment_spec.discounts,
-                extras=extras_spec,
-            ),
-            single=("reward", "discount"),
-            bounded=("discount",),
-        )
+        self._step = packing.step_packer(environment_spec, extras_spec)
         # In the order in which `transition` puts its parts together.
         row = packing.RowPacker(
             _Row(
@@ -106,7 +96,9 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
             ValueError: a field does not match its spec, or the discount is out of its bounds.
         """
         return self._step.pack(
-            _Step(next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras)
+            packing.Step(
+                next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras
+            )
         )
 
     def next_observation(self, step: packing.Rows) -> packing.Rows:
@@ -155,14 +147,6 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
             return_so_far=row.return_so_far,
             extras=row.extras,
         )
-
-
-class _Step(NamedTuple):
-    observation: types.NestedArray  # that the step ended with; named as in messages
-    action: types.NestedArray
-    reward: Any
-    discount: Any
-    extras: types.NestedArray
 
 
 class _Row(NamedTuple):

@@ -49,18 +49,8 @@ class TransitionLayout:
         self._frame_stack = frame_stack
         self._signals = _plan_signals(environment_spec.rewards, environment_spec.discounts)
         self._observation = packing.RowPacker(environment_spec.observations, "observation")
-        self._step = packing.RowPacker(
-            _Step(
-                observation=environment_spec.observations,
-                action=environment_spec.actions,
-                reward=environment_spec.rewards,
-                discount=environment_spec.discounts,
-                extras=extras_spec,
-            ),
-            single=("reward", "discount"),
-            bounded=("discount",),
-        )
-        self._places = {field: self._step.places(field) for field in _Step._fields}
+        self._step = packing.step_packer(environment_spec, extras_spec)
+        self._places = {field: self._step.places(field) for field in packing.Step._fields}
         rewards, discounts = (self._places[field]["float32"] for field in ("reward", "discount"))
         self._signal = slice(rewards.start, discounts.stop)
         self._transition = packing.RowPacker(
@@ -124,7 +114,9 @@ class TransitionLayout:
             ValueError: a field does not match its spec, or a discount is out of its bounds.
         """
         rows = self._step.pack(
-            _Step(next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras)
+            packing.Step(
+                next_timestep.observation, action, next_timestep.reward, next_timestep.discount, extras
+            )
         )
         signal = rows["float32"][self._signal].astype(np.float64)  # to be summed
         return PackedStep(
@@ -269,14 +261,6 @@ class PackedStep(NamedTuple):
     discounts: np.ndarray  # [D] float64, the elements of the environment's discount
     extras: packing.Rows
     next_observation: packing.Rows
-
-
-class _Step(NamedTuple):
-    observation: types.NestedArray  # that the step ended with; named as in messages
-    action: types.NestedArray
-    reward: types.NestedArray
-    discount: types.NestedArray
-    extras: types.NestedArray
 
 
 class _Signals(NamedTuple):
