@@ -55,12 +55,11 @@ def sac_builder(**changes: Any) -> sac.SACBuilder:
     return sac.SACBuilder(sac.SACConfig(**(settings | changes)))
 
 
-class Saving(core.Learner):
-    """A learner that does something else when it is saved."""
+class Wrapped(core.Learner):
+    """A learner that does what another one does."""
 
-    def __init__(self, learner: core.Learner, on_save: Callable[[], None]) -> None:
+    def __init__(self, learner: core.Learner) -> None:
         self._learner = learner
-        self._on_save = on_save
 
     def step(self) -> Any:
         return self._learner.step()
@@ -72,11 +71,22 @@ class Saving(core.Learner):
         return self._learner.poll_variables(names, newer_than)
 
     def save(self) -> Any:
-        self._on_save()
         return self._learner.save()
 
     def restore(self, state: Any) -> None:
         self._learner.restore(state)
+
+
+class Saving(Wrapped):
+    """A learner that does something else when it is saved."""
+
+    def __init__(self, learner: core.Learner, on_save: Callable[[], None]) -> None:
+        super().__init__(learner)
+        self._on_save = on_save
+
+    def save(self) -> Any:
+        self._on_save()
+        return super().save()
 
 
 class SavingBuilder(sac.SACBuilder):

@@ -1,7 +1,7 @@
 """A run that one process began is continued by several, and the other way round."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -35,43 +35,20 @@ BOTH_WAYS = pytest.mark.parametrize(
 )
 
 
-class Noted(core.Learner):
+class Noted(small.Wrapped):
     """A learner that notes what it was restored to."""
 
     def __init__(self, learner: core.Learner, restored: list[core.State]) -> None:
-        self._learner = learner
+        super().__init__(learner)
         self._restored = restored
 
-    def step(self) -> Any:
-        return self._learner.step()
-
-    def get_variables(self, names: Sequence[str]) -> Any:
-        return self._learner.get_variables(names)
-
-    def poll_variables(self, names: Sequence[str], newer_than: int | None = None) -> Any:
-        return self._learner.poll_variables(names, newer_than)
-
-    def save(self) -> Any:
-        return self._learner.save()
-
     def restore(self, state: Any) -> None:
-        self._learner.restore(state)
-        self._restored.append(self._learner.save())
+        super().restore(state)
+        self._restored.append(self.save())
 
 
-class NotedSAC(sac.SACBuilder):
-    """SAC whose learners note what they were restored to, and how long the run is."""
-
-    restored: list[core.State]
-    lengths: list[int | None]  # learner steps of the whole run
-
-    def make_learner(self, parts: builders.LearnerParts[Any]) -> core.Learner:
-        self.lengths.append(parts.num_learner_steps)
-        return Noted(super().make_learner(parts), self.restored)
-
-
-class NotedPPO(ppo.PPOBuilder):
-    """PPO whose learners note what they were restored to, and how long the run is."""
+class Noting(builders.AgentBuilder[Any]):
+    """A builder whose learners note what they were restored to, and how long the run is."""
 
     restored: list[core.State]
     lengths: list[int | None]  # learner steps of the whole run
@@ -79,6 +56,14 @@ class NotedPPO(ppo.PPOBuilder):
     def make_learner(self, parts: builders.LearnerParts[Any]) -> core.Learner:
         self.lengths.append(parts.num_learner_steps)
         return Noted(super().make_learner(parts), self.restored)
+
+
+class NotedSAC(Noting, sac.SACBuilder):
+    pass
+
+
+class NotedPPO(Noting, ppo.PPOBuilder):
+    pass
 
 
 class SameTables(NotedSAC):
@@ -214,12 +199,13 @@ def test_the_best_of_both_is_kept_and_light_checkpoints_resume_too(tmp_path: pat
     assert first.best is not None
     best = checkpointing.find(tmp_path, "best")
     assert checkpointing.player(best) == checkpointing.Player(2)
+    best_steps = checkpointing.env_steps(best)  # a better one takes its place, if there is one
     then = small.experiment(tmp_path, builder, num_env_steps=900, resume_from="best")
     result = experiments.run_experiment(then)
     assert result.env_steps == 900 and result.best is not None
     assert result.best[1].mean >= first.best[1].mean
     player = checkpointing.player(checkpointing.find(tmp_path))
-    assert player.num_actors == 0 and player.env_steps == checkpointing.env_steps(best)
+    assert player.num_actors == 0 and player.env_steps == best_steps
 
 
 def test_a_distributed_checkpoint_of_an_earlier_version_is_resumed(tmp_path: pathlib.Path) -> None:
