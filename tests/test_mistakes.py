@@ -1140,7 +1140,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a file of settings that there is not": (
         "train ppo --config <folder>/none.toml",
         2,
-        "`config` must be a file in TOML, or a run's run.json, got <folder>/none.toml: No such file or "
+        "`config` must be a TOML file or the run.json of a run, got <folder>/none.toml: No such file or "
         "directory.",
     ),
     "a flag of another agent": (

@@ -176,7 +176,7 @@ def test_a_failed_run_leaves_the_others_alone_and_is_told_with_its_log(tmp_path,
     assert "1 of 2 runs are not done. The same command tries them again." in out
     log = next(tmp_path.glob("*/NoSuch-v0/seed0/train.log"))
     assert str(log) in out and "failed with status 2: minerva: `environment_id` must be" in out
-    assert "1 trainings read, 1 now in" in out
+    assert "1 runs read, 1 now in" in out
 
 
 def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_path):

@@ -123,7 +123,7 @@ def test_runs_can_be_drawn_against_updates_or_time_and_nothing_published_with_th
     plot([make_run("a", seed=1)], out=tmp_path / "curve.svg", x=x)
     np.testing.assert_array_equal(panels[0].groups[0].mean.x, places)
     assert not panels[0].published
-    with pytest.raises(ValueError, match=f"`published` must be none where `x` is {x}"):
+    with pytest.raises(ValueError, match=f"`published` must be none if `x` is {x}, because"):
         plot([tmp_path / "a"], x=x, published=("mpo",))
 
 
