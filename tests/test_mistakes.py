@@ -996,7 +996,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
         2,
-        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Did you mean 'ppo'? One of "
+        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Did you mean 'ppo'? For "
         "your own: --agent my_package.my_module:MyBuilder",
     ),
     "a preset misspelt": (
@@ -1014,7 +1014,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a flag before the command": (
         "--device cpu train ppo",
         2,
-        "`minerva` has no flag --device before a command. There are: minerva --help",
+        "`minerva` has no flag --device before a command. For all commands and flags: minerva --help",
     ),
     "a count in words": (
         "train ppo --env CartPole-v1 --num-env-steps many",
@@ -1087,14 +1087,14 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "no agent": (
         "train",
         2,
-        "`minerva train` must be told which agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. "
-        "When to use which: minerva train --help",
+        "`minerva train` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. To "
+        "choose one: minerva train --help",
     ),
     "no agent for a sweep, but a flag misspelt": (
         "sweep --sedes 3",
         2,
-        "`minerva sweep` must be told which agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. "
-        "When to use which: minerva train --help",
+        "`minerva sweep` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. To "
+        "choose one: minerva train --help",
     ),
     "a flag of Stable-Baselines3's": (
         "train ppo --env CartPole-v1 --total-timesteps 1e5",
@@ -1122,7 +1122,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "list envs",
         2,
         "There is no list of 'envs'; there are agents, environments, presets, tasks. Did you mean "
-        "'environments'? By a word of the name: minerva list environments envs",
+        "'environments'? To search for a word: minerva list environments envs",
     ),
     "a game of Atari": (
         "train dqn --env ALE/Pong-v5",

@@ -208,7 +208,7 @@ def test_a_file_that_ends_in_several_values_takes_nothing_of_what_is_typed(toml,
             "settings.toml: `--seed` must be a whole number, got '1.5'.",
         ),
         ("env = CartPole", "`config` must be a TOML file or the run.json of a run, got"),
-        ("env = 'CartPole-v1'", "`minerva train` must be told which agent"),
+        ("env = 'CartPole-v1'", "`minerva train` must have an agent, got none"),
         ("env = 'x'\nagent = 'mine:Builder'", "names code, which would be run: mine:Builder."),
     ],
 )
@@ -289,11 +289,11 @@ def test_no_number_becomes_null(capsys):
 def test_a_run_that_is_done_says_so_and_how_to_go_on(tmp_path, train, capsys):
     run = tmp_path / "run"
     assert train(run) == 0
-    assert "nothing is left to train" not in capsys.readouterr().out
+    assert "has made all its" not in capsys.readouterr().out
     assert train(run) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "This run has made its 60 steps: nothing is left to train. To train for longer: minerva resume "
+        "This run has made all its 60 steps. To train for longer: minerva resume "
         f"{run} --num-env-steps 120."
     ) in said
     assert "A learner step is one update from 8 items of replay." in said
@@ -321,7 +321,7 @@ def test_a_film_of_an_environment_that_cannot_be_drawn_names_the_cause_before_it
     status, out, err = call("video", trained, "--episodes", 1)
     assert (status, out) == (2, "")
     assert (
-        "Pendulum-v1 cannot be drawn: it takes no `render_mode`. Give it that argument, and a `render`" in err
+        "cannot be drawn: it takes no argument `render_mode`. Add that argument, and a method `render`" in err
     )
 
 

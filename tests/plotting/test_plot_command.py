@@ -82,14 +82,14 @@ def test_what_makes_seeds_less_than_independent_and_curves_short_is_said(make_ru
     directories = [make_run("long"), make_run("short", returns=[1.0, 2.0])]
     plot(directories, out=tmp_path / "curve.png")
     err = capsys.readouterr().err
-    assert "have seeds [0, 0]: equal ones are not independent" in err
+    assert "have seeds [0, 0]: runs with equal seeds are not independent" in err
     assert "ends at 50,000 environment steps with" in err and "others continue to 100,000" in err
 
 
 def test_a_run_without_numbers_is_left_out_with_a_word(make_run, panels, tmp_path, capsys):
     plot([make_run("a"), make_run("b", seed=1, returns=[])], out=tmp_path / "curve.png")
     assert panels[0].groups[0].seeds_by_task == [1]
-    assert "b: it has no number of 'evaluator/episode_return' yet" in capsys.readouterr().err
+    assert "b: it has no values of 'evaluator/episode_return' yet" in capsys.readouterr().err
 
 
 def test_random_actions_are_shown_where_a_checkpoint_knows_them(make_run, panels, tmp_path):
@@ -167,7 +167,7 @@ def test_tasks_can_be_drawn_as_one(make_run, panels, tmp_path):
     ("make", "settings", "message"),
     [
         ([], {}, "At least one run must be given, got none."),
-        ([("a", {"returns": []})], {}, "None of the runs has a number of 'evaluator/episode_return' yet"),
+        ([("a", {"returns": []})], {}, "None of the runs has values of 'evaluator/episode_return' yet"),
         ([("a", {})], {"metric": "evaluator/return"}, "no metric 'evaluator/return'. Did you mean"),
         ([("a", {})], {"group": "agnet"}, "`group` must be agent or a hyperparameter .* got 'agnet'"),
         ([("a", {})], {"published": ["acme"]}, "`published` must be among .* got 'acme'"),
