@@ -293,8 +293,7 @@ def test_a_run_that_is_done_says_so_and_how_to_go_on(tmp_path, train, capsys):
     assert train(run) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "This run has made all its 60 steps. To train for longer: minerva resume "
-        f"{run} --num-env-steps 120."
+        f"This run has made all its 60 steps. To train for longer: minerva resume {run} --num-env-steps 120."
     ) in said
     assert "A learner step is one update from 8 items of replay." in said
 
