@@ -550,7 +550,7 @@ def films_without_what_films(s):
 
 @mistake(
     ValueError,
-    "Films need 'imageio_ffmpeg', which is not installed: pip install 'minerva-acme[video]', or train "
+    "Videos need 'imageio_ffmpeg', which is not installed: pip install 'minerva-acme[video]', or train "
     "without `evaluation_video`.",
 )
 def films_without_their_packages(s):
@@ -562,10 +562,10 @@ def films_without_their_packages(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn on this machine, but that failed: no OpenGL here "
-    "(MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or OSMesa: apt-get install libegl1 "
-    "libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. A Gymnasium environment that "
-    "names a package needs that one. Or train without `evaluation_video`.",
+    "`environment` must support drawing on this machine, but this failed: no OpenGL here (MUJOCO_GL is not "
+    "set). Without a display, MuJoCo needs EGL or OSMesa: apt-get install libegl1 libosmesa6, then put "
+    "MUJOCO_GL=egl (or osmesa) before the command. If the error of a Gymnasium environment names a package, "
+    "install it. Or train without `evaluation_video`.",
 )
 def films_on_a_machine_that_cannot_draw(s):
     class Undrawable(testing.FakeEnvironment):
@@ -705,8 +705,8 @@ def a_policy_of_a_run_that_saved_nothing(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn, but its `render` is not implemented. Write one that "
-    "returns a picture, uint8 [height, width, 3], for the `render_mode` 'rgb_array'.",
+    "`environment` must support drawing, but its `render` is not implemented. Implement it; for the "
+    "`render_mode` 'rgb_array' it must return a uint8 image [height, width, 3].",
 )
 def a_film_of_an_environment_without_pictures(s):
     class Pictureless(testing.FakeEnvironment):
@@ -718,10 +718,10 @@ def a_film_of_an_environment_without_pictures(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn on this machine, but that failed: an OpenGL platform"
-    " library has not been loaded (MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or "
-    "OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the "
-    "command. A Gymnasium environment that names a package needs that one.",
+    "`environment` must support drawing on this machine, but this failed: an OpenGL platform library has "
+    "not been loaded (MUJOCO_GL is not set). Without a display, MuJoCo needs EGL or OSMesa: apt-get "
+    "install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. If the error of a "
+    "Gymnasium environment names a package, install it.",
 )
 def a_picture_without_a_display(s):
     def render(environment):
@@ -1187,7 +1187,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a plot of a run without evaluations": (
         "plot <young>",
         2,
-        "<young> has logged nothing yet. Wait for its first evaluation, or train it.",
+        "<young> has no logs yet. Wait for its first evaluation, or train it.",
     ),
     "a plot of another metric": (
         "plot <judged> --metric evaluator/episode_retrun",

@@ -130,7 +130,7 @@ def test_runs_can_be_drawn_against_updates_or_time_and_nothing_published_with_th
 def test_a_run_of_an_older_version_has_no_time_to_be_drawn_against(make_run, tmp_path):
     directory = make_run("a")
     (directory / "evaluator.csv").write_text("actor_steps,episode_return\n0,1\n10,2\n")
-    with pytest.raises(ValueError, match="evaluator.csv has no column 'wall_seconds' to draw against"):
+    with pytest.raises(ValueError, match="evaluator.csv has no column 'wall_seconds' for the x-axis"):
         plot([directory], x="wall")
 
 
@@ -171,7 +171,7 @@ def test_tasks_can_be_drawn_as_one(make_run, panels, tmp_path):
         ([("a", {})], {"metric": "evaluator/return"}, "no metric 'evaluator/return'. Did you mean"),
         ([("a", {})], {"group": "agnet"}, "`group` must be agent or a hyperparameter .* got 'agnet'"),
         ([("a", {})], {"published": ["acme"]}, "`published` must be among .* got 'acme'"),
-        ([("a", {})], {"out": pathlib.Path("curve.doc")}, "`out` must end in .* got 'curve.doc'"),
+        ([("a", {})], {"out": pathlib.Path("curve.doc")}, "`out` must have the suffix .* got 'curve.doc'"),
         (
             [("a", {}), ("b", {"environment": "CartPole-v1"})],
             {"aggregate": True},
