@@ -316,8 +316,8 @@ def rewards_in_double_precision(s):
 
 @mistake(
     ValueError,
-    "`action_norm/legs/0` must be the name of one number, got it of several in a nest. Rename one of them "
-    "in a wrapper of the environment.",
+    "`action_norm/legs/0` must be the name of one number, got several in a nest with this name. Rename one "
+    "of them in a wrapper of the environment.",
 )
 def leaves_that_an_observer_would_call_alike(s):
     observer = observers.ActionNorm()

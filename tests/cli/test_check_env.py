@@ -170,19 +170,19 @@ def test_what_is_right_is_ok_in_every_line(verdicts, name):
         (
             "IgnoresItsSeed",
             "seed",
-            "Two environments of one seed must give the same, but timestep 0 differs.",
+            "Two environments with the same seed must be equal, but timestep 0 differs.",
         ),
-        ("ReusesItsArray", "fresh arrays", "Timesteps must be of fresh arrays. `step` number 1 changed the "),
+        ("ReusesItsArray", "fresh arrays", "Timesteps must have fresh arrays. `step` number 1 changed the "),
         ("ShowsTheNextEpisode", "last observation", "`step` must return with LAST the observation in which"),
         (
             "WrongDtype",
             "shapes, dtypes, bounds",
-            "`reset` must return what the specs say: `observation` must",
+            "`reset` must conform to the specs: `observation` must",
         ),
         (
             "Unending",
             "order of an episode",
-            "`step` must return LAST at some time, got 50 steps without one.",
+            "`step` must return LAST at some time, got 50 steps without it.",
         ),
         ("Breaks", "ends", "KeyError: 'joint 7'"),
     ],
