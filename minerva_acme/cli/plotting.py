@@ -150,7 +150,7 @@ def _warn(group: Sequence[_Run], unit: str, console: Console) -> None:
 def _published(
     by_environment: Mapping[str, Sequence[_Run]], wanted: Iterable[str] | None
 ) -> list[tuple[str, plotting.Curve]]:
-    """Returns the published curves of an environment, or those of several, averaged over environments."""
+    """Returns the published curves of an environment, or of several their interquartile means."""
     if wanted is None:
         runs = itertools.chain(*by_environment.values())
         wanted = report.compared_with(run.description.agent for run in runs)

@@ -88,7 +88,7 @@ def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
 def _names(
     sweep: commands.Sweep, train: commands.Train, setting: dict[str, tuple[str, ...]]
 ) -> tuple[str, list[str]]:
-    """Returns the name of a setting, and those of its parts that vary within the sweep."""
+    """Returns the name of a setting, and the parts of it that vary within the sweep."""
     of_agent = {field.name for field in dataclasses.fields(train.hyperparameters)}
     is_list = {flag: len(values) > 1 for flag, values in sweep.settings}
     parts, varied = [], []

@@ -154,7 +154,7 @@ def _notes(
     if alone := sum(any(len(method.runs[env]) == 1 for method in methods) for env in envs):
         yield (
             f"Intervals are too narrow: in {alone} of {len(envs)} environments one of the experiments has a "
-            "single seed, which tells nothing about the variance."
+            "single seed, which says nothing about the variance."
         )
     lacking = {method.name: _lacking(method, comparison) for method in published}
     if left_out := [f"{_title(name)} ({_list(missing)})" for name, missing in lacking.items() if missing]:

@@ -71,7 +71,7 @@ def bootstrap_interval(
         num_resamples: The number of resamples, >= 1.
 
     Returns:
-        The interval, or None if every task has a single seed, which tells nothing about the variance.
+        The interval, or None if every task has a single seed, which says nothing about the variance.
 
     Raises:
         ValueError: An argument is out of range, or the arrays' shapes do not match.

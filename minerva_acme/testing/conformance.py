@@ -162,18 +162,18 @@ class ActorConformance(abc.ABC):
                     f"`observe` must add the extras of an action with that action, got leaf {leaf} of them"
                 )
                 assert not steps or steps[-1] < num_steps, (
-                    f"{promise} later: what was observed in step {k + 1} of an episode changed those of "
+                    f"{promise} later: the observation of step {k + 1} of an episode changed the extras of "
                     "the next one."
                 )
                 assert not steps or steps[0] <= k + 1, (  # one later: extras may be from before the step
-                    f"{promise} later: what was observed in step {k + 1} changed those of step "
-                    f"{steps[0] + 1} first."
+                    f"{promise} later: the observation of step {k + 1} first changed the extras of step "
+                    f"{steps[0] + 1}."
                 )
                 is_in_time |= k in steps
                 is_late |= steps == [k + 1] and k + 2 < num_steps
         assert is_in_time or not is_late, (
-            "`observe` must add the extras of an action with that action; got them a step late: what was "
-            "observed in a step only changed those of the next one."
+            "`observe` must add the extras of an action with that action; got them a step late: the "
+            "observation of a step only changed the extras of the next one."
         )
 
     def _record(self, *episodes: Sequence[dm_env.TimeStep]) -> list[list[Any]]:

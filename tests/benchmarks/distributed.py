@@ -51,7 +51,7 @@ VARIANTS = (
     Variant(2, 8.0, "cartpole"),
 )
 _COSTS = (
-    # The difference of these two separates the cost of an item from that of a sample.
+    # The difference of these two separates the cost of an item from the cost of a sample.
     Variant(2, 2.0, "fake"),
     Variant(2, 64.0, "fake"),
 )

@@ -764,27 +764,27 @@ class SharesItsState(testing.FakeLearner):
             RecordingSuite,
             RecordsLate,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what "
-            "was observed in step 5 of an episode changed those of the next one.",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the "
+            "observation of step 5 of an episode changed the extras of the next one.",
         ),
         (
             RecordingSuite,
             RecordsItsMemoryLate,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what was",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the obs",
         ),
         (
             RecordingSuite,
             RecordsItsMemoryLateWithinAnEpisode,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what "
-            "was observed in step 1 changed those of step 3 first.",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the "
+            "observation of step 1 first changed the extras of step 3.",
         ),
         (
             RecordingSuite,
             RecordsLateWithinAnEpisode,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action; got them a step late: what was",
+            "`observe` must add the extras of an action with that action; got them a step late: the obs",
         ),
         (
             RecordingSuite,
