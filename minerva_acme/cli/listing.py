@@ -17,7 +17,7 @@ _ALL = "all"  # every kind
 _WIDTH = 80  # columns of the table of tasks, which ends with the scores of the seeds
 _TASK_COLUMNS = "{:5} {:7} {:34} {:>6} {:>6}  "
 _TASK_HEAD = _TASK_COLUMNS.format("agent", "preset", "environment", "steps", "return") + "of each seed"
-_TASK_ADVICE = "To train with these settings: minerva train AGENT --env ENVIRONMENT --preset task"
+_TASK_ADVICE = "To train with them: minerva train AGENT --env ENVIRONMENT --preset task"
 
 
 class _Item(NamedTuple):

@@ -102,7 +102,7 @@ def run(command: commands.Video) -> int:
             movie.write_gif(film, files["gif"], frames_per_second=rate)
     if not np.isclose(drawn.episode_return, best.episode_return):
         console.print(
-            f"Replayed from the same seed, the episode had a return of {drawn.episode_return:.2f}: the "
+            f"Replayed from the same seed, the episode's return was {drawn.episode_return:.2f}: the "
             "environment has randomness that its seed does not control. The video shows the replayed episode."
         )
     console.print(

@@ -133,7 +133,7 @@ def test_an_environment_with_randomness_beyond_its_seed_is_reported(tmp_path, mo
     directory = make_run(tmp_path / "run", "CartPole-v1", Unseeded())
     film(directory, episodes=1, out=tmp_path / "film.mp4")
     assert (
-        "return was 45.00: the environment has randomness that its seed does not determine"
+        "return was 45.00: the environment has randomness that its seed does not control"
         in capsys.readouterr().out
     )
 
