@@ -41,10 +41,10 @@ _PART = "acting"
 _FAR = np.float32(-30.0)  # times the first observations: where inputs and deviations are clipped
 _NUM_DRAWS = 16  # at each observation, where draws are compared
 
-# Numpy 1 widens a single-precision scalar that meets one of Python's.
-_ZERO = np.float32(0.0)
-_ONE, _HALF = np.float32(1.0), np.float32(0.5)
-_LOW, _HIGH = np.float32(MIN_LOG_STD), np.float32(MAX_LOG_STD)
+# Numpy 1 widens a single-precision number that meets one of Python's. An array without axes is taken by a
+# ufunc half a microsecond faster than numpy's scalar.
+_ZERO, _ONE, _HALF = (np.array(number, np.float32) for number in (0.0, 1.0, 0.5))
+_LOW, _HIGH = np.array(MIN_LOG_STD, np.float32), np.array(MAX_LOG_STD, np.float32)
 
 
 class Choice(NamedTuple):
@@ -103,7 +103,7 @@ class Acting:
         """Draws from the distribution that the module gives at E observations."""
         twin = self._agreed(observations)
         if twin is not None and (draw := _DRAWS.get(twin.make)):
-            return draw(twin.make(*twin.parts(observations)), self._begun())
+            return draw(twin.make(*twin.parts(observations)), self._random or self._begun())
         output = self._plain(observations) if twin is None else twin.output(observations)
         with torch.no_grad():
             raw = output.sample(self.generator)
@@ -466,7 +466,7 @@ def _layer_norm(module: nn.Module) -> _Layer:
         raise UnknownPolicy("a LayerNorm without weights is not known")
     size = module.normalized_shape[0]
     average = np.full((1, size), 1.0 / size, np.float32)
-    epsilon = np.float32(module.eps)
+    epsilon = np.array(module.eps, np.float32)
     weight, bias = _array(module.weight)[:, None], _array(module.bias)[:, None]
 
     def apply(x: Array) -> Array:
@@ -491,13 +491,14 @@ def _residual(layers: list[_Layer]) -> _Layer:
 
 def _running_norm(module: nn.Module) -> _Layer:
     mean, var = _array(module.mean)[:, None], _array(module.var)[:, None]
-    clip, epsilon = np.float32(normalizer.CLIP), np.float32(normalizer.MIN_VARIANCE)
+    low, high = (np.array(bound, np.float32) for bound in (-normalizer.CLIP, normalizer.CLIP))
+    epsilon = np.array(normalizer.MIN_VARIANCE, np.float32)
 
     def apply(x: Array) -> Array:
         y = x - mean
         y *= _ONE / np.sqrt(var + epsilon)
-        np.minimum(y, clip, out=y)
-        np.maximum(y, -clip, out=y)
+        np.minimum(y, high, out=y)
+        np.maximum(y, low, out=y)
         return y
 
     return apply

@@ -28,7 +28,7 @@ Take: TypeAlias = Callable[[torch.Tensor], tuple[Array, Array]]
 """Gives the array of a parameter and the one that its gradient is written to."""
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
-_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_ZERO, _ONE = np.array(0.0, np.float32), np.array(1.0, np.float32)
 _MANY = 2**14  # numbers from which on torch's call costs less than numpy's passes
 
 
@@ -162,7 +162,7 @@ class LayerNorm(Layer):
         self._weight, self._d_weight = take(module.weight)
         self._bias, self._d_bias = take(module.bias)
         self._average = np.full((module.normalized_shape[0], 1), 1.0 / module.normalized_shape[0], np.float32)
-        self._epsilon = np.float32(module.eps)
+        self._epsilon = np.array(module.eps, np.float32)
 
     def forward(self, x: Array) -> Array:
         self._n = x - x.dot(self._average)

@@ -12,9 +12,10 @@ import torch
 from minerva_acme.distributions.distribution import Array, Points
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-# Numpy 1 widens a single-precision scalar that meets one of Python's.
-_MINUS_HALF, _LOG_SQRT_2PI = np.float32(-0.5), np.float32(LOG_SQRT_2PI)
-_ENTROPY_OF_ONE = np.float32(LOG_SQRT_2PI + 0.5)  # nats, of standard deviation 1
+# Numpy 1 widens a single-precision number that meets one of Python's. An array without axes is taken by a
+# ufunc half a microsecond faster than numpy's scalar.
+_MINUS_HALF, _LOG_SQRT_2PI = np.array(-0.5, np.float32), np.array(LOG_SQRT_2PI, np.float32)
+_ENTROPY_OF_ONE = np.array(LOG_SQRT_2PI + 0.5, np.float32)  # nats, of standard deviation 1
 
 
 class GaussianParts(NamedTuple):

@@ -18,8 +18,8 @@ _NUM_NODES = 64  # of the quadrature, which errs by 0.0002 nats at a raw stddev 
 _MARGIN = 1e-6  # how far within (-1, 1) an action is taken to lie before its atanh
 
 # Numpy 1 widens a single-precision scalar that meets one of Python's.
-_ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-_LOG_TWO = np.float32(math.log(2.0))
+_ZERO, _ONE, _TWO = (np.array(number, np.float32) for number in (0.0, 1.0, 2.0))
+_LOG_TWO = np.array(math.log(2.0), np.float32)
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
