@@ -399,7 +399,7 @@ def a_discount_above_one(s):
 @mistake(
     ValueError,
     "PPOBuilder must be given a PPOConfig, got MPOConfig. Write PPOBuilder(PPOConfig(...)), or "
-    "take the builder that belongs to your config.",
+    "use the builder that belongs to your config.",
 )
 def the_config_of_another_agent(s):
     ppo.PPOBuilder(mpo.MPOConfig())
@@ -416,7 +416,7 @@ def a_config_as_a_dict(s):
 
 @mistake(
     ValueError,
-    "PPOBuilder must be given a config, got the class PPOConfig. Make one of it: PPOBuilder(PPOConfig())",
+    "PPOBuilder must be given a config, got the class PPOConfig. Make an instance: PPOBuilder(PPOConfig())",
 )
 def the_class_of_a_config(s):
     ppo.PPOBuilder(ppo.PPOConfig)
