@@ -752,7 +752,7 @@ def an_episode_that_begins_in_its_middle(s):
 
 @mistake(
     ValueError,
-    "An episode is still open. `add` its LAST timestep, or `reset` to end it where it stands.",
+    "An episode is still open. Call `add` with its LAST timestep, or `reset` to end it now.",
 )
 def an_episode_within_an_episode(s):
     adder = make_adder()
@@ -770,7 +770,7 @@ def a_step_after_the_last(s):
 
 @mistake(
     ValueError,
-    "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`.",
+    "`next_timestep` must be MID or LAST, got FIRST. Pass an episode's first to `add_first`.",
 )
 def a_first_step_in_mid_episode(s):
     play(make_adder(), (ACTION, FIRST))
