@@ -60,7 +60,7 @@ class BaseAdder(core.Adder):
             table: The name of a table; or the names of several, each with the priority of its items.
             priority: The priority of each item, if `table` is one name.
             signature: The signature that the tables must have; see `signature`.
-            max_window: The number of steps in the longest item, all of which the writer keeps.
+            max_window: The number of rows that the longest item spans, all of which the writer keeps.
         """
         priorities = {table: priority} if isinstance(table, str) else dict(table)
         if not priorities:
