@@ -431,7 +431,7 @@ def test_a_limiter_that_would_deadlock_is_refused(table, limiter, message):
 
 
 def test_tables_of_one_name_are_refused(table):
-    with pytest.raises(ValueError, match="`tables` must be one or more tables of different names"):
+    with pytest.raises(ValueError, match="`tables` must be one or more tables with different names"):
         replay.ReverbServer([table(), table()])
 
 
