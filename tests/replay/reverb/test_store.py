@@ -579,7 +579,7 @@ for make in (lambda: replay.ReverbServer([TABLE]), lambda: replay.ReverbClient("
     lines = done.stdout.splitlines()
     assert len(lines) == 2
     for line in lines:
-        assert re.fullmatch(r"Reverb needs .* 64 open files more, .* may have 40\..*: ulimit -n 4096", line)
+        assert re.fullmatch(r"Reverb needs .* 64 more open files, .* may have 40\..*: ulimit -n 4096", line)
 
 
 def test_a_low_limit_of_open_files_is_raised_where_the_system_lets_it(serve, table, write):
