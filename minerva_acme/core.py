@@ -70,8 +70,8 @@ class Actor(abc.ABC):
     def update(self, wait: bool = False) -> None:
         """Takes newer weights if there are any; with `wait`, returns only once it holds them.
 
-        Within this call alone do weights change: never while an action is chosen. It waits for the answer of
-        the variable source, which does not wait for a learner's step.
+        Weights change only within this call, never while an action is chosen. It waits for the answer of the
+        variable source, which does not wait for a learner's step.
         """
 
 
@@ -100,8 +100,8 @@ class VectorActor(abc.ABC):
     def update(self, wait: bool = False) -> None:
         """Takes newer weights if there are any; with `wait`, returns only once it holds them.
 
-        Within this call alone do weights change: never while an action is chosen. It waits for the answer of
-        the variable source, which does not wait for a learner's step.
+        Weights change only within this call, never while an action is chosen. It waits for the answer of the
+        variable source, which does not wait for a learner's step.
         """
 
 

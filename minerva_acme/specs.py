@@ -29,7 +29,7 @@ class EnvironmentSpec(NamedTuple):
 
 
 class SpecError(ValueError):
-    """The error that an environment, or an agent in it, violates a spec."""
+    """Raised when an environment, or an agent in it, violates a spec."""
 
 
 class SpecMethods:

@@ -178,15 +178,15 @@ class SampleInfo(NamedTuple):
 
 
 class ReplayError(RuntimeError):
-    """The error that the store cannot do what was asked. The message says why, and what to do."""
+    """Raised when the store cannot do what it was asked to do. The message says why, and what to do."""
 
 
 class ReplayMismatch(ReplayError):
-    """The error that a complete checkpoint is of another store or other tables. The message says how."""
+    """Raised when a complete checkpoint is of another store or other tables. The message says how they differ."""
 
 
 class ReplayTimeout(ReplayError):
-    """The error that the store did not answer in time or has too few items. The message says which."""
+    """Raised when the store did not answer in time or has too few items. The message says which."""
 
     def __init__(self, message: str, *, held_back: bool = False) -> None:
         """Initialises the error.
@@ -200,15 +200,15 @@ class ReplayTimeout(ReplayError):
 
 
 class ReplaySilence(ReplayTimeout):
-    """The error that the server did not answer for so long that it counts as gone."""
+    """Raised when the server did not answer for so long that it counts as gone."""
 
 
 class ReplayStopped(ReplayTimeout):
-    """The error that a request to stop ended a wait; see `waiting.alone`."""
+    """Raised when a request to stop ended a wait; see `waiting.alone`."""
 
 
 class ReplayDeadlock(ReplayTimeout):
-    """The error that a wait can never end, since nothing else writes or samples; see `waiting.alone`."""
+    """Raised when a wait can never end, since nothing else writes or samples; see `waiting.alone`."""
 
 
 def check_timeout(timeout_seconds: float) -> None:
