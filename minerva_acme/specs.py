@@ -61,7 +61,7 @@ def make_environment_spec(environment: dm_env.Environment | SpecMethods) -> Envi
 
 
 def bounds(spec: BoundedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the smallest and largest values, with the spec's shape and dtype even if its bounds are scalars."""
+    """Returns the smallest and largest values, each with the spec's shape and dtype."""
     low, high = (np.broadcast_to(bound, spec.shape).copy() for bound in (spec.minimum, spec.maximum))
     return low, high
 

@@ -182,7 +182,7 @@ class ReplayError(RuntimeError):
 
 
 class ReplayMismatch(ReplayError):
-    """Raised when a whole checkpoint is of another store or other tables. The message says how they differ."""
+    """Raised when a whole checkpoint is of another store or other tables. The message says how."""
 
 
 class ReplayTimeout(ReplayError):
