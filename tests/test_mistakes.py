@@ -399,7 +399,7 @@ def a_discount_above_one(s):
 @mistake(
     ValueError,
     "PPOBuilder must be given a PPOConfig, got MPOConfig. Write PPOBuilder(PPOConfig(...)), or "
-    "take the builder that belongs to your config.",
+    "use the builder that belongs to your config.",
 )
 def the_config_of_another_agent(s):
     ppo.PPOBuilder(mpo.MPOConfig())
@@ -416,7 +416,7 @@ def a_config_as_a_dict(s):
 
 @mistake(
     ValueError,
-    "PPOBuilder must be given a config, got the class PPOConfig. Make one of it: PPOBuilder(PPOConfig())",
+    "PPOBuilder must be given a config, got the class PPOConfig. Make an instance: PPOBuilder(PPOConfig())",
 )
 def the_class_of_a_config(s):
     ppo.PPOBuilder(ppo.PPOConfig)
@@ -752,7 +752,7 @@ def an_episode_that_begins_in_its_middle(s):
 
 @mistake(
     ValueError,
-    "An episode is still open. `add` its LAST timestep, or `reset` to end it where it stands.",
+    "An episode is still open. Call `add` with its LAST timestep, or `reset` to end it now.",
 )
 def an_episode_within_an_episode(s):
     adder = make_adder()
@@ -770,7 +770,7 @@ def a_step_after_the_last(s):
 
 @mistake(
     ValueError,
-    "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`.",
+    "`next_timestep` must be MID or LAST, got FIRST. Pass an episode's first to `add_first`.",
 )
 def a_first_step_in_mid_episode(s):
     play(make_adder(), (ACTION, FIRST))

@@ -246,7 +246,7 @@ def test_values_behind_a_memory_are_acted_on_by_the_same_policy():
     features, _ = memory.unroll(torch.from_numpy(np.stack(steps)), memory.initial_state(2))
     np.testing.assert_array_equal(np.stack(found), module.head(features).argmax(dim=-1))
     assert len(np.unique(found)) > 1
-    with pytest.raises(ValueError, match="ModulePolicy must have `batch`, or act by `step`"):
+    with pytest.raises(ValueError, match="ModulePolicy must define `batch`, or be called through `step`"):
         policy.batch(steps[0])
     policy.module.head = nn.Linear(6, 4).requires_grad_(False)
     with torch.no_grad():

@@ -173,7 +173,7 @@ class AnInstance(builders.AgentBuilder):
 )
 def test_a_builder_that_names_no_config_is_told_how(builder: type[Any], found: str) -> None:
     message = (
-        rf"{builder.__name__} must name the dataclass of its config as `config_class`, got {found}.*Write "
+        rf"{builder.__name__} must set `config_class` to the dataclass of its config, got {found}.*Write "
     )
     with pytest.raises(ValueError, match=message):
         builders.find_config_class(builder)
@@ -183,7 +183,7 @@ def test_a_builder_on_a_kit_that_names_no_config_cannot_be_made() -> None:
     class Forgot(off_policy.TransitionBuilder):
         def make_networks(self, spec: Any, generator: Any) -> Any: ...
 
-    with pytest.raises(ValueError, match="Forgot must name the dataclass of its config as `config_class`"):
+    with pytest.raises(ValueError, match="Forgot must set `config_class` to the dataclass of its config"):
         Forgot(off_policy.TransitionConfig())
 
 

@@ -237,10 +237,10 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
         ),
         (
             "--agent my_agent:Unnamed",
-            "Unnamed must name the dataclass of its config as `config_class`, got None. Write `config_class "
+            "Unnamed must set `config_class` to the dataclass of its config, got None. Write `config_class "
             "= MyConfig` in the class.",
         ),
-        ("--agent my_agent:Wrong", "Wrong must name the dataclass of its config as `config_class`, got 'My"),
+        ("--agent my_agent:Wrong", "Wrong must set `config_class` to the dataclass of its config, got 'My"),
         ("--agent my_agent:Forgetful", "Forgetful must have the config that it is made with as its `config`"),
         (
             "--agent my_agent:NotFlags",

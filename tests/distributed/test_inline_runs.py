@@ -155,7 +155,7 @@ def test_what_cannot_be_distributed_is_refused_by_name(
 def test_an_agent_that_says_nothing_of_several_actors_is_refused(tmp_path: pathlib.Path) -> None:
     builder = small.sac_builder()
     builder.for_actors = builders.AgentBuilder.for_actors.__get__(builder)  # type: ignore[method-assign]
-    with pytest.raises(ValueError, match="SACBuilder must have `for_actors` to play with 2 actors"):
+    with pytest.raises(ValueError, match="SACBuilder must define `for_actors` to run 2 actors"):
         run(small.experiment(tmp_path, builder))
 
 

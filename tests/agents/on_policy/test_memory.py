@@ -319,7 +319,7 @@ def test_without_a_memory_actors_and_extras_are_the_plain_ones(agent, continuous
 def test_a_policy_with_memory_says_that_observations_alone_are_too_little(agent, continuous_spec):
     builder, network = make_parts(agent, continuous_spec)
     policy = builder.make_policy(network, continuous_spec, torch.Generator())
-    with pytest.raises(ValueError, match="ModulePolicy must have `batch`, or act by `step` with what it"):
+    with pytest.raises(ValueError, match="ModulePolicy must define `batch`, or be called through `step`"):
         policy.batch(np.ones((2, 3), np.float32))
 
 
