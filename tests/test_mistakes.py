@@ -581,8 +581,8 @@ def films_on_a_machine_that_cannot_draw(s):
 
 @mistake(
     ValueError,
-    "`replay` is 'reverb' but Reverb is not installed, which has wheels for Python 3.11 on x86-64 "
-    "Linux alone. Use 'memory', or an environment with that.",
+    "`replay` is 'reverb' but Reverb is not installed; it has wheels only for Python 3.11 on x86-64 "
+    "Linux. Use 'memory', or such an environment.",
 )
 def reverb_where_it_is_not_installed(s):
     s.monkeypatch.setattr(backends, "is_reverb_installed", lambda: False)
@@ -1081,8 +1081,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "films with nothing to show them": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --log csv --evaluation-video",
         2,
-        "`evaluation_video` must be False where neither TensorBoard nor Weights & Biases is logged to, "
-        "got True. Log to one of them, or leave it out.",
+        "`evaluation_video` must be False if both `tensorboard` and `wandb` are False, got True. Enable "
+        "one of them, or leave `evaluation_video` out.",
     ),
     "no agent": (
         "train",
