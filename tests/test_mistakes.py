@@ -641,8 +641,8 @@ def a_folder_that_cannot_be_made(s):
 
 @mistake(
     OSError,
-    "Checkpoints need a folder that can be written to, but <folder>/run/checkpoints is none: File "
-    "exists. Choose another directory for the run, or check the permissions there.",
+    "Cannot write checkpoints to <folder>/run/checkpoints: File exists. Choose another directory for the "
+    "run, or check the permissions there.",
 )
 def a_file_in_the_place_of_checkpoints(s):
     (s.folder / "run").mkdir()
@@ -678,7 +678,7 @@ def no_space_left_for_a_checkpoint(s):
 
 @mistake(
     ValueError,
-    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's "
+    "<run>/checkpoints/000000016 must belong to this agent, config and environment, but belongs to another "
     "('torso.0.weight' is missing). Use the builder that it was trained with, or another folder.",
 )
 def a_policy_of_another_agent(s):
@@ -687,8 +687,8 @@ def a_policy_of_another_agent(s):
 
 @mistake(
     ValueError,
-    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's (<...>). Use "
-    "the builder that it was trained with, or another folder.",
+    "<run>/checkpoints/000000016 must belong to this agent, config and environment, but belongs to another "
+    "(<...>). Use the builder that it was trained with, or another folder.",
 )
 def a_policy_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))

@@ -89,7 +89,7 @@ class RunOptions:
 
     @property
     def num_steps(self) -> int:
-        """The total steps of the run: environment steps, or learner steps if there are no environment steps."""
+        """The total steps of the run: environment steps, or learner steps if it makes none of those."""
         return self.num_env_steps or self.num_learner_steps
 
     @property

@@ -128,7 +128,7 @@ def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_pat
     assert status == 0
     assert "Resuming at 20 steps" in out
     assert "after 30 environment" in out
-    assert "the next one removes those of steps 40, 60, except the best" in caplog.text
+    assert "the next save removes the later ones at steps 40, 60, except the best" in caplog.text
     assert call("resume", run, "--num-env-steps", 30)[0] == 2  # made
 
 
@@ -140,7 +140,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_fails_in_a_sentence(tmp_path, t
         status, out, err = call(command[0], run, *command[1:])
         assert (status, out) == (1, "")
         assert err.startswith("minerva: ")
-        assert "/state.pt is damaged: its 0 bytes are not the" in err
+        assert "/state.pt is damaged: its 0 bytes differ from the" in err
         assert f"No other checkpoint is left in {run}: copy one there" in err
 
 

@@ -193,7 +193,7 @@ def test_a_file_that_is_no_policy_is_a_sentence(make_run, tmp_path, damage):
 def test_weights_of_another_agent_are_a_sentence(make_run, tmp_path):
     runs.export_policy(make_run("PPO").directory, file := tmp_path / "policy.safetensors")
     with pytest.raises(
-        ValueError, match=r"policy\.safetensors must be of this agent, config and environment"
+        ValueError, match=r"policy\.safetensors must belong to this agent, config and environment"
     ):
         runs.load_policy(file, RUNS["MPO"][0])
 
