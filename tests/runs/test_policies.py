@@ -360,14 +360,14 @@ def test_training_observations_arrive_as_they_are():
         (VECTOR, np.zeros((7, 3)), "`policy.batch"),
         (VECTOR, [1e300, 0.0, 0.0], "and finite, got inf in it"),
         (VECTOR, [1e16, 0.0, 0.0], r"within \+-1e\+15"),
-        (VECTOR, [2**24 + 1, 0, 0], "int64, which that dtype does not hold"),
-        (VECTOR, ["1", "2", "3"], "which that dtype does not hold"),
-        (VECTOR, [1j, 0, 0], "complex128, which that dtype does not hold"),
+        (VECTOR, [2**24 + 1, 0, 0], "int64, which that dtype cannot hold"),
+        (VECTOR, ["1", "2", "3"], "which that dtype cannot hold"),
+        (VECTOR, [1j, 0, 0], "complex128, which that dtype cannot hold"),
         (VECTOR, [[1.0], 2.0, 3.0], "got a list"),
         (VECTOR, None, r"got an array \(\) object"),
         (VECTOR, {"a": [1.0], "b": [0.0, 0.0]}, "were concatenated .wrappers.ConcatObservationWrapper"),
-        (PICTURE, np.zeros((2, 2, 1)), "a picture stays uint8"),
-        (PICTURE, np.full((2, 2, 1), 256), "int64, which that dtype does not hold"),
+        (PICTURE, np.zeros((2, 2, 1)), "an image stays uint8"),
+        (PICTURE, np.full((2, 2, 1), 256), "int64, which that dtype cannot hold"),
         (specs.DiscreteArray(3), 3, "0 to 2, got 3"),
         ({"a": VECTOR, "b": PICTURE}, np.zeros(3), r"must be a dict of \['a', 'b'\], got an array"),
         ({"a": VECTOR, "b": PICTURE}, {"a": np.zeros(3)}, r"got a dict of \['a'\]"),
@@ -388,7 +388,7 @@ def test_a_dict_with_the_right_parts_is_taken_and_its_axes_are_compared():
     assert inner.shown["a"].tolist() == [[1.0, 2.0, 3.0]]
     assert inner.shown["b"][0].dtype == np.uint8
     two, one = np.zeros((2, 3)), np.zeros((1, 2, 2, 1), np.uint8)
-    with pytest.raises(specs.SpecError, match=r"must have one leading axis, got sizes \[1, 2\]"):
+    with pytest.raises(specs.SpecError, match=r"must have the same leading size, got \[1, 2\]"):
         policy.batch({"a": two, "b": (one,)})
     with pytest.raises(specs.SpecError, match="There must be at least one"):
         checked()[0].batch(np.zeros((0, 3)))
@@ -412,7 +412,7 @@ def test_a_loaded_policy_with_memory_checks_what_it_is_shown_too(make_run, name)
     state = policy.initial_state(1)
     output, state = policy.step(np.zeros((1, 3)), state)
     assert output.action.shape == (1, 1)
-    with pytest.raises(specs.SpecError, match="`state` must be that of 2 environments.* got 1"):
+    with pytest.raises(specs.SpecError, match="`state` must be for 2 environments.* got 1"):
         policy.step(np.zeros((2, 3)), state)
 
 
