@@ -602,8 +602,8 @@ def a_port_in_use(s):
 
 @mistake(
     ValueError,
-    "<run> holds another run: agent is 'ppo' there, 'mpo' here. Choose another directory, or resume it as "
-    "it is by `minerva resume <run>`.",
+    "<run> holds another run: agent is 'ppo' there, 'mpo' here. Choose another directory, or resume "
+    "that run with `minerva resume <run>`.",
 )
 def a_folder_with_the_run_of_another_agent(s):
     experiments.run_experiment(make_config(mpo.MPOBuilder(TINY_MPO), s.run, num_env_steps=20))
@@ -612,7 +612,7 @@ def a_folder_with_the_run_of_another_agent(s):
 @mistake(
     ValueError,
     "<run> holds another run: policy_layer_sizes is [4] there, [5] here. Choose another directory, or resume "
-    "it as it is by `minerva resume <run>`.",
+    "that run with `minerva resume <run>`.",
 )
 def a_folder_with_a_run_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
@@ -621,8 +621,8 @@ def a_folder_with_a_run_of_other_layer_sizes(s):
 
 @mistake(
     ValueError,
-    "<run> holds another run: num_environments is 1 there, 2 here. Choose another directory, or resume it as "
-    "it is by `minerva resume <run>`.",
+    "<run> holds another run: num_environments is 1 there, 2 here. Choose another directory, or resume "
+    "that run with `minerva resume <run>`.",
 )
 def a_folder_with_a_run_of_fewer_environments(s):
     config = dataclasses.replace(TINY_PPO, num_environments=2)
@@ -1197,8 +1197,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "the folder of another run": (
         "train ppo --env CartPole-v1 --seed 1 --num-env-steps 10 --directory <young>",
         2,
-        "<young> holds another run: seed is 0 there, 1 here. Choose another directory, or resume it "
-        "as it is by `minerva resume <young>`.",
+        "<young> holds another run: seed is 0 there, 1 here. Choose another directory, or resume that "
+        "run with `minerva resume <young>`.",
     ),
     "a folder below a file": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --directory <young>/run.json/a",

@@ -152,8 +152,8 @@ def _stored_task(described: run_folder.RunDescription, import_code: bool) -> typ
     except (ImportError, ValueError) as error:
         raise ValueError(
             "The task's actions must be known for `actions='task'`, but they are not stored with these "
-            f"weights, and the environment cannot be made to read them: {error} Pass the environment, wrapped "
-            "as in training: load_policy(..., environment=environment, actions='task')."
+            f"weights, and the environment cannot be made to read them: {error} Pass the environment, "
+            "wrapped as in training: load_policy(..., environment=environment, actions='task')."
         ) from error
 
 
@@ -189,7 +189,7 @@ def export_policy(
     """
     if half and format != "safetensors":
         raise ValueError(
-            f"`half` must be False if `format` is {format}: a program computes with its stored weights."
+            f"`half` must be False if `format` is {format}: a program computes with the weights it stores."
         )
     if actions != "agent" and format != "pt2":
         raise ValueError(

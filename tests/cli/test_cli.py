@@ -313,7 +313,7 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, trained, call):
     (tmp_path / "run.json").write_text('{"agent": "mpo", "colour": 1}')
     status, _, err = call("eval", tmp_path)
     assert status == 2
-    assert f"{tmp_path / 'run.json'} does not describe a run that this version knows" in err
+    assert f"{tmp_path / 'run.json'} does not describe a run that this version can read" in err
     content = {"agent": "trpo", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert (

@@ -186,7 +186,9 @@ def test_a_file_that_is_no_policy_is_a_sentence(make_run, tmp_path, damage):
         text = json.dumps(header).encode()
         content = struct.pack("<Q", len(text)) + text + content[8 + length :]
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{file} must (be a complete safetensors file|name the agent of its weights)"):
+    with pytest.raises(
+        ValueError, match=f"{file} must (be a complete safetensors file|name the agent of its weights)"
+    ):
         minerva_acme.load_policy(file)
 
 
@@ -499,7 +501,9 @@ def test_for_a_run_of_before_the_environment_is_asked_or_must_be_given(make_run,
     assert minerva_acme.load_policy(directory, actions="task").batch(run.observations(9)).action.max() <= 2.0
     content["environment"] = "NoSuchEnvironment-v0"
     (directory / "run.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="are not stored with these weights.*Pass the environment, wrapped as in training"):
+    with pytest.raises(
+        ValueError, match="are not stored with these weights.*Pass the environment, wrapped as in training"
+    ):
         minerva_acme.load_policy(directory, actions="task")
     assert minerva_acme.load_policy(directory, environment=run.environment, actions="task")
     with pytest.raises(ValueError, match="`actions` must be 'agent' or 'task', got 'own'"):
