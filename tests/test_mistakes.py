@@ -631,8 +631,8 @@ def a_folder_with_a_run_of_fewer_environments(s):
 
 @mistake(
     OSError,
-    "A run needs a folder that can be written to, but <folder>/file/run is none: Not a directory. Choose "
-    "another directory for the run, or check the permissions there.",
+    "Cannot write the run to <folder>/file/run: Not a directory. Choose another directory for the run, or "
+    "check the permissions there.",
 )
 def a_folder_that_cannot_be_made(s):
     (s.folder / "file").write_text("")
@@ -1203,8 +1203,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a folder below a file": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --directory <young>/run.json/a",
         1,
-        "A run needs a folder that can be written to, but <young>/run.json/a is none: Not a directory. "
-        "Choose another directory for the run, or check the permissions there.",
+        "Cannot write the run to <young>/run.json/a: Not a directory. Choose another directory for the "
+        "run, or check the permissions there.",
     ),
 }
 
