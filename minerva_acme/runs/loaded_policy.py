@@ -46,7 +46,7 @@ class LoadedPolicy(builders.AgentPolicy):
         """Chooses the action for one observation, the next one of the episode that `reset` began.
 
         Raises:
-            SpecError: The observation is not like those of training. For a batch, call `batch`.
+            SpecError: The observation differs from the spec of training. For a batch, call `batch`.
         """
         action, extras = self._policy(_conform("observation", observation, self._spec, is_batch=False))
         return actors.PolicyOutput(action if self._to_task is None else self._to_task(action), extras)
@@ -55,7 +55,7 @@ class LoadedPolicy(builders.AgentPolicy):
         """Chooses the actions for E observations: everything has a leading axis E.
 
         Raises:
-            SpecError: They are not E observations like those of training.
+            SpecError: They are not E observations as in training.
             ValueError: The policy is recurrent.
         """
         return self._acted(self._policy.batch(self._conform_batch(observations)))
@@ -69,7 +69,7 @@ class LoadedPolicy(builders.AgentPolicy):
         """Does as `batch`, with the policy's recurrent state.
 
         Raises:
-            SpecError: They are not E observations like those of training, or `state` is not for E.
+            SpecError: They are not E observations as in training, or `state` is not for E environments.
         """
         observations = self._conform_batch(observations)
         found, given = ({np.shape(leaf)[0] for leaf in tree.flatten(nest)} for nest in (observations, state))

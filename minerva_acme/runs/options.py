@@ -1,4 +1,4 @@
-"""How long to train and how often to evaluate and save.
+"""The options of a run: how long to train, and how often to evaluate and save.
 
 Torch and numpy are imported only where a value needs them: the command line reads the names without them.
 """

@@ -78,8 +78,8 @@ def load_policy(
     continuous ones are within [-1, 1], whatever the bounds of the task. With `actions="task"` they are the
     actions of the bare environment, in its own bounds, dtype and structure.
 
-    Observations must be like those of training. Their structure, shape, dtype and finiteness are checked,
-    which the policy in training does not do; see `loaded_policy.LoadedPolicy` for the conversions.
+    Observations must be as in training. Their structure, shape, dtype and finiteness are checked, which the
+    policy in training does not do; see `loaded_policy.LoadedPolicy` for the conversions.
 
     Args:
         path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, or the

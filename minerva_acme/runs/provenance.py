@@ -23,7 +23,7 @@ _GIT_SECONDS = 10.0
 
 
 def note(directory: pathlib.Path) -> None:
-    """Adds the versions and the machine of this session, unless they equal those of the session before it."""
+    """Adds the versions and the machine of this session, unless the session before it had the same ones."""
     sessions = read(directory)
     if not sessions or sessions[-1] != describe():
         text = json.dumps([*sessions, describe()], indent=2) + "\n"

@@ -68,7 +68,7 @@ class RunDescription:
 
     @property
     def _has_code(self) -> bool:
-        """Whether the file names the agent's code, which need not be trusted, and not a registered agent."""
+        """True if the file names the agent's code instead of a registered agent; it need not be trusted."""
         return bool(self.config) or ":" in self.agent
 
     def content(self) -> dict[str, Any]:

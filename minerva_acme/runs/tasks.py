@@ -134,7 +134,7 @@ def parse(text: str, rows: Iterable[results.Row]) -> tuple[Task, ...]:
     Args:
         text: TOML, an array of tables `task`; the head of `tasks.toml` describes them. The tests check the
             entries of that file.
-        rows: The results, including those of the entries.
+        rows: The rows of the results, including the ones that belong to the entries.
     """
     values: dict[tuple[str, str, int, str], dict[int, float]] = {}  # of each metric, by seed
     for row in rows:

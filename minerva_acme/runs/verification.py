@@ -71,8 +71,8 @@ def verify(
 
     Args:
         file: A file of weights with a score, or the name of such weights installed with the library.
-        num_episodes: The number of episodes to play, >= 2; by default that of the stored score.
-        seed: The seed of the initial states; by default that of the stored score.
+        num_episodes: The number of episodes to play, >= 2; by default the same as for the stored score.
+        seed: The seed of the initial states; by default the same as for the stored score.
 
     Raises:
         ValueError: There is no such file, it has no score, or there are too few episodes.

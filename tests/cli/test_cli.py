@@ -101,7 +101,7 @@ def test_a_run_that_has_reached_its_return_is_resumed_with_a_higher_one_or_none(
     assert f"that {run} has reached after 20 steps, got -1e+06." in err
     assert f"minerva resume {run} --stop-at-return inf" in err
     status, out, _ = call("resume", run, "--stop-at-return", "1e6", "--stop-after-minutes", "1e-9")
-    assert (status, "the time is over, with `stop_after_minutes` 1e-09" in out) == (0, True)
+    assert (status, "the time is up, with `stop_after_minutes` 1e-09" in out) == (0, True)
     options = json.loads((run / "run.json").read_text())["options"]
     assert (options["stop_at_return"], options["stop_after_minutes"]) == (1e6, 1e-9)
     status, out, _ = call("resume", run, "--stop-at-return", "inf", "--stop-after-minutes", "inf")

@@ -156,7 +156,10 @@ def test_a_lock_that_has_another_name_or_is_no_file_is_refused_and_not_cut_off(t
     assert theirs.read_text() == "theirs"
     (tmp_path / ".lock").unlink()
     os.mkfifo(tmp_path / ".lock")
-    with pytest.raises(ValueError, match=r"got one with other hard links or of another kind"), run_lock.hold(tmp_path):
+    with (
+        pytest.raises(ValueError, match=r"got one with other hard links or of another kind"),
+        run_lock.hold(tmp_path),
+    ):
         pass
 
 
