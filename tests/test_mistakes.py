@@ -482,8 +482,8 @@ def a_factory_that_takes_no_seed(s):
 
 @mistake(
     ValueError,
-    "`environment_factory` must return an environment of dm_env, got one of Gymnasium's, Unwrapped. "
-    "Wrap it: environments.make_training_environment(...) takes it as it is.",
+    "`environment_factory` must return a dm_env environment, got one of Gymnasium, Unwrapped. Wrap it: "
+    "environments.make_training_environment(...) accepts Gymnasium environments.",
 )
 def an_environment_of_gymnasium_as_it_is(s):
     class Unwrapped(gymnasium.Env):
@@ -495,7 +495,7 @@ def an_environment_of_gymnasium_as_it_is(s):
 
 @mistake(
     ValueError,
-    "`environment_factory` must return an environment, got NoneType. Return what it made, a "
+    "`environment_factory` must return an environment, got NoneType. Return the one that it makes, a "
     "`dm_env.Environment` or a `VectorEnvironment`.",
 )
 def a_factory_that_forgets_to_return(s):

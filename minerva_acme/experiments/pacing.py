@@ -110,7 +110,7 @@ class Pacer(core.Saveable):
             needed = bisect.bisect_left(range(_MOST_STEPS), True, key=learns_by)
             _logger.warning(
                 "Nothing will be learned: the run makes %s environment steps, and the first learner step "
-                "needs at least %s. Raise `num_env_steps`, or lower the length of the agent's rollouts "
+                "needs %s at least. Raise `num_env_steps`, or lower the length of the agent's rollouts "
                 "(`rollout_steps`) or the number of items that its replay must hold first "
                 "(`min_replay_size`).",
                 f"{num_env_steps:,}",

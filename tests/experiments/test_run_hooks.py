@@ -320,7 +320,7 @@ def test_a_run_without_environment_steps_learns_from_its_dataset_alone(tmp_path)
     assert resumed.learner_steps == 12
     variables = checkpointing.load_state(checkpointing.find(tmp_path))["policy_variables"]
     assert variables[0]["steps"].tolist() == [12.0, 12.0]
-    with pytest.raises(ValueError, match=r"`num_environments` must be 0 .* got 1 \(0: nothing played\)"):
+    with pytest.raises(ValueError, match=r"`num_environments` must be 0 .* got 1 \(0 for a run without"):
         experiments.run_experiment(make_config(tmp_path, 5, builder=Counting()))
 
 
