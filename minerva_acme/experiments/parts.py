@@ -177,7 +177,7 @@ def make_learner(
     dataset = builder.make_dataset(client, spec, device)
     if hasattr(dataset, "close"):
         resources.callback(dataset.close)
-    # The ratio of learner steps to environment steps may differ from that of earlier players.
+    # The ratio of learner steps to environment steps may differ between players.
     num_env_steps = max(0, config.num_env_steps - player.env_steps)
     learner = builder.make_learner(
         builders.LearnerParts(
@@ -317,7 +317,7 @@ def _check_vector(
     """Checks that an agent can be trained in a vector of environments.
 
     Raises:
-        ValueError: Their number differs from that of the agent, or they do not return the last observations
+        ValueError: Their number differs from `num_environments`, or they do not return the last observations
             that it bootstraps from.
     """
     if not isinstance(environment, environments.VectorEnvironment):
