@@ -82,7 +82,7 @@ def test_best_weights_that_cannot_be_kept_end_nothing(
     part.keep_best({"latest": (5, ((1.0,), (20,)))}, [])
     part._keep_best()
     assert caplog.messages == [
-        "the best weights so far are not kept apart: [Errno 28] No space left on device"
+        "the best weights so far are not kept separately: [Errno 28] No space left on device"
     ]
 
 
