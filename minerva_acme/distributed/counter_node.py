@@ -217,7 +217,7 @@ class CounterNode(graph.Part):
         total: Counts = {}
         for node, incarnations in self._counts.items():
             for incarnation, counts in incarnations.items():
-                # The learner's current counts include those of its earlier incarnations.
+                # The learner's current counts include the counts of its earlier incarnations.
                 if (node, incarnation) == but or (but and node == but[0] == "learner"):
                     continue
                 for name, value in counts.items():

@@ -117,7 +117,7 @@ class LearnerNode(graph.Part):
             self._idle.set()
             while not self._context.stop.wait(_IDLE_SECONDS):
                 self._keep_best()
-            # If it was stopped before it heard the run's counts, there is nothing new to save.
+            # If it was stopped before it knew the run's counts, there is nothing new to save.
             self._hear(_COUNTER_SECONDS)
             if self._env_steps() > self._saved_at or self._num_steps:
                 self._save()

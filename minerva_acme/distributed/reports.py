@@ -1,4 +1,4 @@
-"""Sends a node's counts to the counter, and receives those of the other nodes."""
+"""Sends a node's counts to the counter, and receives the counts of the other nodes."""
 
 import logging
 import os
@@ -54,7 +54,7 @@ class Reporter:
 
     Attributes:
         counter: The counter that is shared with the other nodes.
-        facts: The program's facts, as of the last reply.
+        facts: The program's facts, from the last reply.
         status: Returns further numbers to report about the node.
         has_worked: Whether the node has made a step, an update or an evaluation since its start.
         wants: The environment steps that the node makes at a time while it wants to play; otherwise 0.

@@ -60,8 +60,8 @@ def run_distributed_experiment(
         num_actors: The number of actors.
         engine: `ray` for processes on Ray, `inline` for threads of this process, to debug, or another engine.
         address: The address of a Ray cluster, `auto` or `host:port`, or None for this machine alone.
-        replay_after_failure: The contents of replay after its process was killed: those of the newest
-            checkpoint (`restore`), or nothing (`empty`).
+        replay_after_failure: The contents of replay after its process was killed: `restore` for the items of
+            the newest checkpoint, or `empty` for none.
 
     Raises:
         ValueError: The agent cannot handle the environment or supports only one actor, another run is using

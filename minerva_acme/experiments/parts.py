@@ -93,7 +93,7 @@ class Parts:
 
     @property
     def steps(self) -> int:
-        """The steps made so far: environment steps, or learner steps if the run makes none of those."""
+        """The steps made so far: environment steps or, if the run makes none, learner steps."""
         return self.count(self.config.steps_key)
 
     @property

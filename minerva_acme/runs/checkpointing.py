@@ -266,7 +266,7 @@ def _is_checkpoint(folder: pathlib.Path) -> bool:
 
 
 def _scan(directory: pathlib.Path) -> list[_Entry]:
-    # Read before the folders, so that one which was abandoned and is being removed is not taken for another.
+    # Read before the folders: otherwise an abandoned checkpoint could pass for a kept one.
     branch = _branch(directory)
     folders = (folder for folder in directory.glob("*") if _NAME.fullmatch(folder.name))
     return sorted(_Entry.of(folder, branch) for folder in folders if _is_checkpoint(folder))

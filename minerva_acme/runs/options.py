@@ -89,7 +89,7 @@ class RunOptions:
 
     @property
     def num_steps(self) -> int:
-        """The total steps of the run: environment steps, or learner steps if it makes none of those."""
+        """The total steps of the run: environment steps or, if it makes none, learner steps."""
         return self.num_env_steps or self.num_learner_steps
 
     @property
