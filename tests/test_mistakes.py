@@ -437,7 +437,7 @@ def a_number_of_steps_with_an_exponent(s):
 
 @mistake(
     ValueError,
-    "`builder` must be made already, got the class PPOBuilder. Make one with its config: PPOBuilder(...)",
+    "`builder` must be an instance, got the class PPOBuilder. Make one with its config: PPOBuilder(...)",
 )
 def the_class_of_a_builder(s):
     make_config(ppo.PPOBuilder, s.folder)
@@ -463,8 +463,8 @@ def an_id_for_a_factory(s):
 @mistake(
     ValueError,
     "`environment_factory` must be a function that makes an environment from a seed, got "
-    "FakeEnvironment, which cannot be called. Training and evaluation have environments of their own: write "
-    "lambda seed: ... around what makes yours.",
+    "FakeEnvironment, which cannot be called. Training and evaluation each make their own environments: "
+    "write lambda seed: ... around the code that makes yours.",
 )
 def an_environment_for_a_factory(s):
     make_config(ppo.PPOBuilder(TINY_PPO), s.folder, environment_factory=FLAT)
@@ -506,7 +506,7 @@ def a_factory_that_forgets_to_return(s):
 @mistake(
     ValueError,
     "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 for a run that learns from a dataset "
-    "alone, got 0 and 0. With environment steps the agent says how many learner steps are made.",
+    "alone, got 0 and 0. With environment steps, the agent determines the number of learner steps.",
 )
 def a_run_of_no_step(s):
     experiments.RunOptions(num_env_steps=0)
@@ -1060,7 +1060,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "train ppo --env CartPole-v1 --num-env-steps 0",
         2,
         "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 for a run that learns from a "
-        "dataset alone, got 0 and 0. With environment steps the agent says how many learner steps are made.",
+        "dataset alone, got 0 and 0. With environment steps, the agent determines the number of learner "
+        "steps.",
     ),
     "a device that torch does not know": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --device gpu",
