@@ -23,10 +23,10 @@ from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 
-_LOCK_SECONDS = 30.0  # to wait for the end of a learner that was given up
+_LOCK_SECONDS = 30.0  # the longest wait for the end of a learner that was given up
 _IDLE_SECONDS = 0.05
 _SAVE_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry of a failed save
-_COUNTER_SECONDS = 30.0  # that the last save waits for the counter
+_COUNTER_SECONDS = 30.0  # the longest wait of the last save for the counter
 
 
 class LearnerNode(graph.Part):

@@ -19,7 +19,7 @@ PERIOD_SECONDS = 0.5
 _MAX_ROWS = 10_000  # the most rows that wait while the counter does not answer
 _SILENCE_SECONDS = 10.0  # without an answer of the counter, after which a warning is logged
 _RETRY_SECONDS = 0.1
-_LAST_SECONDS = 3.0  # in which the last report must arrive
+_LAST_SECONDS = 3.0  # for the last report to arrive
 _LOOK_SECONDS = 0.1  # between checks whether a node that waits for steps should stop
 
 
@@ -90,7 +90,7 @@ class Reporter:
         self._rows: list[tuple[str, dict[str, Any]]] = []
         self._dropped = 0
         self._unsent: counter_node.Report | None = None
-        self._lock = threading.Lock()  # of rows
+        self._lock = threading.Lock()  # guards the rows
         self._sending = threading.Lock()
         self._answered_at = time.monotonic()
         self._closed = threading.Event()

@@ -29,7 +29,7 @@ _OVERVIEW_SECONDS = 0.5
 _ACTORS_SECONDS = 4.0  # for actors and the evaluator to stop
 _SAVE_SECONDS = 600.0  # without anything written, after which a save is given up
 _SAY_SECONDS = 10.0  # between two log lines about a long save
-_COUNTER_SECONDS = 30.0  # that the end of a run waits for a counter that does not answer
+_COUNTER_SECONDS = 30.0  # the longest wait for a silent counter at the end of a run
 _LAST_SECONDS = 3.0
 _ANSWER_SECONDS = 2.0  # the timeout of calls to nodes
 

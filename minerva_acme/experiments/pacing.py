@@ -9,7 +9,7 @@ from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)
 
-_MOST_STEPS = 10**12  # of any run
+_MOST_STEPS = 10**12  # more than any run makes
 _WAY_OUT = (
     "Resume from another checkpoint, with `resume_from` or --checkpoint; 'best' usually has no replay and "
     "fills a new one."

@@ -136,7 +136,7 @@ def parse(text: str, rows: Iterable[results.Row]) -> tuple[Task, ...]:
             entries of that file.
         rows: The rows of the results, including the ones that belong to the entries.
     """
-    values: dict[tuple[str, str, int, str], dict[int, float]] = {}  # of each metric, by seed
+    values: dict[tuple[str, str, int, str], dict[int, float]] = {}  # by seed, for each metric
     for row in rows:
         values.setdefault((row.exp_name, row.env_name, row.env_step, row.metric), {})[row.seed] = row.value
     return tuple(_make_task(values, **table) for table in tomllib.loads(text)["task"])
