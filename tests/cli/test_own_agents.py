@@ -118,7 +118,7 @@ def test_a_builder_in_the_current_folder_trains_and_its_run_is_used_by_every_com
     ):
         forget(here)
         status, _, err = call(*words.split())
-        assert status == 2 and "allow it by --import-code" in err and "my_agent" not in sys.modules
+        assert status == 2 and "allow that with --import-code" in err and "my_agent" not in sys.modules
         status, _, err = call(*words.split(), "--import-code")
         assert status == 0, err
     forget(here)
@@ -241,7 +241,7 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
             "= MyConfig` in the class.",
         ),
         ("--agent my_agent:Wrong", "Wrong must set `config_class` to the dataclass of its config, got 'My"),
-        ("--agent my_agent:Forgetful", "Forgetful must have the config that it is made with as its `config`"),
+        ("--agent my_agent:Forgetful", "Forgetful must store its config as `config`"),
         (
             "--agent my_agent:NotFlags",
             "`activation` of WithFunction cannot be a flag: it must be an argument, and a bool, int, float, "

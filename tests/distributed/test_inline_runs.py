@@ -95,7 +95,7 @@ def test_a_part_that_fails_is_started_again_and_counts_go_on(tmp_path: pathlib.P
     seen: list[experiments.Progress] = []
     result = run(config, seen.append, num_actors=1)
     assert failed == [2] and result.env_steps >= 600
-    assert "started again 1x" in seen[-1].nodes["actor/0"]
+    assert "restarted 1x" in seen[-1].nodes["actor/0"]
 
 
 def test_a_part_that_fails_again_and_again_ends_the_run_which_is_saved(
