@@ -100,7 +100,7 @@ class _Direct(torch.optim.Optimizer):
             eps: Adam's epsilon.
 
         Raises:
-            ValueError: a learning rate, a decay or `eps` is negative.
+            ValueError: A learning rate, a decay or `eps` is negative.
         """
         # AdamW's own default is not 0.
         super().__init__(groups, eps=eps, weight_decay=0.0, fused=True)  # type: ignore[call-arg]

@@ -40,7 +40,7 @@ def map_rows(
         The results, [R, ...], in the order of the rows.
 
     Raises:
-        ValueError: no tensor was given, the tensors differ in their rows, or `max_rows` is below 1.
+        ValueError: No tensor was given, the tensors differ in their rows, or `max_rows` is below 1.
         Exception: whatever `function` raised.
     """
     rows = {len(tensor) for tensor in tensors}

@@ -60,7 +60,7 @@ class TargetCritic:
             accelerated: whether any other way than calling the critic may be taken.
 
         Raises:
-            ValueError: bfloat16 is asked for and the critic is not known.
+            ValueError: Bfloat16 is asked for and the critic is not known.
         """
         self._critic = critic
         self._agreement = Agreement(_PART)

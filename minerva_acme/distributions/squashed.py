@@ -43,7 +43,7 @@ class TanhSquash(nn.Module):
             high: largest action, [D].
 
         Raises:
-            ValueError: the bounds are not two finite vectors of one size with low < high.
+            ValueError: The bounds are not two finite vectors of one size with low < high.
         """
         super().__init__()
         # Written so that nan fails too.

@@ -78,7 +78,7 @@ class LossLearner(module_learner.ModuleLearner):
             generator: on the networks' device, for the losses.
 
         Raises:
-            ValueError: a loss has no module of its name, or no group.
+            ValueError: A loss has no module of its name, or no group.
             TypeError: `dataset` is no iterator.
         """
         modules = networks._asdict()

@@ -49,7 +49,7 @@ class Priorities:
 
         Raises:
             NonFinite: a priority is infinite or not a number.
-            ValueError: one is negative, or they are not [B].
+            ValueError: One is negative, or they are not [B].
         """
         finite.require_finite({"priorities": priorities})
         self._client.update_priorities(self._table, info.key, np.array(finite.read(priorities.detach())))

@@ -204,7 +204,7 @@ def _from_array(path: tuple[Any, ...], array: np.ndarray) -> torch.Tensor:
     """Makes a tensor that shares the memory of an array where it can.
 
     Raises:
-        TypeError: torch has no such dtype.
+        TypeError: Torch has no such dtype.
     """
     # torch knows its machine's byte order and steps forward alone, and warns of memory that is only read.
     if not (array.dtype.isnative and array.flags.writeable and array.flags.c_contiguous):

@@ -112,7 +112,7 @@ class Updates(core.Saveable):
             skipped.
 
         Raises:
-            FloatingPointError: at the end, if too many batches in a row were skipped.
+            FloatingPointError: At the end, if too many batches in a row were skipped.
         """
         metrics: Metrics = {}
         self._norms.clear()
@@ -247,7 +247,7 @@ def _check_fits(name: str, saved: core.State, group: Group) -> None:
     """Checks the state of an optimiser to restore, of which torch itself only counts the parameters.
 
     Raises:
-        ValueError: it is another optimiser's, or of parameters of other shapes.
+        ValueError: It is another optimiser's, or of parameters of other shapes.
     """
 
     def kinds(groups: Sequence[dict[str, Any]]) -> list[dict[str, type]]:
