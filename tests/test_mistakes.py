@@ -923,7 +923,8 @@ def variables_that_there_are_not(s):
 
 @mistake(
     TypeError,
-    "`dataset` must give batches of Trajectory, got Transition. Write and unpack them with a TrajectoryLayout.",
+    "`dataset` must give batches of Trajectory, got Transition. Write and unpack them with a "
+    "TrajectoryLayout.",
 )
 def transitions_for_a_learner_of_sequences(s):
     learn_from_transitions(mpo.MPOBuilder(TINY_MPO))
