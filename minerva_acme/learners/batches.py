@@ -1,4 +1,4 @@
-"""Batches: how a learner takes them from its dataset."""
+"""Taking batches from a learner's dataset, and checking them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar

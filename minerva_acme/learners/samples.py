@@ -36,8 +36,7 @@ def checked_samples(
 
     Args:
         dataset: An iterator of samples with `data`, or of bare `types.Transition`, `Trajectory` or `Rollout`.
-        modules: The networks that receive the data; the dtype is that of their first floating-point
-            parameter.
+        modules: The networks that receive the data; their first floating-point parameter sets the dtype.
         device: The device of the learner, or None to use the device of the networks.
         kind: The class that the data must have; None for any.
         layout: The name of the layout that packs and unpacks the kind, for the message.
@@ -220,7 +219,7 @@ def _from_array(path: tuple[Any, ...], array: np.ndarray) -> torch.Tensor:
 
 
 def _dtype(modules: Sequence[nn.Module]) -> torch.dtype | None:
-    """Returns the dtype of the first floating-point parameter, or None if there is none."""
+    """Returns the dtype of the first floating-point parameter, or None without one."""
     parameters = (parameter for module in modules for parameter in module.parameters())
     return next((x.dtype for x in parameters if x.is_floating_point()), None)
 

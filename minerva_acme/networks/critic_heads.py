@@ -162,7 +162,7 @@ class EnsemblePrediction(NamedTuple):
     rule: Literal["mean", "min"]
 
     def combined(self) -> Any:
-        """Returns one prediction of the members' kind: their mixture, or per index that of least mean."""
+        """Returns one prediction of the members' kind: their mixture, or the least mean's at each index."""
         if len(self.members) == 1:
             return self.members[0]
         stacked = type(self.members[0])(*(torch.stack(x) for x in zip(*self.members, strict=True)))
