@@ -71,9 +71,9 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     """Computes `torch.nn.functional.linear` with the faster kernel, differentiable any number of times.
 
     Args:
-        x: [..., I].
-        weight: [O, I].
-        bias: [O], or None.
+        x: The inputs, [..., I].
+        weight: The weights, [O, I].
+        bias: The biases, [O], or None.
 
     Returns:
         x W^T + b, [..., O].

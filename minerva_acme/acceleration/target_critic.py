@@ -161,9 +161,9 @@ class TargetCritic:
         """Evaluates the critic, without gradient.
 
         Args:
-            observation: [..., O].
-            *action: [..., D], or [N, ..., D] for N actions in each state. Left out for discrete actions:
-                such a critic evaluates all of them at once.
+            observation: The observations, [..., O].
+            *action: The actions, [..., D], or [N, ..., D] for N actions in each state. Left out for discrete
+                actions: such a critic evaluates all of them at once.
 
         Returns:
             The critic's prediction; for a `networks.Critic` in float32, with the leading axes of the action.

@@ -47,7 +47,7 @@ class Categorical(NamedTuple):
 
         Args:
             generator: The generator for the noise, on the device of `logits`.
-            num_samples: N; None draws one sample and adds no axis.
+            num_samples: The number of samples, N; None draws one sample and adds no axis.
 
         Returns:
             Actions, int64 [...], or [N, ...] with `num_samples`.

@@ -35,7 +35,7 @@ class DiagonalGaussian(NamedTuple):
 
         Args:
             generator: The generator for the noise, on the device of `mean`.
-            num_samples: N; None draws one sample and adds no axis.
+            num_samples: The number of samples, N; None draws one sample and adds no axis.
 
         Returns:
             Samples, [..., D], or [N, ..., D] with `num_samples`.

@@ -13,5 +13,5 @@ MIN_LOG_STD = -7.0
 MAX_LOG_STD = 2.0
 MIN_STDDEV = math.exp(MIN_LOG_STD)
 MAX_STDDEV = math.exp(MAX_LOG_STD)
-STDDEV_RANGE = f"in [{MIN_STDDEV:.3g}, {MAX_STDDEV:.3g}], to which policies clamp theirs"  # in messages
+STDDEV_RANGE = f"in [{MIN_STDDEV:.3g}, {MAX_STDDEV:.3g}], the range to which policies clamp it"  # in messages
 Stddev = Annotated[float, Constraint(STDDEV_RANGE, lambda value: MIN_STDDEV <= value <= MAX_STDDEV)]

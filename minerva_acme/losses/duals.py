@@ -20,7 +20,7 @@ class DualVariable(nn.Module):
         """Makes the parameter.
 
         Args:
-            shape: () or (D,).
+            shape: The shape of the parameter, () or (D,).
             initial_raw: The initial value, before softplus.
         """
         super().__init__()

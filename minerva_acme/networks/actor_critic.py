@@ -201,8 +201,8 @@ class GaussianHead(nn.Module):
         """Makes the layers.
 
         Args:
-            features: F.
-            action_size: D.
+            features: The number of features, F.
+            action_size: The number of action dimensions, D.
             state_dependent_std: If true, the log-std is a second linear layer of the features; if false, one
                 parameter [D] for all states.
             initial_stddev: The standard deviation of the untrained policy, in units of the raw action.
@@ -243,8 +243,8 @@ class CategoricalHead(nn.Module):
         """Makes the layer.
 
         Args:
-            features: F.
-            num_actions: K.
+            features: The number of features, F.
+            num_actions: The number of actions, K.
             gain: The gain of the orthogonal weights; with 0.01 the policy starts near uniform in every state.
             generator: The generator for the initial weights; None uses torch's global generator.
 
@@ -277,7 +277,7 @@ class MultiCategoricalHead(nn.Module):
         """Makes the layer.
 
         Args:
-            features: F.
+            features: The number of features, F.
             num_values: The number of values of each of the D choices; K is the largest.
             gain: The gain of the orthogonal weights; with 0.01 the policy starts near uniform in every state.
             generator: The generator for the initial weights; None uses torch's global generator.

@@ -48,8 +48,8 @@ class Critic(nn.Module):
         """Predicts the return of an action in each state, or of all discrete actions.
 
         Args:
-            observation: [..., O].
-            *action: [..., D] with the same leading axes, or [N, ..., D], raw or within the bounds; left out
+            observation: The observations, [..., O].
+            *action: The actions, [..., D] with the same leading axes, or [N, ..., D], raw or within the bounds; left out
                 if there are no bounds.
 
         Returns:

@@ -222,8 +222,8 @@ class ScalarHead(_LinearHead):
         """Makes the layer.
 
         Args:
-            features: F.
-            num_actions: A; None makes a head without an axis for actions.
+            features: The number of features, F.
+            num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
             generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
@@ -266,17 +266,17 @@ class CategoricalCriticHead(_LinearHead):
         """Makes the layer.
 
         Args:
-            features: F.
+            features: The number of features, F.
             vmin: The smallest return: the first atom, or with hl_gauss the first bin's lower edge.
             vmax: The largest return: the last atom, or with hl_gauss the last bin's upper edge.
-            num_bins: K.
+            num_bins: The number of bins, K.
             projection: The way in which a target becomes probabilities: `c51` projects a whole distribution;
                 `two_hot` and `hl_gauss` encode a value, or the mean of a distribution. See `losses` for each.
             sigma_ratio: The standard deviation of hl_gauss's Gaussian, in bin widths. Farebrother et al. 2024
                 use 0.75.
             symlog: Whether atoms are evenly spaced in symlog, for returns of unknown and varying size
                 (Hafner et al. 2023, DreamerV3, with 255 bins); not with hl_gauss.
-            num_actions: A; None makes a head without an axis for actions.
+            num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
             generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
@@ -349,10 +349,10 @@ class MixtureOfGaussiansHead(_LinearHead):
         """Makes the layer.
 
         Args:
-            features: F.
-            num_components: C; Acme uses 5.
+            features: The number of features, F.
+            num_components: The number of components, C; Acme uses 5.
             init_scale: The initial standard deviation of the components, in units of the return.
-            num_actions: A; None makes a head without an axis for actions.
+            num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
             generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:

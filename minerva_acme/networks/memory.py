@@ -41,8 +41,8 @@ class Memory(nn.Module, abc.ABC):
         """Processes steps of one episode in each environment.
 
         Args:
-            features: [T, E, F].
-            state: [E, ...] each, before the first step.
+            features: The input features, [T, E, F].
+            state: The state before the first step, [E, ...] each.
 
         Returns:
             Features [T, E, H] and the state after the last step, [E, ...] each.
@@ -54,8 +54,8 @@ class Memory(nn.Module, abc.ABC):
         """Processes steps across the ends of episodes, with one `unroll` from each beginning to the next.
 
         Args:
-            features: [T, E, F].
-            state: [E, ...] each, before the first step.
+            features: The input features, [T, E, F].
+            state: The state before the first step, [E, ...] each.
             start: [T, E], 1 where an episode begins: the state is reset to the initial one before that step.
 
         Returns:
@@ -85,8 +85,8 @@ class LSTM(Memory):
         """Makes the layer.
 
         Args:
-            input_size: F.
-            size: H.
+            input_size: The number of input features, F.
+            size: The number of output features, H.
             generator: The generator for the initial weights; None uses torch's global generator.
         """
         super().__init__()
@@ -113,8 +113,8 @@ class GRU(Memory):
         """Makes the layer.
 
         Args:
-            input_size: F.
-            size: H.
+            input_size: The number of input features, F.
+            size: The number of output features, H.
             generator: The generator for the initial weights; None uses torch's global generator.
         """
         super().__init__()
@@ -139,8 +139,8 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
 
     Args:
         kind: `lstm` or `gru`.
-        input_size: F.
-        size: H.
+        input_size: The number of input features, F.
+        size: The number of output features, H.
         generator: The generator for the initial weights; None uses torch's global generator.
 
     Raises:

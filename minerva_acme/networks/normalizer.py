@@ -53,7 +53,7 @@ class RunningNorm(nn.Module):
         all other values would be normalised to 0, and the square of 1e20 is infinite.
 
         Args:
-            x: [..., O]; the leading axes are rows, at least one, of which n are not left out.
+            x: The rows, [..., O]; the leading axes are rows, at least one, of which n are not left out.
 
         Returns:
             The number of rows left out, []. It is not read on the host; the caller decides when to do that.
@@ -92,7 +92,7 @@ class RunningNorm(nn.Module):
         """Computes x / sqrt(var + 1e-8), clipped to +-10: not shifted by the mean, rewards keep their sign.
 
         Args:
-            x: [..., O]; any shape where O is 1.
+            x: The values, [..., O]; any shape where O is 1.
 
         Returns:
             The scaled values, with the shape of `x`.

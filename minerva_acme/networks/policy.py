@@ -49,8 +49,8 @@ class GaussianPolicy(nn.Module):
         """Makes the layers.
 
         Args:
-            observation_size: O.
-            action_size: D.
+            observation_size: The size of an observation, O.
+            action_size: The number of action dimensions, D.
             layer_sizes: The number of units in each layer of the torso.
             generator: The generator for the initial weights; None uses torch's global generator.
             initial_stddev: The standard deviation of the untrained policy, in units of the action;
@@ -107,8 +107,8 @@ class CategoricalPolicy(nn.Module):
         """Makes the layers.
 
         Args:
-            observation_size: O.
-            num_actions: K.
+            observation_size: The size of an observation, O.
+            num_actions: The number of actions, K.
             layer_sizes: The number of units in each layer of the torso.
             generator: The generator for the initial weights; None uses torch's global generator.
             torso: The function that makes the torso from `layer_sizes`.
