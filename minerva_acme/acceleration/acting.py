@@ -38,7 +38,7 @@ from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, Squa
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _PART = "acting"
-_FAR = np.float32(-30.0)  # factor to the first observations, at which inputs and log-stds are clipped
+_FAR = np.float32(-30.0)  # factor for the first observations, to test where numbers are clipped
 _NUM_DRAWS = 16  # per observation, when draws are compared
 
 # Numpy 1 converts a single-precision scalar to double precision when it is combined with a Python float.

@@ -137,8 +137,7 @@ class Updates(core.Saveable):
 
     @contextlib.contextmanager
     def as_completed(self) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-        """Yields a function that returns a tensor's value after the last completed step, for the caller to
-        copy.
+        """Yields a function from a tensor to its value after the last completed step, which is to be copied.
 
         It may be called from any thread. Within the block no step can change anything or end.
         """

@@ -60,7 +60,7 @@ def c51_projection(returns: torch.Tensor, weights: torch.Tensor, atoms: torch.Te
 def two_hot(values: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
     """Computes the distribution on the two atoms around a value whose mean is that value.
 
-    It is the `c51_projection` of a certain return. Source: [2] eq. 10. [2] encodes the symlog of a value; to
+    It is the `c51_projection` of a deterministic return. Source: [2] eq. 10. [2] encodes the symlog of a value; to
     do so, give atoms that are evenly spaced in symlog: the mean over them is then the value itself.
 
     Args:

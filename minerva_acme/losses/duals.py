@@ -70,8 +70,8 @@ class MPODuals(nn.Module):
         """Makes the parameters; initial values are before softplus.
 
         Args:
-            num_dimensions: D, or 1 if the KL bounds hold for the sum over dimensions, or if the policy is
-                discrete.
+            num_dimensions: The number of dimensions, D, or 1 if the KL bounds hold for the sum over
+                dimensions, or if the policy is discrete.
             init_log_temperature: The initial value for the temperature and for the penalty's temperature.
             init_log_alpha_mean: The initial value for the multipliers of the mean's KL.
             init_log_alpha_stddev: The initial value for the multipliers of the standard deviation's KL, or

@@ -49,8 +49,8 @@ class Critic(nn.Module):
 
         Args:
             observation: The observations, [..., O].
-            *action: The actions, [..., D] with the same leading axes, or [N, ..., D], raw or within the bounds; left out
-                if there are no bounds.
+            *action: The actions, [..., D] with the same leading axes, or [N, ..., D], raw or within the
+                bounds; left out if there are no bounds.
 
         Returns:
             The head's prediction, with the leading axes of the action, or of the observation without one.

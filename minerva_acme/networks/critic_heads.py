@@ -332,7 +332,7 @@ class MixtureOfGaussiansHead(_LinearHead):
 
         scale = softplus(output) init_scale / log 2 + 1e-4
 
-    A target of values is treated as certain returns. Source: Shahriari et al. 2022; the scale as in Acme's
+    A target of values is treated as deterministic returns. Source: Shahriari et al. 2022; the scale as in Acme's
     `UnivariateGaussianMixture`. The head needs no bounds, but returns should be about the size of
     `init_scale`: a return far from all components gives a large gradient, so scale rewards or clip gradients.
     """
