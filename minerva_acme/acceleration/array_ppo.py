@@ -47,8 +47,9 @@ def make_step(
     max_grad_norm: float,
     **loss_settings: Any,
 ) -> Iterator[Step]:
-    """Makes a gradient step on arrays that equals a plain one; returns the plain one if arrays do not pay
-    off.
+    """Makes a gradient step on arrays that equals a plain one.
+
+    If arrays do not pay off or are not supported, it yields the plain step.
 
     If the two were not yet seen to agree, the first minibatch is computed both ways. If they agree, the
     results of the arrays are used, as if the minibatch had gone only that way; otherwise this and all later

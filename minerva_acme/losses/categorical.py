@@ -60,8 +60,8 @@ def c51_projection(returns: torch.Tensor, weights: torch.Tensor, atoms: torch.Te
 def two_hot(values: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
     """Computes the distribution on the two atoms around a value whose mean is that value.
 
-    It is the `c51_projection` of a deterministic return. Source: [2] eq. 10. [2] encodes the symlog of a value; to
-    do so, give atoms that are evenly spaced in symlog: the mean over them is then the value itself.
+    It is the `c51_projection` of a deterministic return. Source: [2] eq. 10. [2] encodes the symlog of a
+    value; to do so, give atoms evenly spaced in symlog: the mean over them is then the value itself.
 
     Args:
         values: The values, [...]; beyond the atoms they become the first or last one.

@@ -54,7 +54,7 @@ def mixture_loss(
 
         L = -sum mask sum_j w_j log p(z_j) / max(1, number of mask > 0)
 
-    With z_j = r + gamma z', z' drawn from the target critic's mixture, and w_j = 1 / N, this is [1]'s estimate.
+    With z_j = r + gamma z', z' drawn from the target critic's mixture, and w_j = 1 / N, it is [1]'s estimate.
 
     Args:
         returns: The returns z_j, [..., N].

@@ -3,7 +3,7 @@
 Shapes: T steps of each of E environments, in order, across the ends of episodes. Time: `_t` is for
 t = 0..T-1, `_tp1` for t + 1 = 1..T.
 
-In all functions below
+In all functions below:
 
     discount_t  is the environment's own discount times gamma: 0 at a terminal, gamma at a time limit;
     v_tp1       is V(s_{t+1}) of the following state; at an episode's end, of its last state;
@@ -183,10 +183,9 @@ def return_advantages(
 
 
 def _backward_sums(x_t: torch.Tensor, decay_t: torch.Tensor) -> torch.Tensor:
-    """Computes g_t = x_t + decay_t g_{t+1}, g_T = 0, in log2(T) vector operations instead of T; overwrites
-    x_t.
+    """Computes g_t = x_t + decay_t g_{t+1}, g_T = 0, in log2(T) vector operations instead of T.
 
-    After the pass of `span`, `g_t` holds the terms t..t + 2 span - 1 and `decay_t` is the product of
+    It overwrites x_t. After the pass of `span`, `g_t` holds the terms t..t + 2 span - 1 and `decay_t` is the product of
     as many decays, so that two neighbouring sums join into one of double length. For 4096 steps of
     one environment this takes 0.2 ms, compared to 9 ms for a loop over rows in numpy and 20 ms in torch.
     """

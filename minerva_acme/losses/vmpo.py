@@ -23,7 +23,7 @@ import torch
 from minerva_acme.distributions import DiagonalGaussian, Distribution
 from minerva_acme.losses.shapes import axes_of, check_shapes
 
-_TINY = 1e-8  # keeps sums of weights, and variances, from being 0 as divisors
+_TINY = 1e-8  # added to sums of weights and to variances, so that no divisor is 0
 
 
 class VMPOEStep(NamedTuple):
@@ -139,8 +139,9 @@ def vmpo_policy_loss(weights: torch.Tensor, log_prob: torch.Tensor) -> torch.Ten
 
 
 def vmpo_kls(online: Distribution, behaviour: Distribution, selected: torch.Tensor) -> Any:
-    """Computes how far each part of the online policy, such as a Gaussian's mean, has moved from the
-    behaviour.
+    """Computes how far each part of the online policy has moved from the behaviour policy.
+
+    The parts of a Gaussian are its mean and its standard deviation:
 
         KL_mu    = mean_selected sum_d (mu - mu_b)^2 / (2 sigma_b^2 + 1e-8)
         KL_sigma = mean_selected 1/2 sum_d (sigma_b^2 / sigma^2 - 1 + 2 (log sigma - log sigma_b))

@@ -1,5 +1,4 @@
-"""Critic heads: how a critic predicts the return, the mean of the prediction, and its loss. Ensembles of
-critics.
+"""Critic heads, which predict the return and compute the loss of the prediction, and ensembles of critics.
 
 Shapes: F features of a torso; K bins; C components; N returns; A discrete actions; `...` any leading axes,
 such as [B, T], which end in A if the head was given `num_actions`.
@@ -332,8 +331,8 @@ class MixtureOfGaussiansHead(_LinearHead):
 
         scale = softplus(output) init_scale / log 2 + 1e-4
 
-    A target of values is treated as deterministic returns. Source: Shahriari et al. 2022; the scale as in Acme's
-    `UnivariateGaussianMixture`. The head needs no bounds, but returns should be about the size of
+    A target of values is treated as deterministic returns. Source: Shahriari et al. 2022; the scale as in
+    Acme's `UnivariateGaussianMixture`. The head needs no bounds, but returns should be about the size of
     `init_scale`: a return far from all components gives a large gradient, so scale rewards or clip gradients.
     """
 
