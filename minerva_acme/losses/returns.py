@@ -185,8 +185,8 @@ def return_advantages(
 def _backward_sums(x_t: torch.Tensor, decay_t: torch.Tensor) -> torch.Tensor:
     """Computes g_t = x_t + decay_t g_{t+1}, g_T = 0, in log2(T) vector operations instead of T.
 
-    It overwrites x_t. After the pass of `span`, `g_t` holds the terms t..t + 2 span - 1 and `decay_t` is the product of
-    as many decays, so that two neighbouring sums join into one of double length. For 4096 steps of
+    It overwrites x_t. After the pass of `span`, `g_t` holds the terms t..t + 2 span - 1 and `decay_t` is the
+    product of as many decays, so that two neighbouring sums join into one of double length. For 4096 steps of
     one environment this takes 0.2 ms, compared to 9 ms for a loop over rows in numpy and 20 ms in torch.
     """
     g_t = x_t
