@@ -39,7 +39,7 @@ class TargetCritic:
     that fit into the CPU's cache, by threads that each compute alone, through `fused` if it pays off, and in
     bfloat16 if requested. This requires a critic exactly as the library makes it, without hooks, and results
     that agree with the critic's own at the first call, and at the first one after each `restored` or replaced
-    part. Any other critic is called itself: it may have state, or compute something other than its layers say.
+    part. Any other critic is called itself: it may have state, or not compute what its layers say.
 
     In bfloat16, only the products between the first and the last layer are rounded. The first layer and the
     LayerNorms stay in float32: they are a few percent of the work, and take observations of any size.
