@@ -173,7 +173,7 @@ def _differentiated(
 
 @contextlib.contextmanager
 def _without_gradient(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Temporarily sets `requires_grad` of parameters to False: their gradients would be wasted work."""
+    """Sets `requires_grad` of parameters to False within the block: their gradients would be wasted work."""
     # Checked each time: some may have been frozen, or unfrozen, since the last step.
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     for parameter in trainable:

@@ -81,8 +81,8 @@ def ppo_loss(
     too, by the same c (without `clip_value`, L_V = 1/2 mean (V - R)^2), and its error is halved.
 
     Args:
-        log_prob: log pi(a | s) of the policy that is trained, nats, [n].
-        behaviour_log_prob: log b(a | s), recorded when the action was drawn, nats, [n].
+        log_prob: The log-probability log pi(a | s) of the policy that is trained, nats, [n].
+        behaviour_log_prob: The log-probability log b(a | s), recorded when the action was drawn, nats, [n].
         advantages: The advantages A, already normalised if that is wanted, [n].
         targets: The value's regression targets R, [n].
         value: V(s) of the network that is trained, [n].

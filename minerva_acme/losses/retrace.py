@@ -34,8 +34,8 @@ def retrace_targets(
         v_tp1: The target policy's value of the following states, [B, T].
         r_t: The rewards, [B, T].
         discount_t: The environment's discounts times gamma, [B, T].
-        log_prob_t: log pi(a_t | s_t) of the target policy, nats, [B, T].
-        behaviour_log_prob_t: log b(a_t | s_t), recorded when the action was drawn, [B, T].
+        log_prob_t: The log-probability log pi(a_t | s_t) of the target policy, nats, [B, T].
+        behaviour_log_prob_t: The log-probability log b(a_t | s_t), recorded when the action was drawn, [B, T].
         mask_t: 1 for real steps, 0 for padding, [B, T].
         lambda_: The decay of the traces, in [0, 1].
 

@@ -126,7 +126,7 @@ def vmpo_policy_loss(weights: torch.Tensor, log_prob: torch.Tensor) -> torch.Ten
 
     Args:
         weights: The weights psi from the E-step, [n]; no gradient flows to them.
-        log_prob: log pi(a | s) of the online policy, nats, [n].
+        log_prob: The log-probability log pi(a | s) of the online policy, nats, [n].
 
     Returns:
         The loss, [].

@@ -328,7 +328,7 @@ def make_actor_critic(
         action_size: D for continuous actions; give either this or `num_actions`.
         layer_sizes: The number of units in each layer of the policy's torso.
         value_layer_sizes: The number of units in each layer of the value's torso.
-        torso: `tanh` for `TanhMLP`, `layer_norm` for `LayerNormMLP`.
+        torso: The kind of torso: `tanh` for `TanhMLP`, `layer_norm` for `LayerNormMLP`.
         shared_torso: Whether policy and value share one torso; their layer sizes must then be equal.
         state_dependent_std: See `GaussianHead`; no effect with discrete actions.
         initial_stddev: See `GaussianHead`; no effect with discrete actions.

@@ -63,7 +63,7 @@ class Critic(nn.Module):
         return self.head(self.torso(inputs))
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
-        """The head's loss; see `critic_heads`."""
+        """Returns the head's loss; see `critic_heads`."""
         head: Any = self.head
         loss: torch.Tensor = head.loss(prediction, target, mask)
         return loss

@@ -235,7 +235,7 @@ class ScalarHead(_LinearHead):
         return ScalarPrediction(self._outputs(features))
 
     def loss(self, prediction: ScalarPrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
-        """See `losses.critic_loss`."""
+        """Computes `losses.critic_loss`."""
         return losses.critic_loss(prediction.mean(), _as_values(target), mask)
 
 
@@ -322,7 +322,7 @@ class CategoricalCriticHead(_LinearHead):
         return losses.two_hot(_as_values(target), self.atoms)
 
     def loss(self, prediction: CategoricalPrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
-        """See `losses.categorical_loss`."""
+        """Computes `losses.categorical_loss`."""
         return losses.categorical_loss(prediction.logits, self.project(target), mask)
 
 
@@ -371,7 +371,7 @@ class MixtureOfGaussiansHead(_LinearHead):
         return MixturePrediction(logits, loc, scale)
 
     def loss(self, prediction: MixturePrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
-        """See `losses.mixture_loss`."""
+        """Computes `losses.mixture_loss`."""
         if not isinstance(target, ReturnDistribution):
             target = ReturnDistribution(target.unsqueeze(-1), torch.ones_like(target).unsqueeze(-1))
         return losses.mixture_loss(
@@ -393,7 +393,7 @@ class Ensemble(nn.Module):
 
         Args:
             members: The critics, modules with one signature, `loss` included; heads of one kind and size.
-            rule: `mean` or `min`.
+            rule: The rule that combines the members, `mean` or `min`.
 
         Raises:
             ValueError: There is no member, the rule is unknown, or categorical heads have different bins.

@@ -138,7 +138,7 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
     """Makes a memory.
 
     Args:
-        kind: `lstm` or `gru`.
+        kind: The kind of memory, `lstm` or `gru`.
         input_size: The number of input features, F.
         size: The number of output features, H.
         generator: The generator for the initial weights; None uses torch's global generator.
