@@ -35,7 +35,7 @@ def retrace_targets(
         r_t: The rewards, [B, T].
         discount_t: The environment's discounts times gamma, [B, T].
         log_prob_t: The log-probability log pi(a_t | s_t) of the target policy, nats, [B, T].
-        behaviour_log_prob_t: The behaviour log-probability log b(a_t | s_t), recorded with the action, [B, T].
+        behaviour_log_prob_t: The log-probability log b(a_t | s_t), recorded with the action, [B, T].
         mask_t: 1 for real steps, 0 for padding, [B, T].
         lambda_: The decay of the traces, in [0, 1].
 
