@@ -923,8 +923,8 @@ def variables_that_there_are_not(s):
 
 @mistake(
     TypeError,
-    "`dataset` must give batches of Trajectory, got Transition. Unpack them with a TrajectoryLayout, "
-    "and write with it.",
+    "`dataset` must give batches of Trajectory, got Transition. Write and unpack them with a "
+    "TrajectoryLayout.",
 )
 def transitions_for_a_learner_of_sequences(s):
     learn_from_transitions(mpo.MPOBuilder(TINY_MPO))
@@ -932,8 +932,7 @@ def transitions_for_a_learner_of_sequences(s):
 
 @mistake(
     TypeError,
-    "`dataset` must give batches of Rollout, got Transition. Unpack them with a RolloutLayout, "
-    "and write with it.",
+    "`dataset` must give batches of Rollout, got Transition. Write and unpack them with a RolloutLayout.",
 )
 def transitions_for_ppo(s):
     learn_from_transitions(ppo.PPOBuilder(TINY_PPO))
@@ -941,8 +940,7 @@ def transitions_for_ppo(s):
 
 @mistake(
     TypeError,
-    "`dataset` must give batches of Rollout, got Transition. Unpack them with a RolloutLayout, "
-    "and write with it.",
+    "`dataset` must give batches of Rollout, got Transition. Write and unpack them with a RolloutLayout.",
 )
 def transitions_for_vmpo(s):
     learn_from_transitions(vmpo.VMPOBuilder(vmpo.VMPOConfig()))

@@ -26,7 +26,7 @@ from minerva_acme.agents.vmpo import config as vmpo_config
         ({"max_skipped_batches": -1}, "`max_skipped_batches` must be >= 0, got -1."),
         (
             {"init_stddev": 0.0},
-            r"`init_stddev` must be in \[0.000912, 7.39\], to which policies clamp theirs, got 0.0.",
+            r"`init_stddev` must be in \[0.000912, 7.39\], the range to which policies clamp it, got 0.0.",
         ),
         ({"init_stddev": 1e-6}, r"`init_stddev` must be in \[0.000912, 7.39\], .* got 1e-06."),
         ({"init_stddev": 8.0}, r"`init_stddev` must be in \[0.000912, 7.39\], .* got 8.0."),

@@ -392,4 +392,4 @@ def test_the_log_says_that_arrays_do_not_know_memories(ppo_agent, run, caplog, m
     monkeypatch.setattr(acceleration.notes, "_said", set())
     with caplog.at_level(logging.INFO, "minerva_acme.acceleration"):
         run(ppo_agent.recording(**with_memory(ppo_agent)), make_environment("CartPole-v1"), 16)
-    assert "PPO's updates: autograd: memory (LSTM) is not known" in caplog.messages
+    assert "PPO's updates: autograd: memory (LSTM) is not supported" in caplog.messages
