@@ -316,8 +316,8 @@ def rewards_in_double_precision(s):
 
 @mistake(
     ValueError,
-    "`action_norm/legs/0` must be the name of one number, got it of several in a nest. Rename one of them "
-    "in a wrapper of the environment.",
+    "`action_norm/legs/0` must be the name of one number, got several in a nest with this name. Rename one "
+    "of them in a wrapper of the environment.",
 )
 def leaves_that_an_observer_would_call_alike(s):
     observer = observers.ActionNorm()
@@ -550,7 +550,7 @@ def films_without_what_films(s):
 
 @mistake(
     ValueError,
-    "Films need 'imageio_ffmpeg', which is not installed: pip install 'minerva-acme[video]', or train "
+    "Videos need 'imageio_ffmpeg', which is not installed: pip install 'minerva-acme[video]', or train "
     "without `evaluation_video`.",
 )
 def films_without_their_packages(s):
@@ -562,10 +562,10 @@ def films_without_their_packages(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn on this machine, but that failed: no OpenGL here "
-    "(MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or OSMesa: apt-get install libegl1 "
-    "libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. A Gymnasium environment that "
-    "names a package needs that one. Or train without `evaluation_video`.",
+    "`environment` must support drawing on this machine, but this failed: no OpenGL here (MUJOCO_GL is not "
+    "set). Without a display, MuJoCo needs EGL or OSMesa: apt-get install libegl1 libosmesa6, then put "
+    "MUJOCO_GL=egl (or osmesa) before the command. If the error of a Gymnasium environment names a package, "
+    "install it. Or train without `evaluation_video`.",
 )
 def films_on_a_machine_that_cannot_draw(s):
     class Undrawable(testing.FakeEnvironment):
@@ -705,8 +705,8 @@ def a_policy_of_a_run_that_saved_nothing(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn, but its `render` is not implemented. Write one that "
-    "returns a picture, uint8 [height, width, 3], for the `render_mode` 'rgb_array'.",
+    "`environment` must support drawing, but its `render` is not implemented. Implement it; for the "
+    "`render_mode` 'rgb_array' it must return a uint8 image [height, width, 3].",
 )
 def a_film_of_an_environment_without_pictures(s):
     class Pictureless(testing.FakeEnvironment):
@@ -718,10 +718,10 @@ def a_film_of_an_environment_without_pictures(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn on this machine, but that failed: an OpenGL platform"
-    " library has not been loaded (MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or "
-    "OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the "
-    "command. A Gymnasium environment that names a package needs that one.",
+    "`environment` must support drawing on this machine, but this failed: an OpenGL platform library has "
+    "not been loaded (MUJOCO_GL is not set). Without a display, MuJoCo needs EGL or OSMesa: apt-get "
+    "install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. If the error of a "
+    "Gymnasium environment names a package, install it.",
 )
 def a_picture_without_a_display(s):
     def render(environment):
@@ -994,7 +994,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
         2,
-        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Did you mean 'ppo'? One of "
+        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Did you mean 'ppo'? For "
         "your own: --agent my_package.my_module:MyBuilder",
     ),
     "a preset misspelt": (
@@ -1012,7 +1012,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a flag before the command": (
         "--device cpu train ppo",
         2,
-        "`minerva` has no flag --device before a command. There are: minerva --help",
+        "`minerva` has no flag --device before a command. For all commands and flags: minerva --help",
     ),
     "a count in words": (
         "train ppo --env CartPole-v1 --num-env-steps many",
@@ -1086,14 +1086,14 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "no agent": (
         "train",
         2,
-        "`minerva train` must be told which agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. "
-        "When to use which: minerva train --help",
+        "`minerva train` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. To "
+        "choose one: minerva train --help",
     ),
     "no agent for a sweep, but a flag misspelt": (
         "sweep --sedes 3",
         2,
-        "`minerva sweep` must be told which agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. "
-        "When to use which: minerva train --help",
+        "`minerva sweep` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. To "
+        "choose one: minerva train --help",
     ),
     "a flag of Stable-Baselines3's": (
         "train ppo --env CartPole-v1 --total-timesteps 1e5",
@@ -1121,7 +1121,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "list envs",
         2,
         "There is no list of 'envs'; there are agents, environments, presets, tasks. Did you mean "
-        "'environments'? By a word of the name: minerva list environments envs",
+        "'environments'? To search for a word: minerva list environments envs",
     ),
     "a game of Atari": (
         "train dqn --env ALE/Pong-v5",
@@ -1139,7 +1139,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a file of settings that there is not": (
         "train ppo --config <folder>/none.toml",
         2,
-        "`config` must be a file in TOML, or a run's run.json, got <folder>/none.toml: No such file or "
+        "`config` must be a TOML file or the run.json of a run, got <folder>/none.toml: No such file or "
         "directory.",
     ),
     "a flag of another agent": (
@@ -1186,7 +1186,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a plot of a run without evaluations": (
         "plot <young>",
         2,
-        "<young> has logged nothing yet. Wait for its first evaluation, or train it.",
+        "<young> has no logs yet. Wait for its first evaluation, or train it.",
     ),
     "a plot of another metric": (
         "plot <judged> --metric evaluator/episode_retrun",

@@ -34,7 +34,7 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
     )
     training._show(rich.console.Console(), result, "minerva resume here")
     out = " ".join(capsys.readouterr().out.split())
-    assert ("best on the way, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
+    assert ("best checkpoint, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
 
 
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, train, capsys):
@@ -89,7 +89,7 @@ def test_a_run_is_resumed_from_its_folder_alone_and_for_longer(tmp_path, trained
 def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, call):
     status, _, err = call("resume", trained)
     assert status == 2
-    assert f"`num_env_steps` must be above the 60 steps that {trained} has made, got 60." in err
+    assert f"`num_env_steps` must be greater than the 60 steps that {trained} has made, got 60." in err
     assert f"minerva resume {trained} --num-env-steps 120" in err
 
 
@@ -152,7 +152,7 @@ def test_a_run_without_noted_options_asks_how_long_to_train(tmp_path, trained, c
     (run / "run.json").write_text(json.dumps(description))
     status, _, err = call("resume", run)
     assert status == 2
-    assert f"Say it: minerva resume {run} --num-env-steps ..." in err
+    assert f"To set it: minerva resume {run} --num-env-steps ..." in err
 
 
 def test_a_stop_saves_exits_with_0_and_says_how_to_resume(tmp_path, train, monkeypatch, capsys):
@@ -236,7 +236,7 @@ def test_video_and_plot_get_what_was_typed(monkeypatch, tmp_path, call):
 def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, monkeypatch, capfd):
     from minerva_acme.cli import bench
 
-    with pytest.raises(ValueError, match=r"`minerva bench` needs the repository.*pip install -e"):
+    with pytest.raises(ValueError, match=r"`minerva bench` needs a clone of the repo.*pip install -e"):
         bench.run(commands.Bench(), repository=tmp_path)
     package = tmp_path / "tests" / "benchmarks"
     package.mkdir(parents=True)
@@ -247,7 +247,7 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
     (package / "profile_step.py").write_text("print('parts')")
     assert bench.run(commands.Bench(profile=True), repository=tmp_path) == 0
     assert capfd.readouterr().out == "parts\n"
-    with pytest.raises(ValueError, match="`--profile` must stand alone, got names or seconds too"):
+    with pytest.raises(ValueError, match="`--profile` must be the only argument, got names or seco"):
         bench.run(commands.Bench(names=("mpo",), profile=True), repository=tmp_path)
 
 

@@ -224,7 +224,7 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("mpo --agent my_agent:MyBuilder", "must be named once, got 'mpo' and --agent my_agent:MyBuilder."),
+        ("mpo --agent my_agent:MyBuilder", "must be given once, got 'mpo' and --agent my_agent:MyBuilder."),
         (
             "--agent my_agnet:MyBuilder",
             "The agent is `my_agnet:MyBuilder`, which cannot be imported: No module",
@@ -233,7 +233,7 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
         ("--agent my_agent:MyConfig", "`my_agent:MyConfig` must be a subclass of `AgentBuilder`, got <class"),
         (
             "--agent my_agent",
-            "no agent 'my_agent'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. One of your",
+            "no agent 'my_agent'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. For your own",
         ),
         (
             "--agent my_agent:Unnamed",
@@ -244,8 +244,8 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
         ("--agent my_agent:Forgetful", "Forgetful must store its config as `config`"),
         (
             "--agent my_agent:NotFlags",
-            "`activation` of WithFunction cannot be a flag: it must be an argument, and a bool, int, float, "
-            "str, Literal, None, or a union or tuple of such, got type.",
+            "`activation` of WithFunction cannot be a flag: it must be an argument of type bool, int, "
+            "float, str, Literal, None, or a union or tuple of these, got type.",
         ),
     ],
 )
@@ -306,7 +306,7 @@ def test_a_field_that_means_another_flag_is_named(name: str) -> None:
 
 
 def test_types_that_the_module_lacks_are_named() -> None:
-    with pytest.raises(ValueError, match="types of Config's fields must be names .*'Missing' is not defined"):
+    with pytest.raises(ValueError, match="types of Config's fields must be def.*'Missing' is not defined"):
         check_flag("Missing")
 
 

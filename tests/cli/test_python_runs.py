@@ -148,7 +148,7 @@ def test_export_writes_one_file_and_says_how_to_use_it(flags, name, plain, tmp_p
     status, out, err = call("export", directory, *flags)
     assert (status, err) == (0, "")
     assert set(directory.iterdir()) - before == {directory / name}
-    assert f"Wrote {directory / name} of checkpoint 000000032." in out
+    assert f"Wrote {directory / name} from checkpoint 000000032." in out
     use = "torch.export.load" if name.endswith("pt2") else "minerva_acme.load_policy"
     assert f"{use}('{directory / name}')" in out
 

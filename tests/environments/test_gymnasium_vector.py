@@ -738,8 +738,8 @@ class Loses(GymnasiumVectorEnvironment):
     ("wrap", "make", "message"),
     [
         (GivesTheNextEpisodes, GymnasiumVectorEnvironment, "got the one that the next episode begins with"),
-        (RepeatsTheOneBefore, GymnasiumVectorEnvironment, "got the one before it again, in every episode"),
-        (vector.VectorWrapper, Loses, "must give the true observation at LAST, but says that it does not"),
+        (RepeatsTheOneBefore, GymnasiumVectorEnvironment, "got the previous one again, in every episode"),
+        (vector.VectorWrapper, Loses, "must return the true observation at LAST, but says that it does not"),
     ],
 )
 def test_the_conformance_class_says_so_of_a_vector_without_true_last_observations(wrap, make, message):

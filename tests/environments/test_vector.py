@@ -268,7 +268,7 @@ class Broken(environments.InProcessVectorEnvironment):
         (
             "own actions",
             "each_action_reaches_its_own_environment",
-            "`step` must give each environment its own action, but environment 0 did not do what it does",
+            "`step` must give each environment its own action, but environment 0 did not behave as when",
         ),
         ("count", "another_number_of_actions_is_refused", "`step` with 2 actions must raise ValueError"),
     ],
