@@ -141,7 +141,7 @@ def test_several_choices_are_for_ppo_and_vmpo_and_mpo_says_so():
     of_mpo, *others = BUILDERS
     assert [builder.check_spec(spec) for builder in others] == [None, None]
     with pytest.raises(
-        ValueError, match=r"MPO needs .* got several discrete choices, .*On-policy agents take"
+        ValueError, match=r"MPO needs .* got several discrete choices, .*Choose an on-policy agent"
     ):
         of_mpo.check_spec(spec)
     play(environment)
