@@ -365,8 +365,8 @@ def sequences_with_gaps_between(s):
 
 @mistake(
     ValueError,
-    "`rollout_steps` must be a multiple of `num_environments` (8), got 100. Every environment makes "
-    "as many steps of a rollout.",
+    "`rollout_steps` must be a multiple of `num_environments` (8), got 100. All environments make the "
+    "same number of steps of a rollout.",
 )
 def a_rollout_that_environments_cannot_share(s):
     ppo.PPOConfig(rollout_steps=100, num_environments=8)

@@ -85,8 +85,8 @@ def test_a_name_that_two_packages_have_is_refused_where_it_is_used(install: Call
         registry.find("twice")
     with pytest.raises(
         ValueError,
-        match=r"Two agents are named 'ppo': `minerva_acme\.agents\.ppo:PPOBuilder` of minerva-acme and "
-        r"`other:TheirBuilder` of other 1\.2\. Uninstall one of them, or choose one by its path: --agent other:T",
+        match=r"Two agents are named 'ppo': `minerva_acme\.agents\.ppo:PPOBuilder` of minerva-acme and `other"
+        r":TheirBuilder` of other 1\.2\. Uninstall one of them, or choose one by its path: --agent other:The",
     ):
         registry.find("ppo")
     assert registry.find("fine").builder.__name__ == "TheirBuilder"
