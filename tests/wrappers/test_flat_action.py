@@ -45,7 +45,7 @@ def test_one_action_in_a_nest_is_taken_out(spec):
 )
 def test_mixed_and_unbounded_actions_are_refused(nest):
     with pytest.raises(
-        ValueError, match=r"of floats alone or of integers alone, with bounds.*wrapper of your"
+        ValueError, match=r"hold only floats or only integers, with bounds.*your own wrapper"
     ):
         wrappers.FlatActionWrapper(testing.FakeEnvironment(action_spec=nest))
 
