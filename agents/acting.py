@@ -12,7 +12,7 @@ from minerva_acme.agents import actions, choosing
 
 
 class BehaviourExtras(NamedTuple):
-    """How an action was chosen, as far as the learner needs to know it."""
+    """The record of how an action was chosen, for the learner."""
 
     log_prob: types.NestedArray
     """[] Log-probability or log-density of `raw_action` under the behaviour policy, in nats. An importance
@@ -51,7 +51,7 @@ class ModulePolicy(builders.AgentPolicy):
     Observations may be any nest. The policy holds a copy of the module on the CPU, whose weights and
     statistics come from a variable source. An `ActorCritic` acts by its policy.
 
-    A module that remembers the episode, your own too, has these three attributes, as `networks.ActorCritic`:
+    A module with memory, including your own, needs these three attributes, as in `networks.ActorCritic`:
 
         memory                                       a `networks.Memory`, or None for no memory
         remember(observations, state)                features [E, F] and the state after the step
@@ -85,8 +85,8 @@ class ModulePolicy(builders.AgentPolicy):
             evaluation: Whether this is the policy for evaluation, which can be exported as a program.
             record: The extras. "choice": `BehaviourExtras`; "parameters": with the policy's parameters. Both
                 need `choosing.sample`.
-            noise_repeat: The number of steps for which the noise stays the same, while the policy changes.
-                The recorded density is the policy's, as if the noise were new.
+            noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
+                recorded density is the policy's, as if the noise were new.
 
         Raises:
             ValueError: `record` is not "nothing" and `choose` is not `choosing.sample`.

@@ -118,7 +118,7 @@ def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:
 
 
 def executed(action_spec: types.NestedSpec) -> Any:
-    """Makes the raw actions, for each leaf of a nest of specs, of a module that outputs the environment's."""
+    """Makes raw actions, in a nest like the specs, for a module that outputs environment actions."""
     return tree.map_structure(RawActions, action_spec)
 
 

@@ -174,7 +174,7 @@ class MPOConfig(off_policy_config.SequenceConfig):
         return self.critic_head in ("c51", "mixture")
 
     def trains_encoder(self, loss: str) -> bool:
-        """Whether the loss of the policy or of the critic trains the encoder too."""
+        """Returns whether a loss, "policy" or "critic", trains the encoder too."""
         return self.encoder_loss in (loss, "both")
 
 

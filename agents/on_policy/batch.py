@@ -22,7 +22,7 @@ class RolloutBatch(NamedTuple):
     """The samples of a rollout, time first; nothing here carries a gradient."""
 
     observation: types.NestedTensor  # leaves [T * E, ...], normalised as they were when acting
-    past: networks.Past | tuple[()]  # a memory's other inputs, next to the observations; () without one
+    past: networks.Past | tuple[()]  # a memory's inputs in addition to the observations; () without one
     raw_action: torch.Tensor  # [n, D], or [n] if discrete
     log_det: torch.Tensor  # [n] log |d action / d raw|
     log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy

@@ -31,7 +31,7 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     """Passes over a rollout."""
     minibatch_size: Annotated[int, Constraint(">= 2 samples", lambda value: value >= 2)] = 64
     """Samples of a gradient step; a remainder is distributed among the minibatches. With a memory, a
-    minibatch is all steps of as many environments as give that number, burn-in included."""
+    minibatch is all steps of some environments, this many in total, including the burn-in."""
     clip_ratio: constraints.Positive = 0.2
     """Epsilon of the clipped surrogate [1], and the value's clipping range if `clip_value` is set."""
     clip_value: bool = False

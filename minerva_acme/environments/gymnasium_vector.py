@@ -192,7 +192,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
 
     def _final_observations(self, infos: dict[str, Any]) -> list[types.NestedArray]:
-        """Returns the last observations of the episodes that ended; None for other environments."""
+        """Returns the last observations of the episodes that ended, by environment."""
         if not self.gives_last_observation:
             return self._newest
         final = infos.get("final_obs")

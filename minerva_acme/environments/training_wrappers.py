@@ -62,7 +62,7 @@ def _rules(name: str) -> list[Rule]:
         return wrappers.SpecCheckWrapper(environment, name=name, strict=False)
 
     return [
-        Rule(_no_numbers, wrappers.NumbersOnlyWrapper, "left out, for it holds no number"),
+        Rule(_no_numbers, wrappers.NumbersOnlyWrapper, "left out, since it holds no numbers"),
         # At this point fields still have the environment's own names and bounds.
         Rule(_everything, check, ""),
         Rule(_no_floats, wrappers.FloatObservationWrapper, "turned into float32"),

@@ -50,7 +50,7 @@ def exit_error(environment: Any, method: str, error: SystemExit) -> EnvironmentE
     return EnvironmentExit(
         f"`{method}` of {_name(environment)} called sys.exit({code}), which would end the run without saving "
         "it. An environment that cannot continue must raise an exception that says why. The traceback of the "
-        "SystemExit shows what called it."
+        "SystemExit shows where it was called."
     )
 
 

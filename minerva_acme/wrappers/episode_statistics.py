@@ -22,9 +22,9 @@ class EpisodeStatistics(NamedTuple):
 class EpisodeStatisticsWrapper(base.EnvironmentWrapper):
     """Keeps the return, the length and the duration of the last complete episode.
 
-    They are the numbers of its own layer: inside wrappers that repeat actions or change rewards, they are
-    the environment's own, which results are compared by. `last_episode` (None before the first episode ends)
-    can be read through the wrappers around this one.
+    The numbers belong to this wrapper's layer: inside wrappers that repeat actions or change rewards, they
+    are the environment's own, by which results are compared. `last_episode` (None before the first episode
+    ends) can be read through the wrappers around this one.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:

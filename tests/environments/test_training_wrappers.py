@@ -127,7 +127,7 @@ def test_what_is_done_with_the_spaces_is_logged_once_with_the_names_of_the_parts
             environments.make_training_environment("EverydayWords-v0", seed=0)
             del gymnasium.registry["EverydayWords-v0"]
     assert caplog.messages == [
-        "EverydayWords-v0: left out, for it holds no number: observation['words'] (StringArray() object)",
+        "EverydayWords-v0: left out, since it holds no numbers: observation['words'] (StringArray() object)",
         "EverydayWords-v0: turned into float32: observation['gear'] (DiscreteArray with 3 values)",
         "EverydayWords-v0: concatenated to one vector: observation['gear'] (BoundedArray(3,) float32 in "
         "[0, 1]), observation['x'] (BoundedArray(2,) float32 in [-1, 1])",
