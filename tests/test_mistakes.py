@@ -179,7 +179,7 @@ def a_negative_seed_of_an_environment(s):
 
 @mistake(
     ValueError,
-    "`seed` must be None for an environment that is already made and has no method `seed`, got 1 for a"
+    "`seed` must be None for an existing environment without a method `seed`, got 1 for a"
     " FakeEnvironment. Make it with its seed, wrap dm_control's in `wrappers.DmControlRandomState`, or add"
     " the method to yours.",
 )
@@ -365,8 +365,8 @@ def sequences_with_gaps_between(s):
 
 @mistake(
     ValueError,
-    "`rollout_steps` must be a multiple of `num_environments` (8), got 100. Every environment makes "
-    "as many steps of a rollout.",
+    "`rollout_steps` must be a multiple of `num_environments` (8), got 100. All environments make the "
+    "same number of steps of a rollout.",
 )
 def a_rollout_that_environments_cannot_share(s):
     ppo.PPOConfig(rollout_steps=100, num_environments=8)
@@ -1126,13 +1126,13 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a game of Atari": (
         "train dqn --env ALE/Pong-v5",
         1,
-        "'ALE/Pong-v5' is an Atari game, which Gymnasium has from the package ale-py, whose module must "
-        "stand before it: pip install ale-py, then ale_py:ALE/Pong-v5",
+        "'ALE/Pong-v5' is an Atari game of the package ale-py, whose module must stand before the id: "
+        "pip install ale-py, then ale_py:ALE/Pong-v5",
     ),
     "a module that there is not": (
         "train ppo --env gym:CartPole-v1",
         2,
-        "`environment_id` must name a module that can be imported before the colon, got 'gym:CartPole-v1', "
+        "`environment_id` must name an importable module before the colon, got 'gym:CartPole-v1', "
         "and there is no module 'gym'. Install its package, or put the folder of the module into PYTHONPATH. "
         "Gymnasium has CartPole-v1 without a module before it.",
     ),

@@ -119,7 +119,7 @@ EXPLORING = [name for name in AGENTS if "," not in name]
 def test_the_policy_that_explores_is_no_program(name):
     kind, config, (action, *_) = AGENTS[name]
     policy = make_policy(kind(config), make_spec(VECTOR, action), evaluation=False)
-    with pytest.raises(ValueError, match="must be the one for evaluation .* this one explores"):
+    with pytest.raises(ValueError, match="Only a policy for evaluation .* this one explores"):
         policy.as_module()
 
 

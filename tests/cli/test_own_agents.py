@@ -184,7 +184,7 @@ def test_a_broken_or_clashing_package_leaves_the_other_agents_as_they_are(
     status, out, _ = call("list")
     assert status == 0
     assert "broken no_such_module:X, of my_package 1.2" in out
-    assert "ppo The name 'ppo' must be of one agent" in out
+    assert "ppo Two agents are named 'ppo'" in out
     assert parsing.parse(f"train mpo {FLAGS}".split()).agent == "mpo"
     status, _, err = call("train", "broken", *FLAGS.split())
     assert status == 2

@@ -164,7 +164,7 @@ def test_bounds_hold_in_a_program(make_run, tmp_path):
 
 def test_an_exploring_policy_is_no_program(make_run):
     policy = runs.load_policy(make_run("PPO").directory, explore=True)
-    with pytest.raises(ValueError, match="must be the one for evaluation.*this one explores"):
+    with pytest.raises(ValueError, match="Only a policy for evaluation.*this one explores"):
         policy.as_module()
 
 

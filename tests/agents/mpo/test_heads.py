@@ -193,7 +193,7 @@ def test_a_critic_of_values_alone_learns_with_the_scalar_heads_loss(spec):
 def test_a_critic_that_gives_a_tensor_is_told_what_to_give(spec):
     learner, _ = with_own_critic(spec, gives_predictions=False)
     with pytest.raises(
-        ValueError, match=r"must give a `networks.Prediction`, got a tensor of shape .*unsqueeze"
+        ValueError, match=r"must return a `networks.Prediction`, got a tensor of shape .*unsqueeze"
     ):
         learner.step()
 

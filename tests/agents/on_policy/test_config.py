@@ -48,7 +48,7 @@ from minerva_acme.agents.vmpo import config as vmpo_config
         ),
         (
             {"shared_torso": True, "policy_layer_sizes": (8,), "value_layer_sizes": (9,)},
-            r"`value_layer_sizes` must be those of the policy, \(8,\), where `shared_torso` is set, got",
+            r"`value_layer_sizes` must equal `policy_layer_sizes`, \(8,\), if `shared_torso` is set, got",
         ),
     ],
 )
