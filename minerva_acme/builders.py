@@ -314,8 +314,8 @@ def _names_used(value: Any) -> Iterator[str]:
 class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):
     """An `AgentBuilder` with a config, which the command line and `run.json` require.
 
-        class MyBuilder(ConfiguredBuilder[MyNetworks, MyConfig]):
-            config_class = MyConfig
+    class MyBuilder(ConfiguredBuilder[MyNetworks, MyConfig]):
+        config_class = MyConfig
     """
 
     config_class: ClassVar[type[Any]]

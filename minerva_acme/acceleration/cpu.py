@@ -21,6 +21,12 @@ def mkl_is_slow() -> bool:
 
 
 @functools.cache
+def has_avx512() -> bool:
+    """Returns whether the CPU has AVX-512, which MKL uses only on Intel's. False where it is not Linux."""
+    return "avx512f" in _info().split()
+
+
+@functools.cache
 def multiplies_bfloat16() -> bool:
     """Returns whether the CPU has bfloat16 product instructions: AVX512_BF16 or AMX on x86, BF16 on arm64.
 

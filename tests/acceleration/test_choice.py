@@ -20,6 +20,7 @@ def onednn(monkeypatch):
         pytest.skip("this torch has no oneDNN linear kernel")
     monkeypatch.setattr(kernels, "uses_onednn", lambda: True)
     monkeypatch.setattr(kernels, "MIN_SIZE", 1)
+    monkeypatch.setattr(kernels.cpu, "has_avx512", lambda: True)
     monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
 
 

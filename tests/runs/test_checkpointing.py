@@ -661,7 +661,8 @@ def test_a_note_of_branches_that_is_damaged_is_refused_with_two_ways_out(run, te
         save(run, steps)
     note = run / "checkpoints" / "branch.json"
     note.write_text(text)
-    with pytest.raises(checkpointing.DamagedCheckpoint, match=r"branch.json must list the checkpoints .* remove this"):
+    message = r"branch.json must list the checkpoints .* remove this"
+    with pytest.raises(checkpointing.DamagedCheckpoint, match=message):
         checkpointing.find_to_resume(run)
     checkpointing.continue_from(run / "checkpoints", checkpointing.find_to_resume(run, "20"))
     assert load(run) == (20, 20)
