@@ -31,6 +31,7 @@ def sizes(request, monkeypatch):
     """What is here is small; as if it were large, so that torch's kernels compute it."""
     if request.param == "large":
         monkeypatch.setattr(kernels, "MIN_SIZE", 1)
+        monkeypatch.setattr(kernels.cpu, "has_avx512", lambda: True)
         monkeypatch.setattr(array_layers, "_MANY", 1)
 
 

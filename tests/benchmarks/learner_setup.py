@@ -52,7 +52,7 @@ def make_step(agent: str, mode: str, **settings: Any) -> Callable[[], object]:
     """
     import torch
 
-    from minerva_acme import counting
+    from minerva_acme import builders, counting
     from minerva_acme.agents import registry
 
     from . import mpo_setup
@@ -64,14 +64,16 @@ def make_step(agent: str, mode: str, **settings: Any) -> Callable[[], object]:
     make_batch = _make_rollout if agent == "ppo" else _make_transitions
     samples = [_Sample(make_batch(spec, config, seed)) for seed in range(4)]
     learner = builder.make_learner(
-        networks=builder.make_networks(spec, torch.Generator().manual_seed(1)),
-        dataset=itertools.cycle(samples),
-        client=None,
-        spec=spec,
-        counter=counting.Counter(),
-        logger=mpo_setup.Silent(),
-        generator=torch.Generator().manual_seed(1),
-        device=torch.device("cpu"),
+        builders.LearnerParts(
+            networks=builder.make_networks(spec, torch.Generator().manual_seed(1)),
+            dataset=itertools.cycle(samples),
+            client=None,
+            spec=spec,
+            counter=counting.Counter(),
+            logger=mpo_setup.Silent(),
+            generator=torch.Generator().manual_seed(1),
+            device=torch.device("cpu"),
+        )
     )
     learner.step()
     learner.step()  # TD3 trains its policy on every second batch.

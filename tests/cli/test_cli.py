@@ -101,7 +101,7 @@ def test_a_run_that_has_reached_its_return_is_resumed_with_a_higher_one_or_none(
     assert f"that {run} has reached after 20 steps, got -1e+06." in err
     assert f"minerva resume {run} --stop-at-return inf" in err
     status, out, _ = call("resume", run, "--stop-at-return", "1e6", "--stop-after-minutes", "1e-9")
-    assert (status, "the time is over, with `stop_after_minutes` 1e-09" in out) == (0, True)
+    assert (status, "the time is up, with `stop_after_minutes` 1e-09" in out) == (0, True)
     options = json.loads((run / "run.json").read_text())["options"]
     assert (options["stop_at_return"], options["stop_after_minutes"]) == (1e6, 1e-9)
     status, out, _ = call("resume", run, "--stop-at-return", "inf", "--stop-after-minutes", "inf")
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_pat
     assert status == 0
     assert "Resuming at 20 steps" in out
     assert "after 30 environment" in out
-    assert "the next one removes those of steps 40, 60, except the best" in caplog.text
+    assert "the next save removes the later ones at steps 40, 60, except the best" in caplog.text
     assert call("resume", run, "--num-env-steps", 30)[0] == 2  # made
 
 
@@ -140,7 +140,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_fails_in_a_sentence(tmp_path, t
         status, out, err = call(command[0], run, *command[1:])
         assert (status, out) == (1, "")
         assert err.startswith("minerva: ")
-        assert "/state.pt is damaged: its 0 bytes are not the" in err
+        assert "/state.pt is damaged: its 0 bytes differ from the" in err
         assert f"No other checkpoint is left in {run}: copy one there" in err
 
 
@@ -313,7 +313,7 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, trained, call):
     (tmp_path / "run.json").write_text('{"agent": "mpo", "colour": 1}')
     status, _, err = call("eval", tmp_path)
     assert status == 2
-    assert f"{tmp_path / 'run.json'} does not describe a run that this version knows" in err
+    assert f"{tmp_path / 'run.json'} does not describe a run that this version can read" in err
     content = {"agent": "trpo", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert (

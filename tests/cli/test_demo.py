@@ -88,7 +88,7 @@ def test_a_demo_without_time_says_where_it_stands_and_goes_on_with_the_same_comm
     directory = tmp_path / "demo"
     known = make_known([[-1500.0, -1000.0, NEVER], [-1400.0, -1200.0]])
     out = run(NEVER, known=known, minutes=1e-9)
-    assert "Stopped early, evaluated and saved: the time is over, with `stop_after_minutes` 1e-09" in out
+    assert "Stopped early, evaluated and saved: the time is up, with `stop_after_minutes` 1e-09" in out
     assert "the goal of 1e+06 is not reached" in out
     assert "After this many steps, the returns of 2 known runs were" in out
     assert "1 of them reached the goal, after 40 to 40 steps" in out

@@ -118,7 +118,7 @@ def test_a_builder_in_the_current_folder_trains_and_its_run_is_used_by_every_com
     ):
         forget(here)
         status, _, err = call(*words.split())
-        assert status == 2 and "allow it by --import-code" in err and "my_agent" not in sys.modules
+        assert status == 2 and "allow that with --import-code" in err and "my_agent" not in sys.modules
         status, _, err = call(*words.split(), "--import-code")
         assert status == 0, err
     forget(here)
@@ -184,7 +184,7 @@ def test_a_broken_or_clashing_package_leaves_the_other_agents_as_they_are(
     status, out, _ = call("list")
     assert status == 0
     assert "broken no_such_module:X, from my_package 1.2" in out
-    assert "ppo The name 'ppo' must be of one agent" in out
+    assert "ppo Two agents are named 'ppo'" in out
     assert parsing.parse(f"train mpo {FLAGS}".split()).agent == "mpo"
     status, _, err = call("train", "broken", *FLAGS.split())
     assert status == 2
@@ -237,11 +237,11 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
         ),
         (
             "--agent my_agent:Unnamed",
-            "Unnamed must name the dataclass of its config as `config_class`, got None. Write `config_class "
+            "Unnamed must set `config_class` to the dataclass of its config, got None. Write `config_class "
             "= MyConfig` in the class.",
         ),
-        ("--agent my_agent:Wrong", "Wrong must name the dataclass of its config as `config_class`, got 'My"),
-        ("--agent my_agent:Forgetful", "Forgetful must have the config that it is made with as its `config`"),
+        ("--agent my_agent:Wrong", "Wrong must set `config_class` to the dataclass of its config, got 'My"),
+        ("--agent my_agent:Forgetful", "Forgetful must store its config as `config`"),
         (
             "--agent my_agent:NotFlags",
             "`activation` of WithFunction cannot be a flag: it must be an argument of type bool, int, "

@@ -79,7 +79,7 @@ def test_numbers_that_float16_cannot_hold_stay_as_they_are():
     counts, ids = np.array([1.0, 7e4], np.float32), np.array([1, 70_000])
     assert policies._halved(counts) is counts and policies._halved(ids) is ids
     assert policies._halved(np.zeros((0, 3), np.float32)).dtype == np.float16
-    with pytest.raises(ValueError, match="`half` must be False where `format` is pt2"):
+    with pytest.raises(ValueError, match="`half` must be False if `format` is pt2"):
         runs.export_policy("nowhere", "policy.pt2", format="pt2", half=True)
 
 
