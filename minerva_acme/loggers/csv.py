@@ -87,7 +87,7 @@ class CSVLogger(base.Logger):
                         self._file.close()
                         raise ValueError(
                             f"{self.path} must begin with the names of its columns, but cannot be read: "
-                            f"{error}. Move the file away to start a new one."
+                            f"{error}. Move it away to start a new file."
                         ) from error
                 whole += len(record)
             size = file.tell()

@@ -50,7 +50,7 @@ def test_reverb_that_is_missing_is_a_warning_and_one_that_does_not_load_is_wrong
     assert doctor.check_reverb(works).words == "0.14.0 with TensorFlow 2.15.1, loaded in 1.5 s"
     broken = doctor.check_reverb(fails)
     assert broken.status == "wrong"
-    assert "does not load: ImportError" in broken.words
+    assert "cannot be loaded: ImportError" in broken.words
     assert "--replay memory" in broken.fix
     monkeypatch.setattr(doctor, "_version", lambda package: None)
     missing = doctor.check_reverb(fails)
@@ -85,7 +85,7 @@ def test_without_a_renderer_training_works_and_the_command_is_told(monkeypatch):
 
     check = doctor.check_rendering(only_osmesa)
     assert (check.status, check.fix) == ("warning", "export MUJOCO_GL=osmesa")
-    assert "MUJOCO_GL is egl, which does not work; osmesa would" in check.words
+    assert "MUJOCO_GL is egl, which does not work; use osmesa instead" in check.words
 
 
 @pytest.mark.parametrize(("free_gb", "status"), [(0.01, "wrong"), (1.0, "warning"), (50.0, "ok")])

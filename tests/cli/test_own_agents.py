@@ -148,7 +148,7 @@ def test_an_agent_of_an_installed_package_needs_no_leave_to_be_imported(
     here: pathlib.Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = install(here, monkeypatch, mine="my_agent:MyBuilder", broken="no_such_module:X")
-    assert "mine my_agent:MyBuilder, of my_package 1.2" in call("list", "agents")[1]
+    assert "mine my_agent:MyBuilder, from my_package 1.2" in call("list", "agents")[1]
     assert "my_agent" not in sys.modules
     status, _, err = call("train", "mine", *FLAGS.split(), "--preset", "bold")
     assert (status, err) == (0, "")
@@ -183,7 +183,7 @@ def test_a_broken_or_clashing_package_leaves_the_other_agents_as_they_are(
     install(here, monkeypatch, broken="no_such_module:X", ppo="my_agent:MyBuilder")
     status, out, _ = call("list")
     assert status == 0
-    assert "broken no_such_module:X, of my_package 1.2" in out
+    assert "broken no_such_module:X, from my_package 1.2" in out
     assert "ppo Two agents are named 'ppo'" in out
     assert parsing.parse(f"train mpo {FLAGS}".split()).agent == "mpo"
     status, _, err = call("train", "broken", *FLAGS.split())

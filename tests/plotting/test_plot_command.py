@@ -70,7 +70,8 @@ def test_a_folder_of_runs_stands_for_its_runs_and_none_counts_twice(make_run, pa
 def test_hyperparameters_can_tell_the_curves_apart(make_run, panels, tmp_path, capsys):
     directories = [make_run(target, critic_target=target) for target in ("retrace", "n_step")]
     plot(directories, out=tmp_path / "curve.png")
-    assert "differ in critic_target; --group agent,critic_target draws them apart" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "differ in critic_target; --group agent,critic_target gives each its own curve" in err
     panels.clear()
     plot(directories, out=tmp_path / "curve.png", group="agent,critic_target")
     labels = [group.label for group in panels[0].groups]

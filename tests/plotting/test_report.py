@@ -208,7 +208,7 @@ def test_a_report_made_twice_is_the_same():
     [
         ([], {}, "`experiments` must hold at least one, got none"),
         ([OURS], {"against": ["acme"]}, "`against` must be among mpo, .* or none, got 'acme'"),
-        ([OURS], {"step": 200_000}, "must be an environment in which all runs .* no number at 200,000 steps"),
+        ([OURS], {"step": 200_000}, "must be an environment in which all runs .* no value at 200,000 steps"),
         (
             [OURS, experiment("x", {"dm_control/dog/run": ends(1)})],
             {},
