@@ -192,7 +192,7 @@ def test_a_broken_or_clashing_package_leaves_the_other_agents_as_they_are(
         "The agent 'broken' of my_package 1.2 is `no_such_module:X`, which cannot be imported: No mod" in err
     )
     status, _, err = call("train", "ppo", *FLAGS.split())
-    assert status == 2 and "say which: --agent my_agent:MyBuilder" in err
+    assert status == 2 and "choose one by its path: --agent my_agent:MyBuilder" in err
 
 
 def test_flags_have_the_words_and_defaults_of_the_config(call: Call) -> None:
