@@ -160,7 +160,7 @@ def test_all_extras_can_be_dropped(make_memory_store, scalar_spec):
 
 
 @pytest.mark.parametrize(
-    ("extras", "found"), [({"value": np.float32(0)}, r"those of \['value'\]"), ((), "a tuple")]
+    ("extras", "found"), [({"value": np.float32(0)}, r"fields \['value'\]"), ((), "a tuple")]
 )
 def test_extras_to_keep_that_are_missing_are_refused(make_memory_store, scalar_spec, extras, found):
     layout = layouts.TransitionLayout(scalar_spec, {"log_prob": FLOAT})

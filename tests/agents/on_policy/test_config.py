@@ -44,7 +44,7 @@ from minerva_acme.agents.vmpo import config as vmpo_config
         ),
         (
             {"num_environments": 3, "rollout_steps": 64},
-            r"`rollout_steps` must be a multiple of `num_environments` \(3\), got 64. Every environment",
+            r"`rollout_steps` must be a multiple of `num_environments` \(3\), got 64. All environments",
         ),
         (
             {"shared_torso": True, "policy_layer_sizes": (8,), "value_layer_sizes": (9,)},
