@@ -208,7 +208,7 @@ def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, c
         label: [int(row["actor_steps"]) for row in rows(killed.directory, label)] for label in shown
     }
     assert all(path.is_file() for path in (tmp_path / "killed" / "tensorboard").iterdir())
-    assert "actor.csv: 2 rows with `actor_steps` above 600 are taken out" in caplog.text
+    assert "actor.csv: 2 rows with `actor_steps` above 600 are removed" in caplog.text
 
 
 def test_a_run_that_begins_anew_for_want_of_a_checkpoint_takes_out_all_rows_and_says_so(tmp_path, caplog):
@@ -219,7 +219,7 @@ def test_a_run_that_begins_anew_for_want_of_a_checkpoint_takes_out_all_rows_and_
     experiments.run_experiment(make_config(tmp_path, 400, replay="memory"))
     assert [row["actor_steps"] for row in rows(tmp_path, "actor")] == ["200", "400"]
     assert [row["actor_steps"] for row in rows(tmp_path, "evaluator")] == ["0", "400"]
-    assert "evaluator.csv: 1 rows with `actor_steps` above -1 are taken out" in caplog.text
+    assert "evaluator.csv: 1 rows with `actor_steps` above -1 are removed" in caplog.text
 
 
 def test_an_evaluation_that_a_stop_cuts_short_is_made_when_the_run_resumes(tmp_path):
