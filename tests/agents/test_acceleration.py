@@ -8,7 +8,16 @@ import torch
 from torch import nn
 
 from minerva_acme import networks, testing
-from minerva_acme.acceleration import Agreement, acting, array_ppo, fused, kernels, parallel, target_critic
+from minerva_acme.acceleration import (
+    Agreement,
+    acting,
+    agreement,
+    array_ppo,
+    fused,
+    kernels,
+    parallel,
+    target_critic,
+)
 from minerva_acme.agents import mpo
 from minerva_acme.networks.actor_critic import GaussianHead
 from minerva_acme.networks.policy import GaussianPolicy
@@ -149,7 +158,7 @@ def test_a_comparison_changes_no_number_of_a_run(learner_scene, monkeypatch):
     states = []
     for is_compared in (True, False):
         if not is_compared:
-            monkeypatch.setattr(Agreement, "holds", lambda self, *_: True)
+            monkeypatch.setattr(agreement, "_never", lambda *_: True)
             monkeypatch.setattr(Agreement, "settle", lambda *_, **__: pytest.fail("compared"))
         learner, rows = learner_scene.make(batches, acceleration="auto")
         learner.run(num_steps=2)
