@@ -41,7 +41,7 @@ def normalize_advantages(advantages: torch.Tensor, unbiased: bool) -> torch.Tens
     """
     if advantages.numel() <= int(unbiased):
         raise ValueError(
-            f"`advantages` must hold more than {int(unbiased)} elements to be normalized, got shape "
+            f"`advantages` must hold at least {1 + int(unbiased)} elements to be normalized, got shape "
             f"{list(advantages.shape)}. Use larger batches or turn off normalization."
         )
     # In double precision the mean of equal numbers is exact, and no square overflows.

@@ -151,7 +151,7 @@ def test_advantages_that_are_all_equal_become_zero(constant: float, unbiased: bo
 @pytest.mark.parametrize(("count", "unbiased"), [(1, True), (0, True), (0, False)])
 def test_too_few_advantages_are_refused(count: int, unbiased: bool) -> None:
     with pytest.raises(
-        ValueError, match=r"`advantages` must hold more than [01] to be normalized, got shape"
+        ValueError, match=r"`advantages` must hold at least [12] elements to be normalized, got shape"
     ):
         losses.normalize_advantages(torch.ones(count), unbiased)
 
