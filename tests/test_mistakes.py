@@ -407,7 +407,7 @@ def the_config_of_another_agent(s):
 
 @mistake(
     ValueError,
-    "MPOBuilder must be given a MPOConfig, got dict. Write MPOBuilder(MPOConfig(...)), or take the "
+    "MPOBuilder must be given a MPOConfig, got dict. Write MPOBuilder(MPOConfig(...)), or use the "
     "builder that belongs to your config.",
 )
 def a_config_as_a_dict(s):

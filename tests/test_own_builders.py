@@ -27,7 +27,7 @@ def test_a_misspelt_part_is_refused_by_name_with_the_one_that_was_meant(name, me
 
 @pytest.mark.parametrize("builder", [off_policy.TransitionBuilder, off_policy.SequenceBuilder])
 def test_an_encoder_where_no_part_asks_for_one_is_refused(builder):
-    with pytest.raises(ValueError, match="`make_encoder` of Own must make a part of Own or used by it"):
+    with pytest.raises(ValueError, match="`make_encoder` of Own must make a part of Own or be used by it"):
 
         class Own(builder):
             def make_encoder(self, spec, generator):

@@ -41,7 +41,7 @@ def test_a_wait_says_what_for_after_10_s_as_a_warning_and_then_ever_more_rarely(
     wait_for(clock, wait, 9.5)
     assert not caplog.messages
     wait_for(clock, wait, 90.5)
-    assert caplog.messages == [f"Waiting for 5 items, has 0. {n} s so far." for n in (10, 20, 40, 80)]
+    assert caplog.messages == [f"Waiting for 5 items, has 0. Waited {n} s so far." for n in (10, 20, 40, 80)]
     wait_for(clock, wait, 3600.0)
     assert 8 <= len(caplog.messages) <= 12
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
@@ -137,7 +137,7 @@ def test_a_dataset_over_an_empty_table_ends_on_both_stores(serve_any, table, pre
         pytest.raises(expected, match="Waiting for"),
     ):
         next(dataset)
-    assert time.monotonic() - start < 5.0
+    assert time.monotonic() - start < 60.0  # not for ever, also on a busy machine
 
 
 @pytest.mark.parametrize("stops", [True, False])
@@ -151,7 +151,7 @@ def test_a_writer_to_a_full_queue_ends_on_both_stores(serve_any, table, write_wi
         pytest.raises(expected, match="holds inserts back: 5 inserted"),
     ):
         write_with(writer, num_items=100)
-    assert time.monotonic() - start < 5.0
+    assert time.monotonic() - start < 60.0  # not for ever, also on a busy machine
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

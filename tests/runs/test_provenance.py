@@ -52,7 +52,7 @@ def test_a_run_of_an_older_version_says_nothing(tmp_path):
 )
 def test_a_damaged_file_is_told_by_its_name(tmp_path, content):
     (tmp_path / provenance.FILE).write_text(content)
-    with pytest.raises(ValueError, match="provenance.json must list the versions .* Remove it"):
+    with pytest.raises(ValueError, match="provenance.json must list the versions .* Remove the file"):
         provenance.read(tmp_path)
 
 

@@ -272,7 +272,7 @@ def test_an_observation_that_leaves_its_bounds_is_warned_of_once_for_each_field(
     assert told() == []
     inner.observation = {"a": np.array([1.25, 9.0]), "b": 0.5}
     play(environment, 6)
-    assert [message.partition(" This")[0] for message in told()] == [
+    assert [message.partition(" Its")[0] for message in told()] == [
         "Played-v0, step 3 of episode 1: `observation['a']` must be BoundedArray(2,) float64 in [-1, inf], "
         "got 1.25."
     ]

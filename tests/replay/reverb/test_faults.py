@@ -50,7 +50,7 @@ def test_a_sampler_waits_for_the_tables_minimum_and_says_so(serve, table, write,
         info, _ = sampler.sample_batch(2)
         timer.join()
     assert info.table_size.tolist() == [10, 10]
-    assert "Waiting for 10 items in table 'replay', has 3. 1 s so far." in caplog.messages
+    assert "Waiting for 10 items in table 'replay', has 3. Waited 1 s so far." in caplog.messages
 
 
 def test_a_sampler_held_back_by_the_ratio_says_so(serve, table, write):
