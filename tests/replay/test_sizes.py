@@ -74,8 +74,8 @@ def test_replay_in_memory_that_cannot_grow_is_an_error_and_not_the_end_of_the_pr
     has(free=2_000_000, total=24 * GB)
     with replay.MemoryServer([frames(1000)], seed=1) as server, server.client().writer(5) as writer:
         message = (
-            "Replay in memory has 2.03 MB of rows and needs as much again, briefly, to grow, but only 2 MB of "
-            "this machine's 24 GB"
+            "Replay in memory has 2.03 MB of rows and needs as much again, briefly, to grow, but only 2 MB "
+            "of this machine's 24 GB"
         )
         with pytest.raises(replay.ReplayError, match=message):
             for t in range(1000):
