@@ -32,12 +32,23 @@ def run(command: commands.Collect) -> int:
 def add(out: pathlib.Path, collected: Sequence[results.Experiment], console: Console) -> list[pathlib.Path]:
     """Adds experiments to those in a folder; returns the files of their rows.
 
+    What the folder has in files of an older format is written in that of today first, or it would be there
+    twice.
+
     Raises:
         ValueError: they do not fit what is there.
     """
+    for experiment in collected:
+        results.check_name(experiment.exp_name)
+    for old, new in results.migrate(out).items():
+        console.print(
+            f"{old} was of an older format, whose steps counted decisions; with frames it is now "
+            f"{' and '.join(map(str, new))}",
+            markup=False,
+        )
     merged = []
     for experiment in collected:
-        path = out / f"{results.check_name(experiment.exp_name)}.csv"
+        path = out / f"{experiment.exp_name}.csv"
         old = results.read(path) if path.exists() else []
         merged.append(results.merge(old[0], experiment) if old else experiment)
     written = []

@@ -25,9 +25,10 @@ _Log = Literal["csv", "tensorboard", "wandb"]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(options.RunOptions):
     num_env_steps: constraints.Natural
-    """Environment steps of training in all, resumed ones included; 0: see `num_learner_steps`. By default
-    those of this agent's task preset for the environment, or else what is usual for its suite; the first
-    line of a training says which."""
+    """Environment steps of training in all, resumed ones included; 0: see `num_learner_steps`. They are the
+    agent's decisions: with /repeat=2 in the environment's id each lasts two frames. By default those of this
+    agent's task preset for the environment, or else what is usual for its suite; the first line of a training
+    says which."""
     # `--log` sets both.
     tensorboard: tyro.conf.Suppress[bool] = True
     wandb: tyro.conf.Suppress[bool] = False
@@ -130,7 +131,7 @@ class Resume:
     checkpoint: str = "latest"
     """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
     num_env_steps: int | None = None
-    """Environment steps of training in all, to train for longer than first asked."""
+    """Environment steps (decisions) of training in all, to train for longer than first asked."""
     num_learner_steps: int | None = None
     """Learner steps in all, likewise, of a run that makes no environment steps."""
     stop_at_return: float | None = None
@@ -209,19 +210,22 @@ class Plot:
     metric: str = "evaluator/episode_return"
     """What to draw: <csv file>/<column>."""
     x: Literal["steps", "updates", "wall"] = "steps"
-    """What to draw it against: environment steps, learner steps or seconds."""
+    """What to draw it against: frames, learner steps or seconds. Frames are the environment's own steps: the
+    environment steps of the logs, which are decisions, times the action repeat."""
     group: str = "agent"
-    """What runs of one curve have in common: agent, or hyperparameters too, separated by commas."""
+    """What runs of one curve have in common: agent, or repeat and hyperparameters too, separated by
+    commas."""
     published: tuple[str, ...] | None = None
-    """Published curves to draw behind, separated by commas; none: none; by default the nearest."""
+    """Published curves of the base task to draw behind, at frames, separated by commas; none: none; by
+    default the nearest."""
     aggregate: bool = False
     """Draw all of dm_control's tasks in one panel, over seeds and tasks."""
 
     def __post_init__(self) -> None:
         if self.published and self.published != ("none",) and self.x != "steps":
             raise ValueError(
-                f"`published` must be none where `x` is {self.x}: others' curves are known by environment "
-                "steps alone. Leave one of them out."
+                f"`published` must be none where `x` is {self.x}: others' curves are known by frames alone. "
+                "Leave one of them out."
             )
 
 
@@ -235,10 +239,11 @@ class Report:
     """Runs' folders or folders that hold such, files of rows (minerva collect), or experiments of the
     library, such as mpo_control."""
     against: tuple[str, ...] | None = None
-    """Published results to compare with, such as mpo sac sac_simba bro_utd2; none: none; by default the
-    nearest."""
+    """Published results to compare with at the same frames, such as mpo sac simba_v2 dr_q bro_utd2; none:
+    none; by default the nearest. The report says their action repeats and updates a frame."""
     step: int | None = None
-    """Environment steps at which scores are compared; by default the last that all runs have reached."""
+    """Frames at which scores are compared; by default the last that all runs have reached. Frames are the
+    environment's own steps: decisions (--num-env-steps) times the action repeat."""
     range: tuple[str, ...] = ()
     """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
     output: pathlib.Path = pathlib.Path("report")
@@ -247,15 +252,17 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collect:
-    """Write the results of runs as rows, with what produced them: a CSV and a JSON file an experiment."""
+    """Write the results of runs as rows, with what produced them: a CSV and a JSON file an experiment. Steps
+    of rows count frames: decisions times the action repeat."""
 
     function: ClassVar = "collect:run"
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
     """Runs' folders, or folders that hold such."""
     out: pathlib.Path = pathlib.Path("results")
-    """The folder of the files; the runs are added to experiments that it holds."""
+    """The folder of the files; the runs are added to experiments that it holds. Files of an older format,
+    whose steps count decisions, are rewritten."""
     name: str = ""
-    """The experiment's name; agent, preset and what differs from it by default."""
+    """The experiment's name; agent, preset and what differs from it by default. An action repeat is added."""
     episodes: int = 0
     """Episodes of each run's last policy to play from unseen initial states, for its final score; 0: none."""
     import_code: bool = False

@@ -10,6 +10,9 @@ from minerva_acme.plotting import curves, statistics
 MAX_RUNS_DRAWN = 5
 """Of a group with more runs only their mean is drawn."""
 
+FRAMES = "Frames"
+"""The label of a horizontal axis of frames, which is what results and published curves count."""
+
 _FEW_SEEDS = (2, 3)  # whose bootstrap interval is their range
 
 
@@ -89,11 +92,13 @@ def describe_band(groups: Sequence[Group]) -> str | None:
     return text if len(few) == len(banded) else f"95% bootstrap interval; of 2 or 3 seeds {text}"
 
 
-def make_caption(panels: Sequence[Panel], y_label: str) -> str:
-    """Says what the legend does not: what the lines are, and how the bands were computed."""
+def make_caption(panels: Sequence[Panel], y_label: str, x_label: str = FRAMES) -> str:
+    """Says what the legend does not: what lines and frames are, and how the bands were computed."""
     groups = [group for panel in panels for group in panel.groups]
     tasks = " and tasks" if any(len(group.seeds_by_task) > 1 for group in groups) else ""
     sentences = [f"{y_label}; lines: interquartile mean over seeds{tasks}, below four runs their mean."]
+    if x_label == FRAMES:
+        sentences.append("Frames: the environment's own steps, decisions times action repeat.")
     if any(1 < len(group.runs) <= MAX_RUNS_DRAWN for group in groups):
         sentences.append("Thin lines: single runs.")
     if "bootstrap" in (describe_band(groups) or ""):

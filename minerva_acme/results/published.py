@@ -16,7 +16,7 @@ from typing import NamedTuple
 class PublishedPoint(NamedTuple):
     """What the seeds of one environment had reached at one step."""
 
-    env_step: int  # the simulator's control steps, whatever the action repeat
+    env_step: int  # frames: the environment's own steps, whatever the action repeat
     num_seeds: int
     mean: float  # return
     std: float  # of the return, over the seeds
@@ -32,6 +32,7 @@ class PublishedResult(NamedTuple):
     path: str  # of the raw data in it
     licence: str
     action_repeat: int | None  # None: it differs between tasks, or is not known
+    updates_per_frame: float | None  # learner steps; None: it differs, or is not known
     notes: str
     points: Mapping[str, tuple[PublishedPoint, ...]]  # by environment, in order of steps
 

@@ -19,7 +19,8 @@ class RunOptions:
     """How long to train, how often to evaluate and save: the plain values of an experiment."""
 
     num_env_steps: constraints.Natural
-    """Environment steps of training in all, resumed ones included; 0: see `num_learner_steps`."""
+    """Environment steps of training in all, resumed ones included; 0: see `num_learner_steps`. They are the
+    agent's decisions, each of which lasts several frames where actions are repeated."""
     num_learner_steps: constraints.Natural = 0
     """Learner steps of a run that plays nothing but evaluations (`num_env_steps` 0) and learns from its
     agent's dataset alone. Periods and checkpoints count them then."""
