@@ -40,10 +40,10 @@ def add(out: pathlib.Path, collected: Sequence[results.Experiment], console: Con
     """
     for experiment in collected:
         results.check_name(experiment.exp_name)
-    for old, new in results.migrate(out).items():
+    for older, files in results.migrate(out).items():
         console.print(
-            f"{old} was of an older format, whose steps counted decisions; with frames it is now "
-            f"{' and '.join(map(str, new))}",
+            f"{older} was of an older format, whose steps counted decisions; with frames it is now "
+            f"{' and '.join(map(str, files))}",
             markup=False,
         )
     merged = []

@@ -379,7 +379,8 @@ def _score_table(
 ) -> Table:
     rows = []
     others = [results.load_published()[method.name] for method in published]
-    for one, bar in zip([*experiments, *others], [*bars, *[None] * len(others)], strict=True):
+    compared: list[results.Experiment | results.PublishedResult] = [*experiments, *others]
+    for one, bar in zip(compared, [*bars, *[None] * len(others)], strict=True):
         tasks = by_name[one.exp_name]
         of_means = statistics.interquartile_mean(np.array([task.mean() for task in tasks]))
         rows.append(

@@ -44,7 +44,7 @@ def test_a_folder_with_files_of_an_older_format_is_rewritten_and_said(trained, t
     (mine,), (tiny,) = (results.read(out / f"{name}.csv") for name in ("mine+repeat=2", "tiny"))
     assert mine.rows == (results.Row("mine+repeat=2", "dm_control/cheetah/run", 0, "avg_return", 600, 1.0),)
     assert tiny.trainings == new.trainings and tiny.updates_per_frame == new.updates_per_frame
-    assert "older" not in call("collect", trained, "--out", out, "--name", "tiny")[1]
+    assert "older format" not in call("collect", trained, "--out", out, "--name", "tiny")[1]
 
 
 def test_what_cannot_be_collected_changes_nothing(trained, tmp_path, call):
