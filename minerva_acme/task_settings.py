@@ -1,27 +1,27 @@
-"""Settings of dm_control's tasks that stand in their ids: repeated actions, and pixels.
+"""Settings of dm_control's tasks in their ids: repeated actions, and pixels.
 
-This is text alone: stored results are read without a simulator, and without numpy.
+This module only handles text: stored results are read without a simulator and without numpy.
 """
 
 from typing import NamedTuple, Self
 
-_WAY_OUT = "Write repeat=4, or pixels, or settings behind pixels: pixels,repeat=8,frames=3,size=84"
+_WAY_OUT = "Write repeat=4, or pixels, or settings after pixels: pixels,repeat=8,frames=3,size=84"
 
 
 class TaskSettings(NamedTuple):
-    """What stands behind a task in its id: `repeat=4`, `pixels` or `pixels,repeat=8`."""
+    """The settings after a task in its id: `repeat=4`, `pixels` or `pixels,repeat=8`."""
 
-    pixels: bool = False  # whether pictures take the place of observations
-    repeat: int = 1  # steps of the task for which an action is repeated; 2 with pixels, if it is not set
-    frames: int = 3  # pictures stacked in an observation
-    size: int = 84  # of a picture, pixels on each side
+    pixels: bool = False  # whether observations are replaced by images
+    repeat: int = 1  # steps of the task for which an action is repeated; with pixels, 2 by default
+    frames: int = 3  # images stacked in an observation
+    size: int = 84  # pixels on each side of an image
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Reads the last part of an id.
 
         Raises:
-            ValueError: a setting is unknown, comes twice, needs pixels or is no number from 1 on.
+            ValueError: A setting is unknown, given twice, needs pixels or is not a number >= 1.
         """
         settings = text.split(",")
         pixels = settings[0] == "pixels"
@@ -42,10 +42,10 @@ class TaskSettings(NamedTuple):
 
 
 class BaseTask(NamedTuple):
-    """An environment as results name it, and how many of its steps a decision of the agent lasts."""
+    """An environment as results name it, and the number of its steps for which a decision lasts."""
 
     env_name: str  # without the action repeat; Gymnasium's ids without `gymnasium/`
-    action_repeat: int | None  # None: not known, for code of somebody else's makes the environment
+    action_repeat: int | None  # None: unknown, because the user's own code makes the environment
 
 
 def split_repeat(environment_id: str) -> BaseTask:
@@ -58,7 +58,7 @@ def split_repeat(environment_id: str) -> BaseTask:
         gymnasium/CartPole-v1                           CartPole-v1                        1
 
     Raises:
-        ValueError: The settings of a task of dm_control cannot be read.
+        ValueError: The settings of a dm_control task cannot be read.
     """
     name = environment_id.removeprefix("gymnasium/")
     *task, settings = name.split("/", 3)

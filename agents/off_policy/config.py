@@ -1,4 +1,4 @@
-"""What can be set about every agent that learns from replay."""
+"""Hyperparameters of all agents that learn from replay."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from minerva_acme.constraints import Constraint
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig:
-    """How much is kept, drawn and learned; agents add their own and change the defaults."""
+    """Hyperparameters of replay, sampling and learning; agents add their own and change the defaults."""
 
     # Replay and acting.
     discount: constraints.Share = 0.99
@@ -17,27 +17,27 @@ class OffPolicyConfig:
     batch_size: constraints.Count = 256
     """Items per learner step."""
     max_replay_size: constraints.Count = 1_000_000
-    """Items kept; the oldest are dropped."""
+    """Largest number of items kept; the oldest are dropped."""
     min_replay_size: constraints.Count = 1_000
     """Items written before learning starts."""
     samples_per_insert: constraints.Positive = 256.0
-    """Items sampled per item written: batch_size / samples_per_insert inserts a step."""
+    """Items sampled per item written: a learner step follows every batch_size / samples_per_insert items."""
     num_environments: constraints.Count = 1
-    """Environments played at once, each with an adder of its own: one call of the policy acts in all."""
+    """Environments played at once, each with its own adder: one call of the policy acts in all of them."""
     variable_update_period: constraints.Count = 1
-    """Environment steps between an actor's looks for newer weights."""
+    """Environment steps after which an actor checks for newer weights."""
     max_skipped_batches: constraints.Natural = 10
-    """Batches in a row that may be skipped for non-finite values; one more is an error."""
+    """Consecutive batches that may be skipped for non-finite values; one more is an error."""
     acceleration: Literal["auto", "off", "compile"] = "auto"
-    """Whether learner and actors may compute in faster ways than by plain torch; the log says which are
-    taken. Numbers differ by float32 rounding. `compile`: losses and their gradients are compiled too, by
-    torch.compile, which takes some seconds at the first batch."""
+    """Whether learner and actors may use faster code than plain torch; the log names what is used. Numbers
+    differ by float32 rounding. `compile`: losses and their gradients are also compiled by torch.compile,
+    which takes some seconds at the first batch."""
     image_encoder: Literal["nature", "small"] = "nature"
-    """Convolutions for images of 36 pixels and more on each side: those of DQN for Atari, or some that take
-    half of the time on a CPU. Smaller images have MinAtar's."""
+    """Convolutional network for images of at least 36 pixels on each side: DQN's for Atari, or a small one
+    that takes half the time on a CPU. Smaller images use MinAtar's network."""
     random_shift: constraints.Natural = 0
-    """Pixels by which the learner shifts images at most, at random, up or down and to a side: see
-    `learners.RandomShift`. 4 is usual for 84 x 84; 0: images stay."""
+    """Largest number of pixels by which the learner shifts images at random, vertically and horizontally:
+    see `learners.RandomShift`. 4 is usual for 84 x 84; 0 disables it."""
 
     def __post_init__(self) -> None:
         constraints.check_fields(self)
@@ -55,19 +55,19 @@ class OffPolicyConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransitionConfig(OffPolicyConfig):
-    """Items are transitions over n steps."""
+    """Hyperparameters of agents whose items are n-step transitions."""
 
     # Replay and acting.
     n_step: constraints.Count = 1
-    """Steps that a transition is folded over, fewer at the end of an episode."""
+    """Environment steps that a transition spans, fewer at the end of an episode."""
     frame_stack: constraints.Count = 1
-    """Frames of an observation where the environment is in a `FrameStackWrapper`: replay holds each of them
+    """Frames per observation if the environment is in a `FrameStackWrapper`: replay then stores each frame
     once. 1: observations are stored as they are."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceConfig(OffPolicyConfig):
-    """Items are sequences."""
+    """Hyperparameters of agents whose items are sequences."""
 
     # Replay and acting.
     sequence_length: constraints.Count
@@ -75,7 +75,7 @@ class SequenceConfig(OffPolicyConfig):
     sequence_period: constraints.Count = 1
     """Steps between the starts of two sequences; 1: each transition starts one."""
     frame_stack: constraints.Count = 1
-    """Frames of an observation where the environment is in a `FrameStackWrapper`: replay holds each of them
+    """Frames per observation if the environment is in a `FrameStackWrapper`: replay then stores each frame
     once. 1: observations are stored as they are."""
 
     def __post_init__(self) -> None:
@@ -89,34 +89,34 @@ class SequenceConfig(OffPolicyConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrioritizedConfig(OffPolicyConfig):
-    """Items are drawn by priority; to be inherited beside `TransitionConfig` or `SequenceConfig`.
+    """Hyperparameters of prioritised replay; inherit it together with `TransitionConfig` or `SequenceConfig`.
 
     Source: Schaul et al. 2016, "Prioritized experience replay", the proportional variant.
     """
 
     # Priorities.
     prioritized: bool = True
-    """Whether items are drawn by priority, or all alike, whatever the exponents are."""
+    """Whether items are drawn by priority; otherwise they are drawn uniformly, whatever the exponents."""
     priority_exponent: constraints.NonNegative = 0.6
-    """Alpha: an item is drawn with a probability proportional to priority^alpha; 0: all are drawn alike."""
+    """Alpha: an item is drawn with a probability proportional to priority^alpha; 0 is uniform."""
     importance_exponent: constraints.Share = 0.4
-    """Beta of the importance weights at the beginning. It rises linearly and is 1 at the end of the run;
-    where nobody knows how long that is, it stays."""
+    """Initial beta of the importance weights. It rises linearly to 1 at the end of the run, or stays constant
+    if the length of the run is unknown."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SharedEncoderConfig(OffPolicyConfig):
-    """Whether policy and critic have one encoder; to be inherited beside `CriticConfig`."""
+    """Adds an encoder that policy and critic may share; inherit it together with `CriticConfig`."""
 
     shared_encoder: bool = False
-    """Whether the policy sees through the critic's encoder, which the critic's loss alone trains, or through
-    one of its own. Worth it for images. Source: Yarats et al. 2021, "Improving sample efficiency in
-    model-free reinforcement learning from images"."""
+    """Whether the policy uses the critic's encoder, which only the critic's loss trains, instead of its own.
+    Recommended for images. Source: Yarats et al. 2021, "Improving sample efficiency in model-free
+    reinforcement learning from images"."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CriticConfig(OffPolicyConfig):
-    """What critics predict and how many there are; to be inherited beside `TransitionConfig`.
+    """Hyperparameters of critics and their number; inherit it together with `TransitionConfig`.
 
     Sources: [1] Bellemare et al. 2017, "A distributional perspective on reinforcement learning"; [2]
     Hafner et al. 2023, "Mastering diverse domains through world models"; [3] Farebrother et al. 2024, "Stop
@@ -127,30 +127,29 @@ class CriticConfig(OffPolicyConfig):
 
     # Networks.
     torso: Literal["mlp", "relu", "simba"] = "mlp"
-    """What policies and critics are made of: layers behind a LayerNorm, plain layers of ReLU, or residual
-    blocks [6]."""
+    """Torso of policies and critics: layers behind a LayerNorm, plain ReLU layers, or residual blocks [6]."""
     critic_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of a critic's torso; of SimBa's, of each block, all equal."""
+    """Units of each layer of a critic's torso; for SimBa, of each block, all equal."""
     # Critic.
     critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"
-    """What a critic predicts: the value; the return's distribution over bins [1] or as a mixture of Gaussians
+    """Prediction of a critic: the value; the return's distribution over bins [1] or as a mixture of Gaussians
     [4]; or the value by cross-entropy over bins, two-hot [2] or a histogram of a Gaussian [3]."""
     vmin: float = -150.0
-    """Smallest return that bins hold, discounted; -150 to 150 is Acme's for the control suite."""
+    """Smallest discounted return in the bins; -150 to 150 is Acme's range for the control suite."""
     vmax: float = 150.0
-    """Largest return that bins hold, discounted."""
+    """Largest discounted return in the bins."""
     num_bins: Annotated[int, Constraint(">= 2", lambda value: value >= 2)] = 51
-    """Bins between them; 51 as in [1]."""
+    """Number of bins from `vmin` to `vmax`; 51 as in [1]."""
     num_components: constraints.Count = 5
     """Gaussians of a mixture, as in Acme."""
     init_scale: constraints.Positive = 1.0
-    """Standard deviation of the mixture's Gaussians at first, in units of the return."""
+    """Initial standard deviation of the mixture's Gaussians, in units of the return."""
     num_returns: constraints.Count = 20
-    """Returns that are drawn of a target mixture to learn from."""
+    """Returns sampled from a target mixture to learn from."""
     num_critics: constraints.Count = 1
     """Critics, each trained towards the same target."""
     critic_ensemble: Literal["mean", "min"] = "min"
-    """What several critics say together: their mean, or in each state and action the smallest value [5]."""
+    """Value of several critics: their mean, or the smallest value in each state and action [5]."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,7 @@
-"""An experiment: trainings that differ in environment and seed, and what produced them.
+"""An experiment: runs that differ only in environment and seed, with their provenance.
 
-It is two files: `<exp_name>.csv` with the rows, and beside it `<exp_name>.json`. Steps count frames: the
-environment's own steps, which are the agent's decisions times the action repeat.
+It is stored in two files in the same folder: the rows in `<exp_name>.csv`, the rest in `<exp_name>.json`.
+Steps count frames: the environment's own steps, which are the agent's decisions times the action repeat.
 """
 
 import dataclasses
@@ -18,51 +18,51 @@ from minerva_acme.results import rows as rows_format
 from minerva_acme.results.rows import Row
 
 FORMAT = 2
-"""The format that is written. Files of format 1 hold no number, and count decisions."""
+"""The format that is written. Files of format 1 do not state their format, and count decisions."""
 
 _FOLDER = "data"
 
 Training = tuple[str, int]
-"""Environment and seed."""
+"""A run: its environment and seed."""
 
 
 class Context(NamedTuple):
-    """What some trainings were made by and on. None: nobody wrote it down."""
+    """The software and machine of some runs. None: not recorded."""
 
     trainings: frozenset[Training]
     version: str | None  # of minerva-acme
-    commit: str | None  # with -dirty where files had been changed
-    packages: Mapping[str, str]  # the versions that were installed
+    commit: str | None  # ends in -dirty if files had been changed
+    packages: Mapping[str, str]  # installed versions by name
     machine: str | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Trainings that differ in environment and seed alone. Failed ones are kept.
+    """Runs that differ only in environment and seed. Failed runs are kept.
 
-    Runs that repeat actions differently often are different experiments, see `names.with_repeat`.
+    Runs with different action repeats are different experiments, see `names.with_repeat`.
     """
 
     exp_name: str
     rows: tuple[Row, ...]
     commands: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """By environment, with {seed} where the seed goes."""
+    """The commands by environment, with {seed} as a placeholder for the seed."""
     contexts: tuple[Context, ...] = ()
     updates_per_frame: float | None = None
-    """Learner steps for a frame, to be compared with that of published results."""
+    """Learner steps per frame, to be compared with that of published results."""
     action_repeat: int | None = None
-    """Frames for which a decision of the agent lasts. None: unknown; the steps then count decisions, as they
-    are."""
+    """The number of frames for which a decision of the agent lasts. If it is None, it is unknown, and steps
+    count decisions unchanged."""
     notes: str = ""
 
     @property
     def trainings(self) -> list[Training]:
-        """All that there are rows of, in order."""
+        """All runs that have rows, in order."""
         return list(dict.fromkeys((row.env_name, row.seed) for row in self.rows))
 
     @property
     def decisions(self) -> dict[str, int]:
-        """How many decisions the longest training of each environment had made at its last row."""
+        """The number of decisions of the longest run in each environment, up to its last row."""
         last: dict[str, int] = {}
         for row in self.rows:
             last[row.env_name] = max(last.get(row.env_name, 0), row.env_step)
@@ -70,14 +70,14 @@ class Experiment:
 
 
 def read(path: pathlib.Path) -> list[Experiment]:
-    """Reads the experiments of a CSV file; what produced them, if a JSON file of its name is beside it.
+    """Reads the experiments in a CSV file, with their provenance if the folder has a JSON file of that name.
 
-    Experiments of format 1 become those of today: their steps are multiplied by the action repeats that stand
-    in the environments' names, and an experiment with several repeats becomes several. Rows without a JSON
-    file are taken for such where one of their environments is named with `repeat=`.
+    Experiments of format 1 are converted to the current one: their steps are multiplied by the action repeats
+    in the environments' names, and an experiment with several repeats becomes several experiments. Rows
+    without a JSON file are taken to be of format 1 if the name of one of their environments has `repeat=`.
 
     Raises:
-        ValueError: one of the files is not as it must be or of a newer format, or they are of different
+        ValueError: One of the files is malformed or of a newer format, or they belong to different
             experiments.
     """
     beside = path.with_suffix(".json")
@@ -101,7 +101,7 @@ def write(directory: pathlib.Path, experiment: Experiment) -> list[pathlib.Path]
     new = [file.with_name(f".{file.name}.new") for file in files]
     for path, text in zip(new, texts, strict=True):
         path.write_text(text, encoding="utf-8")
-    # Replaced as a whole: an interrupted write leaves the old files.
+    # Files are replaced as a whole: an interrupted write keeps the old files.
     for path, file in zip(new, files, strict=True):
         path.replace(file)
     return files
@@ -109,7 +109,7 @@ def write(directory: pathlib.Path, experiment: Experiment) -> list[pathlib.Path]
 
 @functools.cache
 def load() -> Mapping[str, Experiment]:
-    """Returns this library's own experiments by name, from the files that are installed with it."""
+    """Returns the experiments that are installed with this library, by name."""
     folder = importlib.resources.files("minerva_acme.results") / _FOLDER
     found = {}
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
@@ -122,22 +122,22 @@ def load() -> Mapping[str, Experiment]:
 
 
 def migrate(directory: pathlib.Path) -> dict[pathlib.Path, list[pathlib.Path]]:
-    """Writes a folder's experiments of older formats as those of today; what it has of them already stays.
+    """Rewrites a folder's experiments of older formats in the current one; those already in it are kept.
 
     New files are written before old ones are removed, so that an interrupted call loses nothing.
 
     Returns:
-        The new files of rows, by the old one.
+        The new files of rows, by the old file.
 
     Raises:
-        ValueError: A file cannot be read, as of `read`.
+        ValueError: A file cannot be read, see `read`.
     """
     changed = {}
     for beside in sorted(directory.glob("*.json")):
         old = beside.with_suffix(".csv")
         if not old.exists() or not (found := _read_older(beside)):
             continue
-        # What takes the place of the old file is last: until then all is in it.
+        # The experiment that replaces the old file is written last: until then the old file has everything.
         found.sort(key=lambda one: one.exp_name == old.stem)
         new = []
         for one in found:
@@ -152,17 +152,17 @@ def migrate(directory: pathlib.Path) -> dict[pathlib.Path, list[pathlib.Path]]:
 
 
 def merge(old: Experiment, new: Experiment) -> Experiment:
-    """Adds trainings to an experiment; one with the environment and seed of an old one replaces it.
+    """Adds runs to an experiment; a new run replaces an old one with the same environment and seed.
 
     Raises:
-        ValueError: they are different experiments, or their agents act differently often.
+        ValueError: The experiments have different names or action repeats.
     """
     for name in ("exp_name", "action_repeat"):
         one, other = getattr(old, name), getattr(new, name)
         if one != other:
             raise ValueError(
-                f"Trainings of one experiment must agree in `{name}`, got {one} and {other} of "
-                f"{new.exp_name}. Name one of them apart: --name"
+                f"Runs of one experiment must have the same `{name}`, got {one} and {other} for "
+                f"{new.exp_name}. Give one of them another name: --name"
             )
     replaced = set(new.trainings)
     kept = [row for row in old.rows if (row.env_name, row.seed) not in replaced]
@@ -178,14 +178,14 @@ def merge(old: Experiment, new: Experiment) -> Experiment:
         rows=(*kept, *new.rows),
         commands={**old.commands, **new.commands},
         contexts=tuple(c._replace(trainings=frozenset(of)) for c, of in trainings.values() if of),
-        # A run that ended early has waited for its first learner step for most of its steps.
+        # The ratio of a run that ended early is too low: it made most of its steps before learning began.
         updates_per_frame=max(filter(None, (old.updates_per_frame, new.updates_per_frame)), default=None),
         notes=" ".join(dict.fromkeys(filter(None, (old.notes, new.notes)))),
     )
 
 
 def _read_older(beside: pathlib.Path) -> list[Experiment]:
-    """Reads experiments of an older format; none where the file is of today's, or no experiment's."""
+    """Reads experiments of an older format; none if the format is current, or the file is of another kind."""
     try:
         content = json.loads(beside.read_text(encoding="utf-8"))
         is_older = "exp_name" in content and content.get("format", 1) < FORMAT
@@ -221,18 +221,16 @@ def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) ->
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{beside} must say what produced the rows beside it, but does not: {error!r}."
+            f"{beside} must say what produced the rows of its CSV file, but is malformed: {error!r}."
         ) from error
     if exp_names != [exp_name]:
-        raise ValueError(f"{path} must hold the rows of {exp_name} alone, got {', '.join(exp_names)}.")
+        raise ValueError(f"{path} must only have rows of {exp_name}, got {', '.join(exp_names)}.")
     for one in found:
         unknown = set(one.trainings) - {
             training for context in one.contexts for training in context.trainings
         }
         if unknown:
-            raise ValueError(
-                f"{beside} must have every training in a context, got none of {sorted(unknown)}."
-            )
+            raise ValueError(f"{beside} must have a context for every run, got none for {sorted(unknown)}.")
     return found
 
 

@@ -1,7 +1,7 @@
-"""Files of format 1: steps counted decisions, and the action repeat stood in an environment's name.
+"""Files of format 1: steps counted decisions, and the action repeat was in an environment's name.
 
-These files have no number. Since format 2 steps count frames, an environment's name is that of the base task,
-and an experiment has one action repeat.
+These files do not state their format. Since format 2, steps count frames, an environment's name is that of
+the base task, and an experiment has one action repeat.
 """
 
 import re
@@ -16,17 +16,17 @@ _WITH_REPEAT = re.compile(r"dm_control/.*[/,]repeat=\d+")
 
 
 def is_of_format_1(rows: Sequence[Row]) -> bool:
-    """Tells whether rows without a file beside them are of format 1: a repeat is in an environment's name."""
+    """Returns whether rows without a JSON file are of format 1: an environment's name has a repeat."""
     return any(_WITH_REPEAT.match(row.env_name) for row in rows)
 
 
 def convert(
     content: Mapping[str, Any], rows: Sequence[Row]
 ) -> Iterator[tuple[dict[str, Any], tuple[Row, ...]]]:
-    """Yields an experiment of format 1 as those of format 2 that it becomes, one for each action repeat.
+    """Yields the experiments of format 2 that one of format 1 becomes: one for each action repeat.
 
     Args:
-        content: What the JSON file holds.
+        content: The contents of the JSON file.
         rows: The experiment's rows.
 
     Raises:
@@ -36,7 +36,7 @@ def convert(
     tasks = {name: task_settings.split_repeat(name) for name in dict.fromkeys(row.env_name for row in rows)}
     if len({*tasks.values()}) < len(tasks):
         raise ValueError(f"Two of {', '.join(tasks)} are the same task with the same action repeat.")
-    # Of an environment without settings in its name, the file says the repeat.
+    # For an environment without settings in its name, the file has the repeat.
     repeats = {
         name: content.get("action_repeat") if task == (name, 1) else task.action_repeat
         for name, task in tasks.items()

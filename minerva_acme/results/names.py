@@ -1,4 +1,4 @@
-"""The names of experiments: agent and preset, then what differs from it."""
+"""The names of experiments: agent and preset, then the differences from the preset."""
 
 import re
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ _BEFORE_A_CHANGE = re.compile(r"\+(?=[A-Za-z_])")  # and not within 1e+06
 
 
 def make_name(agent: str, preset: str, changes: Mapping[str, Any]) -> str:
-    """Names an experiment, such as mpo_control+critic_target=one_step.
+    """Returns the name of an experiment, such as mpo_control+critic_target=one_step.
 
     Args:
-        agent: its name.
-        preset: the agent's.
-        changes: settings that differ from the preset's.
+        agent: The agent's name.
+        preset: The name of the agent's preset.
+        changes: The settings that differ from the preset.
     """
     parts = [f"{name}={_plain(value)}" for name, value in sorted(changes.items())]
     return "+".join([f"{agent}_{preset}", *parts])
@@ -28,7 +28,7 @@ def with_repeat(exp_name: str, action_repeat: int | None) -> str:
 
     Args:
         exp_name: The experiment's name.
-        action_repeat: Frames for which a decision of the agent lasts; None: unknown.
+        action_repeat: The number of frames for which a decision of the agent lasts, or None if it is unknown.
     """
     head, *changes = _BEFORE_A_CHANGE.split(exp_name)
     added = f"repeat={action_repeat}"
@@ -38,15 +38,15 @@ def with_repeat(exp_name: str, action_repeat: int | None) -> str:
 
 
 def check_name(exp_name: str) -> str:
-    """Returns the name if it can be a file's.
+    """Returns the name if it can be the name of a file.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: The name is too long, or contains other characters.
     """
     if not _NAME.fullmatch(exp_name):
         raise ValueError(
             "The name of an experiment must be at most 121 letters, digits and _ . + = -, beginning with a "
-            f"letter or digit, got '{exp_name}'. Choose one: --name"
+            f"letter or digit, got '{exp_name}'. Set it with --name"
         )
     return exp_name
 

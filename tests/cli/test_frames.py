@@ -85,4 +85,4 @@ def test_scores_are_compared_at_frames(repeated, tmp_path, call):
     status, shown, _ = call("report", *arguments, "--step", 300)  # beyond the 200 decisions
     assert status == 0 and "at 300 frames" in shown
     status, _, err = call("report", *arguments, "--step", 401)
-    assert status == 2 and "no number at 401 frames" in err
+    assert status == 2 and "no value at 401 frames" in err
