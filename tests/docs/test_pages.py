@@ -234,7 +234,7 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
             if arguments[0] == "list":
                 install_own_agent()
             assert main(arguments) == 0, (arguments, capsys.readouterr().err)
-    assert "my_dqn  my_dqn:DQNBuilder, of my-agents 1.0" in capsys.readouterr().out
+    assert "my_dqn  my_dqn:DQNBuilder, from my-agents 1.0" in capsys.readouterr().out
     (code,) = (block.text for block in blocks(OWN_AGENT) if block.mark == "use")
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(code, OWN_AGENT, "exec"), names)
@@ -305,7 +305,7 @@ def test_every_flag_that_a_page_names_exists() -> None:
         (page, flag)
         for page in PAGES
         for code in re.findall(r"`([^`\n]+)`", prose(page))
-        if not code.startswith(("pip ", "python ", "tensorboard "))
+        if not code.startswith(("make ", "pip ", "python ", "tensorboard "))
         for flag in re.findall(r"--[a-z][a-z-]+", code)
     }
     assert len(named) >= 10

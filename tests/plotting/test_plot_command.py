@@ -88,7 +88,7 @@ def test_runs_are_drawn_at_frames_in_the_panel_of_their_base_task(make_run, pane
     (group,) = panel.groups
     frames = {tuple(run.x): run.values[1] for run in group.runs}
     assert frames == {(0, 50_000, 100_000): 300.0, (0, 100_000, 200_000): 301.0}
-    assert "differ in repeat; --group agent,repeat draws them apart" in capsys.readouterr().err
+    assert "differ in repeat; --group agent,repeat gives each its own curve" in capsys.readouterr().err
     panels.clear()
     plot(directories, out=tmp_path / "curve.png", group="agent,repeat")
     assert [group.label for group in panels[0].groups] == ["MPO, repeat 1", "MPO, repeat 2"]
