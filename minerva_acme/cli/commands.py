@@ -25,9 +25,10 @@ _Log = Literal["csv", "tensorboard", "wandb"]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(options.RunOptions):
     num_env_steps: constraints.Natural
-    """Total environment steps of training, including those before a resume; 0: see `num_learner_steps`. The
-    default is the number in the agent's task preset for this environment, or else the usual one for its
-    suite; the first line of the output says which."""
+    """Total environment steps of training, including those before a resume; 0: see `num_learner_steps`. They
+    are the agent's decisions: with /repeat=2 in the environment's id, each lasts two frames. The default is
+    the number in the agent's task preset for this environment, or else the usual one for its suite; the first
+    line of the output says which."""
     # `--log` sets both.
     tensorboard: tyro.conf.Suppress[bool] = True
     wandb: tyro.conf.Suppress[bool] = False
@@ -130,7 +131,7 @@ class Resume:
     checkpoint: str = "latest"
     """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
     num_env_steps: int | None = None
-    """New total of environment steps, to train for longer than first requested."""
+    """New total of environment steps (decisions), to train for longer than first requested."""
     num_learner_steps: int | None = None
     """New total of learner steps, for a run that makes no environment steps."""
     stop_at_return: float | None = None
@@ -210,20 +211,22 @@ class Plot:
     metric: str = "evaluator/episode_return"
     """The metric to plot: <csv file>/<column>."""
     x: Literal["steps", "updates", "wall"] = "steps"
-    """The x-axis: environment steps, learner steps or seconds."""
+    """The x-axis: frames, learner steps or seconds. Frames are the environment's own steps: the environment
+    steps of the logs, which are decisions, times the action repeat."""
     group: str = "agent"
-    """What the runs of one curve have in common: agent, hyperparameters or both, separated by commas."""
+    """What the runs of one curve have in common: agent, repeat, hyperparameters or several of these,
+    separated by commas."""
     published: tuple[str, ...] | None = None
-    """Published curves to draw in the background, separated by commas; `none` for none. By default those
-    that the agents are usually compared with."""
+    """Published curves of the base task to draw in the background, by frames, separated by commas; `none` for
+    none. By default those that the agents are usually compared with."""
     aggregate: bool = False
     """Aggregate all dm_control tasks in one panel, over seeds and tasks."""
 
     def __post_init__(self) -> None:
         if self.published and self.published != ("none",) and self.x != "steps":
             raise ValueError(
-                f"`published` must be none if `x` is {self.x}, because published curves are given in "
-                "environment steps only. Leave one of them out."
+                f"`published` must be none if `x` is {self.x}, because published curves are given in frames "
+                "only. Leave one of them out."
             )
 
 
@@ -237,10 +240,12 @@ class Report:
     """Folders of runs or folders that contain them, files of rows (see `minerva collect`), or experiments of
     the library, such as mpo_control."""
     against: tuple[str, ...] | None = None
-    """Published results to compare with, such as mpo sac sac_simba bro_utd2; `none` for none. By default
-    those that the agents are usually compared with."""
+    """Published results to compare with at the same number of frames, such as mpo sac simba_v2 dr_q bro_utd2;
+    `none` for none. By default those that the agents are usually compared with. The report says their action
+    repeats and updates per frame."""
     step: int | None = None
-    """Environment steps at which scores are compared; by default the last step that all runs have reached."""
+    """Frames at which scores are compared; by default the last that all runs have reached. Frames are the
+    environment's own steps: decisions (--num-env-steps) times the action repeat."""
     range: tuple[str, ...] = ()
     """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
     output: pathlib.Path = pathlib.Path("report")
@@ -249,15 +254,18 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collect:
-    """Write the results of runs as rows, with their provenance: a CSV and a JSON file per experiment."""
+    """Write the results of runs as rows, with their provenance: a CSV and a JSON file per experiment. The
+    steps of rows count frames: decisions times the action repeat."""
 
     function: ClassVar = "collect:run"
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
     """Folders of runs, or folders that contain them."""
     out: pathlib.Path = pathlib.Path("results")
-    """The folder for the files; runs are added to the experiments that it already holds."""
+    """The folder for the files; runs are added to the experiments that it already holds. Files of an older
+    format, whose steps count decisions, are rewritten."""
     name: str = ""
-    """The experiment's name; by default the agent, the preset and the settings that differ from it."""
+    """The experiment's name; by default the agent, the preset and the settings that differ from it. An action
+    repeat is added to it."""
     episodes: int = 0
     """Episodes to play with each run's last policy, from unseen initial states, for its final score; 0 for
     none."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from minerva_acme import experiments, plotting, results
+from minerva_acme import experiments, plotting, results, task_settings
 from minerva_acme.cli import commands, extras, parsing, training, video
 from minerva_acme.experiments import stopping
 from minerva_acme.plotting import report
@@ -25,8 +25,8 @@ TRAINING = (
 )
 """The training command. Its hyperparameters are those of the preset, in `agents/mpo/config.py`."""
 
-EXPERIMENT = "mpo_demo"
-"""The stored results of runs of this command."""
+EXPERIMENT = "mpo_demo+repeat=4"
+"""The stored results of runs of this command. The demo shows them by its environment steps: decisions."""
 
 _THIS, _KNOWN = "This run", "Known runs"
 _LIMITS = (0.0, 1000.0)
@@ -98,10 +98,16 @@ def _find_folder(first: pathlib.Path, asked: Any, console: Console) -> pathlib.P
 
 
 def _known_curves(known: results.Experiment | None, env_name: str) -> list[plotting.Curve]:
-    """Returns the curves of known runs in an environment; those that ended early keep their last value."""
+    """Returns the curves of known runs by decisions; those that ended early keep their last value.
+
+    Stored results count frames; a running training, its logs and its flags count decisions.
+    """
     if known is None:
         return []
-    found = list(report.read_runs(known).get(env_name, {}).values())
+    task, repeat = task_settings.split_repeat(env_name)
+    found = [
+        curve._replace(x=curve.x / (repeat or 1)) for curve in report.read_runs(known).get(task, {}).values()
+    ]
     last = max((curve.x[-1] for curve in found), default=0.0)
     return [
         plotting.Curve(np.append(curve.x, last), np.append(curve.values, curve.values[-1]))
@@ -131,9 +137,11 @@ def _show_curve(
     if values.min() < _LIMITS[0] or values.max() > _LIMITS[1]:  # not a task of dm_control
         limits = float(values.min()) - 1.0, float(values.max()) + 1.0
     goal = asked.run.stop_at_return
+    repeat = task_settings.split_repeat(asked.env).action_repeat or 1
+    unit = "environment steps" if repeat == 1 else f"decisions, each of {repeat} frames"
     text = terminal.draw_curves(
         shown,
-        title=f"Evaluation return and the goal, {goal:g}, against environment steps",
+        title=f"Evaluation return and the goal, {goal:g}, against {unit}",
         limits=limits,
         line_at=goal if limits[0] <= goal <= limits[1] else None,
         width=min(80, console.width),
@@ -144,7 +152,9 @@ def _show_curve(
             from minerva_acme.plotting import figure
         random = run_results.random_return(directory)
         panel = plotting.Panel(plotting.make_title(asked.env), groups, random=random, limits=limits)
-        drawn = figure.draw([panel], y_label="Evaluation return", labels=[_THIS, _KNOWN])
+        drawn = figure.draw(
+            [panel], y_label="Evaluation return", x_label=unit.capitalize(), labels=[_THIS, _KNOWN]
+        )
         files = figure.save(drawn, directory / "curve")
         console.print(f"Figure of the curve: {', '.join(map(str, files))}", markup=False)
     except ValueError as error:

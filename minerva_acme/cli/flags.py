@@ -26,7 +26,8 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         name: ours
         for theirs, ours in {
             "--total-timesteps --timesteps --num-timesteps --n-timesteps": ("--num-env-steps",),
-            "--total-steps --total-frames --steps": ("--num-env-steps",),
+            "--total-steps --steps": ("--num-env-steps",),
+            "--total-frames": ("--num-env-steps (decisions: frames over the action repeat)",),
             "--env-id --env-name --gym-id --task --domain": ("--env",),
             "--algo --algorithm": (AGENT,),
             "--learning-rate": ("--policy-learning-rate", "--critic-learning-rate"),

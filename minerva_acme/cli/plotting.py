@@ -16,7 +16,7 @@ _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_retu
 _DM_CONTROL_RETURNS = (0.0, 1000.0)
 # The column of the logs, its unit, and the label of the axis.
 _AXES = {
-    "steps": (plotting.STEPS, "environment steps", "Environment steps"),
+    "steps": (plotting.STEPS, "frames", plotting.FRAMES),
     "updates": ("learner_steps", "learner steps", "Learner steps"),
     "wall": ("wall_seconds", "seconds", "Wall time (s)"),
 }
@@ -25,6 +25,7 @@ _AXES = {
 class _Run(NamedTuple):
     directory: pathlib.Path
     description: run_folder.RunDescription
+    settings: Mapping[str, Any]  # hyperparameters and the action repeat
     label: str
     curve: plotting.Curve
 
@@ -39,12 +40,12 @@ def run(command: commands.Plot) -> int:
         from minerva_acme.plotting import figure
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     metric = command.metric
-    found = sorted(_read(command, console), key=lambda run: run.description.environment)
+    found = sorted(_read(command, console), key=lambda run: run.description.base_task.env_name)
     if not found:
         raise ValueError(f"None of the runs has values of '{metric}' yet. Wait for one, or train for longer.")
     by_environment: dict[str, list[_Run]] = {}
     for one in found:
-        by_environment.setdefault(one.description.environment, []).append(one)
+        by_environment.setdefault(one.description.base_task.env_name, []).append(one)
     if command.aggregate and metric not in _RETURNS:
         raise ValueError(f"`metric` must be a return to be aggregated over tasks, got '{metric}'.")
     each = [{name: members} for name, members in by_environment.items()]
@@ -52,8 +53,9 @@ def run(command: commands.Plot) -> int:
     generator = np.random.default_rng(0)  # of the bootstrap
     panels = [_make_panel(part, command, generator, console) for part in parts]
     y_label = _RETURNS.get(metric, metric.partition("/")[2].replace("_", " "))
-    files = figure.save(figure.draw(panels, y_label=y_label, x_label=_AXES[command.x][2]), command.out)
-    caption = plotting.make_caption(panels, y_label)
+    x_label = _AXES[command.x][2]
+    files = figure.save(figure.draw(panels, y_label=y_label, x_label=x_label), command.out)
+    caption = plotting.make_caption(panels, y_label, x_label)
     console.print(f"Wrote {', '.join(map(str, files))}. For the caption: {caption}")
     return 0
 
@@ -61,19 +63,24 @@ def run(command: commands.Plot) -> int:
 def _read(command: commands.Plot, console: Console) -> Iterator[_Run]:
     for directory in run_results.find_runs(command.directories):
         description = run_folder.read(directory)
+        repeat = description.base_task.action_repeat
+        settings = {**description.hyperparameters, "repeat": "unknown" if repeat is None else repeat}
         curve = plotting.read_curve(directory, command.metric, _AXES[command.x][0])
+        if command.x == "steps":  # logs count decisions
+            curve = curve._replace(x=curve.x * (repeat or 1))
         if len(curve.x):
-            yield _Run(directory, description, _label(description, command.group.split(",")), curve)
+            label = _label(description, settings, command.group.split(","))
+            yield _Run(directory, description, settings, label, curve)
         else:
             console.print(f"Left out {directory}: it has no values of '{command.metric}' yet.")
 
 
-def _label(description: run_folder.RunDescription, group: Sequence[str]) -> str:
-    values: dict[str, Any] = {**description.hyperparameters, "agent": description.agent}
+def _label(description: run_folder.RunDescription, settings: Mapping[str, Any], group: Sequence[str]) -> str:
+    values: dict[str, Any] = {**settings, "agent": description.agent}
     for key in group:
         if key not in values:
             raise ValueError(
-                f"`group` must be agent or a hyperparameter of every run, got '{key}'. "
+                f"`group` must be agent, repeat or a hyperparameter of every run, got '{key}'. "
                 f"{description.agent} has {', '.join(sorted(description.hyperparameters))}."
             )
     return ", ".join(
@@ -124,11 +131,11 @@ def _make_panel(
 
 def _warn(group: Sequence[_Run], unit: str, console: Console) -> None:
     """Warns if the runs of a group differ in more than their seeds, or in length."""
-    name = f"{group[0].label} on {group[0].description.environment}"
+    name = f"{group[0].label} on {group[0].description.base_task.env_name}"
     differing = sorted(
         key
-        for key, value in group[0].description.hyperparameters.items()
-        if any(run.description.hyperparameters.get(key) != value for run in group)
+        for key, value in group[0].settings.items()
+        if any(run.settings.get(key) != value for run in group)
     )
     if differing:
         console.print(

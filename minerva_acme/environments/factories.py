@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import dm_env
 
-from minerva_acme import specs, wrappers
+from minerva_acme import specs, task_settings, wrappers
 from minerva_acme.environments import (
     multi_agent,
     origin,
     process_vector,
-    task_settings,
     training_wrappers,
     vector,
 )
@@ -212,7 +211,21 @@ def _make_dm_control(
     settings = task_settings.TaskSettings.parse(behind) if behind else None
     environment: dm_env.Environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
     environment = wrappers.DmControlRandomState(environment)
-    return environment if settings is None else settings.wrap(environment)
+    return environment if settings is None else _apply(settings, environment)
+
+
+def _apply(settings: task_settings.TaskSettings, environment: dm_env.Environment) -> dm_env.Environment:
+    """Repeats each action; with pixels, gives stacks of images, uint8 [frames, size, size, 3].
+
+    Raises:
+        RuntimeError: This machine cannot draw.
+    """
+    # The repeat is inside, so that only the images that the agent sees are drawn.
+    environment = wrappers.ActionRepeatWrapper(environment, num_repeats=settings.repeat)
+    if not settings.pixels:
+        return environment
+    environment = wrappers.PixelsWrapper(environment, size=settings.size)
+    return wrappers.FrameStackWrapper(environment, num_frames=settings.frames)
 
 
 def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str, Any]) -> dm_env.Environment:

@@ -11,6 +11,7 @@ from minerva_acme.plotting.curves import (
     thin,
 )
 from minerva_acme.plotting.panels import (
+    FRAMES,
     Group,
     Panel,
     describe_band,
@@ -34,6 +35,7 @@ from minerva_acme.plotting.statistics import (
 
 __all__ = [
     "Curve",
+    "FRAMES",
     "Group",
     "Improvement",
     "Interval",

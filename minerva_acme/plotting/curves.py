@@ -16,7 +16,7 @@ from minerva_acme.results import rows as results_rows
 _logger = logging.getLogger(__name__)
 
 STEPS = "actor_steps"
-"""The column that counts environment steps, in every file."""
+"""The column that counts environment steps, in every file: the agent's decisions, whatever their repeat."""
 
 _MAX_POINTS = 200
 
@@ -135,12 +135,14 @@ def thin(curve: Curve, max_points: int = _MAX_POINTS) -> Curve:
 
 
 def published_curves(environment_id: str, algorithms: Sequence[str] | None = None) -> list[PublishedCurve]:
-    """Returns published curves of a dm_control task: mean return over seeds at environment steps.
+    """Returns published curves of a dm_control task: mean return over seeds at frames.
 
-    The curves come from `results.load_published`; steps are control steps, before action repeat.
+    The curves come from `results.load_published`. Frames are the environment's own steps, before action
+    repeat.
 
     Args:
-        environment_id: The id `dm_control/<domain>/<task>`; other environments have no published curves.
+        environment_id: The id `dm_control/<domain>/<task>`, without a repeat; other environments have no
+            published curves.
         algorithms: The names of the published results, or None for all.
 
     Raises:

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from minerva_acme.plotting import curves
-from minerva_acme.plotting.panels import MAX_RUNS_DRAWN, Panel, describe_band, describe_seeds
+from minerva_acme.plotting.panels import FRAMES, MAX_RUNS_DRAWN, Panel, describe_band, describe_seeds
 
 # The palette of Okabe and Ito (2008), safe for colour-blind readers, without yellow, which is pale on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -67,7 +67,7 @@ def draw(
     panels: Sequence[Panel],
     *,
     y_label: str,
-    x_label: str = "Environment steps",
+    x_label: str = FRAMES,
     labels: Sequence[str] = (),
 ) -> Figure:
     """Draws panels in a grid, with one legend below.

@@ -10,6 +10,9 @@ from minerva_acme.plotting import curves, statistics
 MAX_RUNS_DRAWN = 5
 """The maximum number of single runs drawn in a group; a larger group only has its mean drawn."""
 
+FRAMES = "Frames"
+"""The label of an x-axis of frames, which results and published curves count."""
+
 _FEW_SEEDS = (2, 3)  # numbers of seeds for which the bootstrap interval is the range of the seeds
 
 
@@ -89,11 +92,13 @@ def describe_band(groups: Sequence[Group]) -> str | None:
     return text if len(few) == len(banded) else f"95% bootstrap interval; for 2 or 3 seeds, {text}"
 
 
-def make_caption(panels: Sequence[Panel], y_label: str) -> str:
-    """Returns what the legend does not say: what the lines are, and how the bands were computed."""
+def make_caption(panels: Sequence[Panel], y_label: str, x_label: str = FRAMES) -> str:
+    """Returns what the legend does not say: what lines and frames are, and how the bands were computed."""
     groups = [group for panel in panels for group in panel.groups]
     tasks = " and tasks" if any(len(group.seeds_by_task) > 1 for group in groups) else ""
     sentences = [f"{y_label}; lines: interquartile mean over seeds{tasks} (mean for fewer than four runs)."]
+    if x_label == FRAMES:
+        sentences.append("Frames: the environment's own steps, decisions times action repeat.")
     if any(1 < len(group.runs) <= MAX_RUNS_DRAWN for group in groups):
         sentences.append("Thin lines: single runs.")
     if "bootstrap" in (describe_band(groups) or ""):

@@ -2,7 +2,8 @@
 
     T environments that all experiments share, S seeds of one of them.
 
-Scores are returns on a common scale: 0 to 1 is the range of returns of a suite.
+Steps count frames: the environment's own steps, which are decisions times the action repeat. Scores are
+returns on a common scale: 0 to 1 is the range of returns of a suite.
 """
 
 import itertools
@@ -21,6 +22,7 @@ _SUITES = {"dm_control/": (0.0, 1000.0)}
 _NUM_THRESHOLDS = 101  # in the figure of a profile
 _SHOWN_THRESHOLDS = np.linspace(0.1, 0.9, 9)  # in the table of profiles
 _MOST_LISTED = 3  # environments; of more, only the number is shown
+_MORE = 1.25  # ratio of updates from which they are named; a run that ends early has fewer per frame
 _NOTHING = "-"
 
 
@@ -81,8 +83,8 @@ def make_report(
         experiments: The experiments, at least one.
         against: The names of published results.
         ranges: The ranges of returns for environments whose suite has no known range.
-        step: The number of environment steps at which scores are compared, or None for the last step that
-            every run in an environment has reached.
+        step: The number of frames at which scores are compared, or None for the last frame that every run in
+            an environment has reached.
         seed: The seed of all bootstraps.
 
     Raises:
@@ -117,7 +119,7 @@ def make_report(
     ]
     bars = [_iqm(method.name, by_name[method.name], generator) for method in methods]
     tables = [
-        _score_table(bars, by_name, methods, compared, comparison),
+        _score_table(bars, by_name, experiments, compared, comparison),
         _profile_table(profiles),
         *([_improvement_table(improvements)] if improvements else []),
         _environment_table(methods, published, comparison),
@@ -146,7 +148,7 @@ def _notes(
     for method in methods:
         for env, runs in method.runs.items():
             if _common_steps([*runs.values()]) < 0:
-                yield f"The runs of {method.name} on {env} have no step in common: not drawn."
+                yield f"The runs of {method.name} on {env} have no frame in common: not drawn."
     everywhere = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
     if lone := sorted({env for method in methods for env in method.runs} - {*everywhere}):
         yield f"Only some of the experiments have runs on {', '.join(lone)}: not compared."
@@ -158,15 +160,37 @@ def _notes(
         )
     lacking = {method.name: _lacking(method, comparison) for method in published}
     if left_out := [f"{_title(name)} ({_list(missing)})" for name, missing in lacking.items() if missing]:
-        yield f"Not compared, because nothing was published at these steps: {'; '.join(left_out)}."
-    ours = {one.action_repeat for one in experiments}
-    for method in published:
-        repeat = results.load_published()[method.name].action_repeat
-        if repeat is not None and ours != {repeat}:
-            yield (
-                f"{_title(method.name)} repeats each action {repeat} times, these experiments "
-                f"{' or '.join(map(str, ours)).replace('None', 'an unknown number of')}. Steps count repeats."
-            )
+        yield f"Not compared, because nothing was published at these frames: {'; '.join(left_out)}."
+    yield from _unequal(experiments, [results.load_published()[method.name] for method in published])
+
+
+def _unequal(
+    experiments: Sequence[results.Experiment], published: Sequence[results.PublishedResult]
+) -> Iterator[str]:
+    """Yields a note for each known difference in how often agents decide or learn per frame."""
+    efforts = [(one.exp_name, *_effort(one)) for one in experiments]
+    efforts += [(one.title, *_effort(one)) for one in published]
+    by_repeat: dict[int, list[str]] = {}
+    for name, repeat, _ in efforts:
+        if repeat is not None:
+            by_repeat.setdefault(repeat, []).append(name)
+    if len(by_repeat) > 1:
+        shown = "; ".join(f"{repeat} of {', '.join(of)}" for repeat, of in sorted(by_repeat.items()))
+        yield (
+            f"The action repeats differ: {shown}. Frames are compared, the environment's own steps; a larger "
+            "repeat makes fewer decisions of them."
+        )
+    known = [(updates, name) for name, _, updates in efforts[: len(experiments)] if updates is not None]
+    if known:
+        fewest, of = min(known)
+        more = [f"{name} {updates:g}" for name, _, updates in efforts if (updates or 0.0) > _MORE * fewest]
+        if more:
+            yield f"More updates a frame than {of}, which makes {fewest:g}: {', '.join(more)}."
+
+
+def _effort(one: results.Experiment | results.PublishedResult) -> tuple[int | None, float | None]:
+    """Returns the action repeat and the updates per frame, or None for what is unknown."""
+    return one.action_repeat, one.updates_per_frame
 
 
 def read_runs(experiment: results.Experiment) -> dict[str, dict[int, curves.Curve]]:
@@ -234,17 +258,17 @@ def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None
         lacking = [(name, seed) for name, seed, run in runs if not run.x[0] <= at <= run.x[-1]]
         if lacking:
             shown = ", ".join(f"{name} seed {seed}" for name, seed in lacking)
-            notes.append(f"{env} is not compared: no value at {at:,} steps for {shown}.")
+            notes.append(f"{env} is not compared: no value at {at:,} frames for {shown}.")
             continue
         steps[env] = at
         early = [f"{name} seed {seed}" for name, seed, run in runs if run.x[-1] == at]
         if step is None and (longest := int(max(run.x[-1] for *_, run in runs))) > at:
             notes.append(
-                f"{env} is compared at {at:,} steps, where {early[0]} ends; others reach {longest:,}."
+                f"{env} is compared at {at:,} frames, where {early[0]} ends; others reach {longest:,}."
             )
     if not steps:
         raise ValueError(
-            "There must be an environment in which all runs have a value at the same step, got none. "
+            "There must be an environment in which all runs have a value at the same frame, got none. "
             + " ".join(notes)
         )
     return _Comparison(steps, notes)
@@ -349,22 +373,25 @@ def _common_steps(runs: Sequence[curves.Curve]) -> float:
 def _score_table(
     bars: Sequence[Bar],
     by_name: Mapping[str, Sequence[np.ndarray]],
-    methods: Sequence[_Method],
+    experiments: Sequence[results.Experiment],
     published: Sequence[_Method],
     comparison: _Comparison,
 ) -> Table:
     rows = []
-    for method, bar in zip([*methods, *published], [*bars, *[None] * len(published)], strict=True):
-        tasks = by_name[method.name]
+    others = [results.load_published()[method.name] for method in published]
+    compared: list[results.Experiment | results.PublishedResult] = [*experiments, *others]
+    for one, bar in zip(compared, [*bars, *[None] * len(others)], strict=True):
+        tasks = by_name[one.exp_name]
         of_means = statistics.interquartile_mean(np.array([task.mean() for task in tasks]))
         rows.append(
             [
-                method.name if bar else _title(method.name),
+                one.exp_name if bar else _title(one.exp_name),
                 str(sum(map(len, tasks))) if bar else _NOTHING,
                 f"{bar.value:.3f}" if bar else _NOTHING,
                 _interval(bar.interval) if bar else _NOTHING,
                 f"{np.mean([task.mean() for task in tasks]):.3f}",
                 f"{of_means:.3f}",
+                *_shown_effort(one),
             ]
         )
     number = len(comparison.steps)
@@ -373,8 +400,9 @@ def _score_table(
         "Returns normalised to 0 to 1. IQM: interquartile mean over runs and environments, with its 95% "
         f"stratified percentile bootstrap interval ({statistics.NUM_RESAMPLES} resamples); for two or three "
         "seeds of one environment, this is their range. For published results only the means over seeds are "
-        "known: compare them by the last two columns.",
-        ["", "runs", "IQM", "95% interval", "mean", "IQM of means"],
+        "known: compare them by mean and IQM of means. Frames are the environment's own steps; repeat: "
+        "frames for which an action lasts; updates: learner steps per frame.",
+        ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"],
         rows,
     )
 
@@ -424,7 +452,7 @@ def _environment_table(
         "published results, the mean over seeds.",
         [
             "environment",
-            *([] if at_one else ["steps"]),
+            *([] if at_one else ["frames"]),
             *(m.name for m in methods),
             *(_title(m.name) for m in published),
         ],
@@ -445,8 +473,8 @@ def _experiment_table(experiments: Sequence[results.Experiment]) -> Table:
             [
                 one.exp_name,
                 str(len(one.trainings)),
-                _NOTHING if one.updates_per_step is None else f"{one.updates_per_step:g}",
-                str(one.action_repeat or _NOTHING),
+                ", ".join(f"{panels.make_title(env)} {number:,}" for env, number in one.decisions.items()),
+                *_shown_effort(one),
                 _median(one, "wall_seconds"),
                 _median(one, "cpu_seconds"),
                 "; ".join(dict.fromkeys(c.machine or "unknown" for c in contexts)),
@@ -458,9 +486,10 @@ def _experiment_table(experiments: Sequence[results.Experiment]) -> Table:
         )
     return Table(
         "What produced them",
-        "Updates: learner steps per environment step. Times: median over the runs, in seconds.",
+        "Decisions: of the longest run in each environment; action repeat: frames for which each decision "
+        "lasts. Updates: learner steps. Times: median over the runs, in seconds.",
         [
-            *("", "runs", "updates", "action repeat", "wall time", "CPU time"),
+            *("", "runs", "decisions", "action repeat", "updates a frame", "wall time", "CPU time"),
             *("machine", "version", "packages", "commands", "notes"),
         ],
         rows,
@@ -471,13 +500,14 @@ def _source_table(published: Sequence[_Method]) -> Table:
     known = [results.load_published()[method.name] for method in published]
     return Table(
         "Published results",
-        "Means over seeds, from public raw data. Steps are the simulator's control steps.",
-        ["", "source", "commit", "licence", "action repeat", "notes"],
-        [
-            [one.title, one.source, one.commit, one.licence, str(one.action_repeat or _NOTHING), one.notes]
-            for one in known
-        ],
+        "Means over seeds, from public raw data. Frames are the environment's own steps.",
+        ["", "source", "commit", "licence", "action repeat", "updates a frame", "notes"],
+        [[one.title, one.source, one.commit, one.licence, *_shown_effort(one), one.notes] for one in known],
     )
+
+
+def _shown_effort(one: results.Experiment | results.PublishedResult) -> list[str]:
+    return [_NOTHING if number is None else f"{number:g}" for number in _effort(one)]
 
 
 def _median(experiment: results.Experiment, metric: str) -> str:
@@ -491,7 +521,7 @@ def _median(experiment: results.Experiment, metric: str) -> str:
 
 def _at(comparison: _Comparison) -> str:
     lowest, highest = min(comparison.steps.values()), max(comparison.steps.values())
-    return f" at {highest:,} steps" if lowest == highest else f" at {lowest:,} to {highest:,} steps"
+    return f" at {highest:,} frames" if lowest == highest else f" at {lowest:,} to {highest:,} frames"
 
 
 def _list(environments: Sequence[str]) -> str:

@@ -3,13 +3,13 @@
 from minerva_acme.results.experiment import (
     Context,
     Experiment,
-    check_name,
     load,
-    make_name,
     merge,
+    migrate,
     read,
     write,
 )
+from minerva_acme.results.names import check_name, make_name, with_repeat
 from minerva_acme.results.published import PublishedResult, load_published
 from minerva_acme.results.rows import METRICS, Row, format_rows, parse_rows, read_rows
 from minerva_acme.results.stored_weights import list_weights
@@ -27,8 +27,10 @@ __all__ = [
     "load_published",
     "make_name",
     "merge",
+    "migrate",
     "parse_rows",
     "read",
     "read_rows",
+    "with_repeat",
     "write",
 ]

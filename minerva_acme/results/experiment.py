@@ -1,6 +1,7 @@
 """An experiment: runs that differ only in environment and seed, with their provenance.
 
 It is stored in two files in the same folder: the rows in `<exp_name>.csv`, the rest in `<exp_name>.json`.
+Steps count frames: the environment's own steps, which are the agent's decisions times the action repeat.
 """
 
 import dataclasses
@@ -8,15 +9,17 @@ import functools
 import importlib.resources
 import json
 import pathlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from minerva_acme.results import format_1, names
 from minerva_acme.results import rows as rows_format
 from minerva_acme.results.rows import Row
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.+=-]{0,120}")
+FORMAT = 2
+"""The format that is written. Files of format 1 do not state their format, and count decisions."""
+
 _FOLDER = "data"
 
 Training = tuple[str, int]
@@ -35,17 +38,21 @@ class Context(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Runs that differ only in environment and seed. Failed runs are kept."""
+    """Runs that differ only in environment and seed. Failed runs are kept.
+
+    Runs with different action repeats are different experiments, see `names.with_repeat`.
+    """
 
     exp_name: str
     rows: tuple[Row, ...]
     commands: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The commands by environment, with {seed} as a placeholder for the seed."""
     contexts: tuple[Context, ...] = ()
-    updates_per_step: float | None = None
-    """Learner steps per environment step."""
+    updates_per_frame: float | None = None
+    """Learner steps per frame, to be compared with that of published results."""
     action_repeat: int | None = None
-    """The number of environment steps for which an action of the agent is repeated."""
+    """The number of frames for which a decision of the agent lasts. If it is None, it is unknown, and steps
+    count decisions unchanged."""
     notes: str = ""
 
     @property
@@ -53,38 +60,25 @@ class Experiment:
         """All runs that have rows, in order."""
         return list(dict.fromkeys((row.env_name, row.seed) for row in self.rows))
 
-
-def make_name(agent: str, preset: str, changes: Mapping[str, Any]) -> str:
-    """Returns the name of an experiment, such as mpo_control+critic_target=one_step.
-
-    Args:
-        agent: The agent's name.
-        preset: The name of the agent's preset.
-        changes: The settings that differ from the preset.
-    """
-    parts = [f"{name}={_plain(value)}" for name, value in sorted(changes.items())]
-    return "+".join([f"{agent}_{preset}", *parts])
-
-
-def check_name(exp_name: str) -> str:
-    """Returns the name if it can be the name of a file.
-
-    Raises:
-        ValueError: The name is too long, or contains other characters.
-    """
-    if not _NAME.fullmatch(exp_name):
-        raise ValueError(
-            "The name of an experiment must be at most 121 letters, digits and _ . + = -, beginning with a "
-            f"letter or digit, got '{exp_name}'. Set it with --name"
-        )
-    return exp_name
+    @property
+    def decisions(self) -> dict[str, int]:
+        """The number of decisions of the longest run in each environment, up to its last row."""
+        last: dict[str, int] = {}
+        for row in self.rows:
+            last[row.env_name] = max(last.get(row.env_name, 0), row.env_step)
+        return {env_name: step // (self.action_repeat or 1) for env_name, step in sorted(last.items())}
 
 
 def read(path: pathlib.Path) -> list[Experiment]:
     """Reads the experiments in a CSV file, with their provenance if the folder has a JSON file of that name.
 
+    Experiments of format 1 are converted to the current one: their steps are multiplied by the action repeats
+    in the environments' names, and an experiment with several repeats becomes several experiments. Rows
+    without a JSON file are taken to be of format 1 if the name of one of their environments has `repeat=`.
+
     Raises:
-        ValueError: One of the files is malformed, or they belong to different experiments.
+        ValueError: One of the files is malformed or of a newer format, or they belong to different
+            experiments.
     """
     beside = path.with_suffix(".json")
     return _make(
@@ -95,21 +89,21 @@ def read(path: pathlib.Path) -> list[Experiment]:
 def write(directory: pathlib.Path, experiment: Experiment) -> list[pathlib.Path]:
     """Writes an experiment's two files; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    stem = directory / check_name(experiment.exp_name)
+    stem = directory / names.check_name(experiment.exp_name)
     files = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".csv", ".json")]
-    content = dataclasses.asdict(experiment)
+    content = {"format": FORMAT, **dataclasses.asdict(experiment), "decisions": experiment.decisions}
     del content["rows"]
     content["contexts"] = [
         {**context._asdict(), "trainings": _by_environment(context.trainings)}
         for context in experiment.contexts
     ]
-    for file, text in zip(
-        files, (rows_format.format_rows(experiment.rows), json.dumps(content, indent=1) + "\n"), strict=True
-    ):
-        # Files are replaced as a whole: an interrupted write keeps the old file.
-        new = file.with_name(f".{file.name}.new")
-        new.write_text(text, encoding="utf-8")
-        new.replace(file)
+    texts = rows_format.format_rows(experiment.rows), json.dumps(content, indent=1) + "\n"
+    new = [file.with_name(f".{file.name}.new") for file in files]
+    for path, text in zip(new, texts, strict=True):
+        path.write_text(text, encoding="utf-8")
+    # Files are replaced as a whole: an interrupted write keeps the old files.
+    for path, file in zip(new, files, strict=True):
+        path.replace(file)
     return files
 
 
@@ -125,6 +119,36 @@ def load() -> Mapping[str, Experiment]:
             for experiment in _make(rows, file.name, beside.read_text(encoding="utf-8")):
                 found[experiment.exp_name] = experiment
     return MappingProxyType(found)
+
+
+def migrate(directory: pathlib.Path) -> dict[pathlib.Path, list[pathlib.Path]]:
+    """Rewrites a folder's experiments of older formats in the current one; those already in it are kept.
+
+    New files are written before old ones are removed, so that an interrupted call loses nothing.
+
+    Returns:
+        The new files of rows, by the old file.
+
+    Raises:
+        ValueError: A file cannot be read, see `read`.
+    """
+    changed = {}
+    for beside in sorted(directory.glob("*.json")):
+        old = beside.with_suffix(".csv")
+        if not old.exists() or not (found := _read_older(beside)):
+            continue
+        # The experiment that replaces the old file is written last: until then the old file has everything.
+        found.sort(key=lambda one: one.exp_name == old.stem)
+        new = []
+        for one in found:
+            path = directory / f"{one.exp_name}.csv"
+            there = read(path) if path != old and path.exists() else []
+            new.append(write(directory, functools.reduce(merge, [one, *there]))[0])
+        if old not in new:
+            old.unlink()
+            beside.unlink()
+        changed[old] = new
+    return changed
 
 
 def merge(old: Experiment, new: Experiment) -> Experiment:
@@ -155,43 +179,78 @@ def merge(old: Experiment, new: Experiment) -> Experiment:
         commands={**old.commands, **new.commands},
         contexts=tuple(c._replace(trainings=frozenset(of)) for c, of in trainings.values() if of),
         # The ratio of a run that ended early is too low: it made most of its steps before learning began.
-        updates_per_step=max(filter(None, (old.updates_per_step, new.updates_per_step)), default=None),
+        updates_per_frame=max(filter(None, (old.updates_per_frame, new.updates_per_frame)), default=None),
         notes=" ".join(dict.fromkeys(filter(None, (old.notes, new.notes)))),
     )
 
 
+def _read_older(beside: pathlib.Path) -> list[Experiment]:
+    """Reads experiments of an older format; none if the format is current, or the file is of another kind."""
+    try:
+        content = json.loads(beside.read_text(encoding="utf-8"))
+        is_older = "exp_name" in content and content.get("format", 1) < FORMAT
+    except (AttributeError, TypeError, ValueError):
+        return []
+    return read(beside.with_suffix(".csv")) if is_older else []
+
+
 def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) -> list[Experiment]:
-    names = list(dict.fromkeys(row.exp_name for row in rows))
+    exp_names = list(dict.fromkeys(row.exp_name for row in rows))
     if content is None:
-        return [
-            Experiment(exp_name=name, rows=tuple(row for row in rows if row.exp_name == name))
-            for name in names
-        ]
+        found = []
+        for name in exp_names:
+            of_name = tuple(row for row in rows if row.exp_name == name)
+            bare = {"exp_name": name, "contexts": []}
+            is_old = format_1.is_of_format_1(of_name)
+            for part in format_1.convert(bare, of_name) if is_old else [(bare, of_name)]:
+                found.append(_make_one(*part))
+        return found
     beside = pathlib.Path(path).with_suffix(".json")
     try:
         values = json.loads(content)
-        contexts = tuple(
-            Context(
-                **{
-                    **context,
-                    "trainings": frozenset(
-                        (env_name, seed) for env_name, seeds in context["trainings"].items() for seed in seeds
-                    ),
-                }
+        version, exp_name = values.pop("format", 1), values["exp_name"]
+        if version > FORMAT:
+            raise _TooNewError(
+                f"{beside} must be of format {FORMAT} or older, got {version}. A newer minerva-acme wrote "
+                "it: pip install -U minerva-acme"
             )
-            for context in values.pop("contexts")
-        )
-        experiment = Experiment(**values, rows=tuple(rows), contexts=contexts)
+        values.pop("decisions", None)  # follows from the rows
+        parts = [(values, tuple(rows))] if version == FORMAT else format_1.convert(values, rows)
+        found = [_make_one(*part) for part in parts]
+    except _TooNewError:
+        raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{beside} must say what produced the rows of its CSV file, but is malformed: {error!r}."
         ) from error
-    if names != [experiment.exp_name]:
-        raise ValueError(f"{path} must only have rows of {experiment.exp_name}, got {', '.join(names)}.")
-    unknown = set(experiment.trainings) - {one for context in contexts for one in context.trainings}
-    if unknown:
-        raise ValueError(f"{beside} must have a context for every run, got none for {sorted(unknown)}.")
-    return [experiment]
+    if exp_names != [exp_name]:
+        raise ValueError(f"{path} must only have rows of {exp_name}, got {', '.join(exp_names)}.")
+    for one in found:
+        unknown = set(one.trainings) - {
+            training for context in one.contexts for training in context.trainings
+        }
+        if unknown:
+            raise ValueError(f"{beside} must have a context for every run, got none for {sorted(unknown)}.")
+    return found
+
+
+def _make_one(values: Mapping[str, Any], rows: tuple[Row, ...]) -> Experiment:
+    contexts = tuple(
+        Context(
+            **{
+                **context,
+                "trainings": frozenset(
+                    (env_name, seed) for env_name, seeds in context["trainings"].items() for seed in seeds
+                ),
+            }
+        )
+        for context in values["contexts"]
+    )
+    return Experiment(**{**values, "rows": rows, "contexts": contexts})
+
+
+class _TooNewError(ValueError):
+    pass
 
 
 def _by_environment(trainings: Iterable[Training]) -> dict[str, list[int]]:
@@ -199,11 +258,3 @@ def _by_environment(trainings: Iterable[Training]) -> dict[str, list[int]]:
     for env_name, seed in sorted(trainings):
         found.setdefault(env_name, []).append(seed)
     return found
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return "-".join(map(_plain, value))
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 class PublishedPoint(NamedTuple):
     """The return in one environment at one step, over the seeds."""
 
-    env_step: int  # control steps of the simulator, before action repeat
+    env_step: int  # frames: the environment's own steps, before action repeat
     num_seeds: int
     mean: float  # return
     std: float  # of the return, over the seeds
@@ -31,6 +31,7 @@ class PublishedResult(NamedTuple):
     path: str  # path of the raw data in the repository
     licence: str
     action_repeat: int | None  # None: different between tasks, or unknown
+    updates_per_frame: float | None  # learner steps per frame; None: different between tasks, or unknown
     notes: str
     points: Mapping[str, tuple[PublishedPoint, ...]]  # by environment, in order of steps
 

@@ -15,10 +15,10 @@ class Row(NamedTuple):
     """One number of one run."""
 
     exp_name: str  # agent and preset or variant, such as mpo_control
-    env_name: str  # the environment's id, without `gymnasium/`
+    env_name: str  # the environment's id, without an action repeat and without `gymnasium/`
     seed: int
     metric: str  # usually one of `METRICS`
-    env_step: int  # environment steps of training when it was measured
+    env_step: int  # frames of training when it was measured: decisions times action repeat
     value: float
 
 

@@ -19,7 +19,8 @@ class RunOptions:
     """The plain values of an experiment: how long to train, and how often to evaluate and save."""
 
     num_env_steps: constraints.Natural
-    """Total environment steps of training, including those before a resume; 0: see `num_learner_steps`."""
+    """Total environment steps of training, including those before a resume; 0: see `num_learner_steps`. They
+    are the agent's decisions, each of which lasts several frames if actions are repeated."""
     num_learner_steps: constraints.Natural = 0
     """Total learner steps of a run that plays only evaluations (`num_env_steps` 0) and learns from its
     agent's dataset. Its periods and checkpoints count these steps."""

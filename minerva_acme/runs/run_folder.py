@@ -16,7 +16,7 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import _version, builders, environments, specs, types, writing
+from minerva_acme import _version, builders, environments, specs, task_settings, types, writing
 from minerva_acme.agents import registry
 from minerva_acme.environments import origin, task_actions
 from minerva_acme.runs import config as experiment_config
@@ -65,6 +65,13 @@ class RunDescription:
         if self.agent in registry.AGENTS:
             return registry.AGENTS[self.agent].title
         return re.split("[:.]", self.agent)[-1]
+
+    @property
+    def base_task(self) -> task_settings.BaseTask:
+        """The environment as results name it, and its action repeat: None if it has no id."""
+        if not self._has_id():
+            return task_settings.BaseTask(self.environment, None)
+        return task_settings.split_repeat(self.environment)
 
     @property
     def _has_code(self) -> bool:

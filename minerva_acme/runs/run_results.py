@@ -51,10 +51,13 @@ def collect(
 ) -> list[results.Experiment]:
     """Makes experiments from runs: rows of every evaluation, and of the cost of training up to the last one.
 
+    A run's logs count the agent's decisions, rows count frames: the steps are multiplied by the action repeat
+    in the environment's id.
+
     Args:
         directories: The runs' folders, such as `find_runs` returns.
         name: The name of the experiment; by default each run's is made of its agent, its preset and the
-            differences from that.
+            differences from that. In both cases the action repeat is added, see `results.with_repeat`.
         num_episodes: The number of episodes to play with the last policy, from unseen initial states, for
             `final_return`; 0 plays none.
         import_code: Whether code that is not part of this library may be imported to play them.
@@ -82,8 +85,10 @@ def exp_name(description: run_folder.RunDescription) -> str:
     """Returns the name of a run's experiment: its agent's nearest preset, and the differences from it."""
     preset, changes = _nearest_preset(description)
     if preset is None:
-        return re.sub(r"\W+", "_", description.title)
-    return results.make_name(description.agent, preset, changes)
+        name = re.sub(r"\W+", "_", description.title)
+    else:
+        name = results.make_name(description.agent, preset, changes)
+    return results.with_repeat(name, description.base_task.action_repeat)
 
 
 def random_return(directory: pathlib.Path) -> float | None:
@@ -104,8 +109,9 @@ def _make_experiment(
         raise ValueError(
             f"{directory} has no evaluation after its first environment step yet. Wait for it, or train on."
         )
-    env_name = description.environment.removeprefix("gymnasium/")
-    name = name or exp_name(description)
+    env_name, repeat = description.base_task
+    frames = repeat or 1  # of a decision
+    name = results.with_repeat(name, repeat) if name else exp_name(description)
     values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
     logged = plotting.list_metrics(directory)
     for metric in _COUNTS:
@@ -124,21 +130,14 @@ def _make_experiment(
     return results.Experiment(
         exp_name=name,
         rows=tuple(
-            results.Row(name, *training, metric, step, float(value))
+            results.Row(name, *training, metric, step * frames, float(value))
             for (metric, step), value in values.items()
         ),
         commands={env_name: _command(description)},
         contexts=tuple(contexts) or (results.Context(frozenset({training}), None, None, {}, None),),
-        updates_per_step=None if updates is None else float(f"{updates / last:.3g}"),
-        # dm_control ids with settings include the action repeat: an experiment may have several.
-        action_repeat=None
-        if description.environment_factory or _has_settings(description.environment)
-        else 1,
+        updates_per_frame=None if updates is None else float(f"{updates / (last * frames):.3g}"),
+        action_repeat=repeat,
     )
-
-
-def _has_settings(environment_id: str) -> bool:
-    return environment_id.startswith("dm_control/") and environment_id.count("/") > 2
 
 
 def _play_unseen(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from minerva_acme import results
+from minerva_acme import results, task_settings
 from minerva_acme.agents import registry
 
 _FILE = "tasks.toml"
@@ -49,7 +49,8 @@ class Task(NamedTuple):
     @property
     def exp_name(self) -> str:
         """The name of the experiment that the runs belong to."""
-        return results.make_name(self.agent, self.preset, self.settings)
+        name = results.make_name(self.agent, self.preset, self.settings)
+        return results.with_repeat(name, task_settings.split_repeat(self.environment).action_repeat)
 
     @property
     def mean(self) -> float:
@@ -163,7 +164,8 @@ def _make_task(
 ) -> Task:
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     task = Task(agent, environment, preset, MappingProxyType(settings), num_env_steps, runs=())
-    place = task.exp_name, environment, num_env_steps
+    env_name, repeat = task_settings.split_repeat(environment)
+    place = task.exp_name, env_name, num_env_steps * (repeat or 1)
     scores, stds = (values.get((*place, metric), {}) for metric in ("final_return", "final_return_std"))
     return task._replace(runs=tuple(Run(seed, score, stds[seed]) for seed, score in sorted(scores.items())))
 

@@ -65,6 +65,8 @@ def test_the_demo_is_a_training_that_could_be_typed_with_the_preset_of_its_name(
     assert typed.hyperparameters == registry.AGENTS["mpo"].presets["demo"]
     assert typed.hyperparameters.critic_target == "retrace"
     assert typed.run.replay == "auto"
+    known = demo._known_curves(results.load()[demo.EXPERIMENT], typed.env)
+    assert len(known) == 10 and known[0].x[:3].tolist() == [0, 1000, 2000]  # by decisions, as it evaluates
 
 
 def test_it_ends_at_its_goal_and_shows_scores_curve_picture_and_film(tmp_path, run):
@@ -220,3 +222,15 @@ def test_a_known_run_that_ended_early_stays_where_it_was():
     assert (first.x.tolist(), first.values.tolist()) == ([0, 20, 40], [1, 2, 3])
     assert (second.x.tolist(), second.values.tolist()) == ([0, 20, 40], [4, 5, 5])
     assert demo._known_curves(make_known([[1.0, 2.0]]), "CartPole-v1") == []
+
+
+def test_known_frames_are_shown_at_the_decisions_of_the_demo():
+    swingup = "dm_control/cartpole/swingup"
+    made = make_known([[1.0, 2.0, 3.0]])
+    known = results.Experiment(
+        exp_name="mpo_demo+repeat=4",
+        rows=tuple(row._replace(env_name=swingup, env_step=4 * row.env_step) for row in made.rows),
+        action_repeat=4,
+    )
+    (curve,) = demo._known_curves(known, f"{swingup}/repeat=4")
+    assert (curve.x.tolist(), curve.values.tolist()) == ([0, 20, 40], [1, 2, 3])

@@ -30,7 +30,7 @@ def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_row
     pictures = ("environments", "improvement", "performance_profile", "sample_efficiency", "scores")
     files = [f"{name}.{kind}" for name in pictures for kind in ("pdf", "svg")]
     assert sorted(path.name for path in out.iterdir()) == sorted([*files, "index.html", "rows.csv"])
-    assert "Scores on 2 environments at 200,000 steps" in shown
+    assert "Scores on 2 environments at 200,000 frames" in shown
     assert re.search(r"ours > theirs\s+0\.\d\d\s+0\.\d\d to 0\.\d\d", shown)
     page = (out / "index.html").read_text()
     assert page.count("data:image/svg+xml") == 5 and "BRO with 2 updates" in page

@@ -305,7 +305,7 @@ def test_every_flag_that_a_page_names_exists() -> None:
         (page, flag)
         for page in PAGES
         for code in re.findall(r"`([^`\n]+)`", prose(page))
-        if not code.startswith(("pip ", "python ", "tensorboard "))
+        if not code.startswith(("make ", "pip ", "python ", "tensorboard "))
         for flag in re.findall(r"--[a-z][a-z-]+", code)
     }
     assert len(named) >= 10

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import environments
-from minerva_acme.environments.task_settings import TaskSettings
+from minerva_acme.task_settings import TaskSettings, split_repeat
 
 ID = "dm_control/cartpole/swingup/pixels"
 
@@ -58,6 +58,29 @@ def test_settings_are_read_from_the_end_of_an_id(text, settings):
 def test_settings_that_are_none_are_refused_with_the_right_ones(text, message):
     with pytest.raises(ValueError, match=message):
         TaskSettings.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "env_name", "action_repeat"),
+    [
+        ("dm_control/cheetah/run", "dm_control/cheetah/run", 1),
+        ("dm_control/cheetah/run/repeat=2", "dm_control/cheetah/run", 2),
+        ("dm_control/cheetah/run/repeat=1", "dm_control/cheetah/run", 1),
+        (ID, ID, 2),
+        (f"{ID},repeat=8", ID, 8),
+        (f"{ID},size=64,repeat=8,frames=1", f"{ID},size=64,frames=1", 8),
+        ("gymnasium/CartPole-v1", "CartPole-v1", 1),
+        ("minatar_ids:MinAtar/Breakout-v1", "minatar_ids:MinAtar/Breakout-v1", 1),
+        ("a/b/c/repeat=2", "a/b/c/repeat=2", 1),
+    ],
+)
+def test_an_id_is_split_into_its_base_task_and_its_repeat(environment_id, env_name, action_repeat):
+    assert split_repeat(environment_id) == (env_name, action_repeat)
+
+
+def test_an_id_whose_settings_are_none_is_not_split():
+    with pytest.raises(ValueError, match="must be repeat, each once .*got 'repat=2'"):
+        split_repeat("dm_control/cheetah/run/repat=2")
 
 
 def test_without_pixels_an_action_is_repeated_and_nothing_else_changes():

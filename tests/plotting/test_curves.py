@@ -123,7 +123,8 @@ def test_curves_that_cannot_be_brought_together_are_told(curves, max_points, mes
 def test_published_curves_are_those_of_the_task():
     found = {curve.algorithm: curve for curve in plotting.published_curves("dm_control/walker/walk")}
     of_anchors = {"mpo", "dmpo", "d4pg", "ddpg", "ppo_acme_fixhp", "sac_1024"}
-    assert set(found) == of_anchors | {"sac", "sac_simba", "simba_v2", "bro_utd2", "bro_utd10"}
+    of_2025 = {"sac", "sac_simba", "simba_v2", "bro_utd2", "bro_utd10", "dr_q", "fog", "xqc"}
+    assert set(found) == of_anchors | of_2025
     steps, means = found["mpo"].curve
     assert found["mpo"].num_seeds == 10
     assert np.all(np.diff(steps) > 0) and 400_000 in steps

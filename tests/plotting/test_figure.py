@@ -69,9 +69,11 @@ def test_the_legend_says_once_how_many_seeds_there_are_and_what_the_band_is(grou
 
 def test_the_caption_says_what_is_drawn_and_nothing_else():
     one, many = group(num_seeds=1), group(num_seeds=8)
-    assert plotting.make_caption([plotting.Panel("A", [one])], "Return") == (
-        "Return; lines: interquartile mean over seeds (mean for fewer than four runs)."
-    )
+    lines = "Return; lines: interquartile mean over seeds (mean for fewer than four runs)."
+    panel = plotting.Panel("A", [one])
+    assert plotting.make_caption([panel], "Return", "Learner steps") == lines
+    frames = "Frames: the environment's own steps, decisions times action repeat."
+    assert plotting.make_caption([panel], "Return") == f"{lines} {frames}"
     assert "single runs" not in plotting.make_caption([plotting.Panel("A", [many])], "Return")
     assert "single runs" in plotting.make_caption([plotting.Panel("A", [group(num_seeds=2)])], "Return")
     several = [plotting.Panel("A", [group(tasks=2)], [published(1, 2)])]

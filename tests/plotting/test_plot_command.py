@@ -79,12 +79,42 @@ def test_hyperparameters_can_tell_the_curves_apart(make_run, panels, tmp_path, c
     assert "differ" not in capsys.readouterr().err
 
 
+def test_runs_are_drawn_at_frames_in_the_panel_of_their_base_task(make_run, panels, tmp_path, capsys):
+    walk = "dm_control/walker/walk"
+    directories = [make_run("a"), make_run("b", environment=f"{walk}/repeat=2", seed=1)]
+    plot(directories, out=tmp_path / "curve.png", published=["mpo"])
+    (panel,) = panels
+    assert panel.title == "Walker walk" and len(panel.published) == 1
+    (group,) = panel.groups
+    frames = {tuple(run.x): run.values[1] for run in group.runs}
+    assert frames == {(0, 50_000, 100_000): 300.0, (0, 100_000, 200_000): 301.0}
+    assert "differ in repeat; --group agent,repeat gives each its own curve" in capsys.readouterr().err
+    panels.clear()
+    plot(directories, out=tmp_path / "curve.png", group="agent,repeat")
+    assert [group.label for group in panels[0].groups] == ["MPO, repeat 1", "MPO, repeat 2"]
+    assert "differ" not in capsys.readouterr().err
+    panels.clear()
+    plot(directories[1:], out=tmp_path / "curve.png", x="updates")
+    np.testing.assert_array_equal(panels[0].groups[0].mean.x, [0, 100, 200])
+
+
+def test_both_repeats_of_a_task_are_one_task_of_an_aggregate(make_run, panels, tmp_path):
+    directories = [
+        make_run(f"{task}{seed}", environment=f"dm_control/{task}{'/repeat=2' * seed}", seed=seed)
+        for task in ("walker/walk", "cheetah/run")
+        for seed in range(2)
+    ]
+    plot(directories, out=tmp_path / "curve.png", aggregate=True)
+    assert panels[0].title == "2 tasks" and panels[0].groups[0].seeds_by_task == [2, 2]
+    assert panels[0].groups[0].mean.x[-1] == 100_000  # frames, where the first ends
+
+
 def test_what_makes_seeds_less_than_independent_and_curves_short_is_said(make_run, tmp_path, capsys):
     directories = [make_run("long"), make_run("short", returns=[1.0, 2.0])]
     plot(directories, out=tmp_path / "curve.png")
     err = capsys.readouterr().err
     assert "have seeds [0, 0]: runs with equal seeds are not independent" in err
-    assert "ends at 50,000 environment steps with" in err and "others continue to 100,000" in err
+    assert "ends at 50,000 frames with" in err and "others continue to 100,000" in err
 
 
 def test_a_run_without_numbers_is_left_out_with_a_word(make_run, panels, tmp_path, capsys):
@@ -170,7 +200,7 @@ def test_tasks_can_be_drawn_as_one(make_run, panels, tmp_path):
         ([], {}, "At least one run must be given, got none."),
         ([("a", {"returns": []})], {}, "None of the runs has values of 'evaluator/episode_return' yet"),
         ([("a", {})], {"metric": "evaluator/return"}, "no metric 'evaluator/return'. Did you mean"),
-        ([("a", {})], {"group": "agnet"}, "`group` must be agent or a hyperparameter .* got 'agnet'"),
+        ([("a", {})], {"group": "agnet"}, "`group` must be agent, repeat or a hyperparameter .* got 'agnet'"),
         ([("a", {})], {"published": ["acme"]}, "`published` must be among .* got 'acme'"),
         ([("a", {})], {"out": pathlib.Path("curve.doc")}, "`out` must have the suffix .* got 'curve.doc'"),
         (

@@ -16,7 +16,7 @@ def experiment(name, curves, **more):
         for seed, curve in by_seed.items()
         for step, value in curve.items()
     ]
-    return results.Experiment(exp_name=name, rows=tuple(rows), action_repeat=1, **more)
+    return results.Experiment(**{"exp_name": name, "rows": tuple(rows), "action_repeat": 1, **more})
 
 
 def ends(*values, at=100_000):
@@ -34,7 +34,7 @@ def table(made, title):
 
 
 def test_the_scores_are_the_interquartile_mean_over_runs_and_environments():
-    scores = table(plotting.make_report([OURS, THEIRS]), "Scores on 2 environments at 100,000 steps")
+    scores = table(plotting.make_report([OURS, THEIRS]), "Scores on 2 environments at 100,000 frames")
     # Of six the lowest and the highest are left out: (0.2 + 0.3 + 0.4 + 0.5) / 4.
     assert scores["ours"]["IQM"] == "0.350"
     # The means of the environments are 0.25 and 0.55; of two both are the middle.
@@ -62,7 +62,7 @@ def test_the_profile_is_the_share_of_runs_above_a_score():
 
 
 def test_the_table_of_environments_has_the_lowest_and_the_highest_seed():
-    returns = table(plotting.make_report([OURS], against=["mpo"]), "Returns by environment at 100,000 steps")
+    returns = table(plotting.make_report([OURS], against=["mpo"]), "Returns by environment at 100,000 frames")
     assert returns["Walker walk"]["ours"] == "250 [100, 400]"
     (mpo,) = plotting.published_curves(WALKER, ["mpo"])
     assert returns["Walker walk"]["MPO"] == f"{mpo.curve.values[list(mpo.curve.x).index(100_000)]:.0f}"
@@ -81,13 +81,50 @@ def test_what_was_not_published_at_these_steps_is_in_no_comparison_and_that_is_s
     made = plotting.make_report([early], against=["mpo"])
     assert "MPO" not in table(made, "Scores")
     (note,) = made.notes
-    assert note == f"Not compared, because nothing was published at these steps: MPO ({WALKER})."
+    assert note == f"Not compared, because nothing was published at these frames: MPO ({WALKER})."
 
 
-def test_other_action_repeats_are_said():
-    made = plotting.make_report([OURS], against=["sac", "mpo"])
-    (note,) = made.notes
-    assert note.startswith("SAC of SimBa's paper repeats each action 2 times, these experiments 1")
+def test_other_action_repeats_are_said_of_experiments_and_published_results():
+    twice = experiment("twice", {WALKER: ends(1, 2), CHEETAH: ends(1, 2)}, action_repeat=2)
+    unknown = experiment("unknown", {WALKER: ends(1, 2), CHEETAH: ends(1, 2)}, action_repeat=None)
+
+    def repeats(experiments, *against):
+        notes = plotting.make_report(experiments, against=against).notes
+        return [note.partition(". ")[0] for note in notes if "repeats differ" in note]
+
+    assert repeats([OURS], "sac", "mpo") == [
+        "The action repeats differ: 1 of ours, MPO; 2 of SAC of SimBa's paper"
+    ]
+    assert repeats([OURS, twice, unknown]) == ["The action repeats differ: 1 of ours; 2 of twice"]
+    assert repeats([twice], "sac", "fog") == repeats([OURS], "mpo") == repeats([unknown]) == []
+
+
+def test_more_updates_a_frame_are_said_of_experiments_and_published_results():
+    few, many, unknown = (
+        experiment(name, {WALKER: ends(1, 2), CHEETAH: ends(1, 2)}, updates_per_frame=updates)
+        for name, updates in (("few", 0.5), ("many", 1.0), ("unknown", None))
+    )
+
+    def updates(experiments, *against):
+        notes = plotting.make_report(experiments, against=against).notes
+        return [note for note in notes if note.startswith("More updates")]
+
+    assert updates([few], "bro_utd10", "mpo", "dr_q") == [
+        "More updates a frame than few, which makes 0.5: BRO with 10 updates 10."
+    ]
+    assert updates([many, few, unknown]) == ["More updates a frame than few, which makes 0.5: many 1."]
+    assert updates([many], "simba_v2", "dr_q") == updates([unknown], "bro_utd10") == []
+
+
+def test_scores_and_sources_say_repeat_and_updates_of_each():
+    made = plotting.make_report(
+        [experiment("x", {WALKER: ends(1, 2)}, updates_per_frame=0.25)], against=["dr_q", "mpo"]
+    )
+    scores, sources = table(made, "Scores"), table(made, "Published results")
+    effort = {name: (row["repeat"], row["updates"]) for name, row in scores.items()}
+    assert effort == {"x": ("1", "0.25"), "DR.Q": ("2", "0.5"), "MPO": ("1", "-")}
+    shown = {name: (row["action repeat"], row["updates a frame"]) for name, row in sources.items()}
+    assert shown == {"DR.Q": ("2", "0.5"), "MPO": ("1", "-")}
 
 
 def test_scores_are_compared_at_the_last_step_that_all_runs_have_reached():
@@ -97,7 +134,7 @@ def test_scores_are_compared_at_the_last_step_that_all_runs_have_reached():
     assert table(made, "Returns")["Walker walk"]["short"] == "100 [80.0, 120]"
     assert table(made, "Returns")["Walker walk"]["ours"] == "100 [40.0, 160]"
     assert (
-        f"{WALKER} is compared at 40,000 steps, where short seed 0 ends; others reach 100,000." in made.notes
+        f"{WALKER} is compared at 40,000 frames, where short seed 0 ends; others reach 100,000." in made.notes
     )
     assert f"Only some of the experiments have runs on {CHEETAH}: not compared." in made.notes
     at_20k = plotting.make_report([short, OURS], step=20_000)
@@ -109,7 +146,7 @@ def test_an_environment_where_a_run_has_no_number_at_the_step_is_left_out():
         [experiment("x", {WALKER: ends(100, 200, at=50_000), CHEETAH: ends(500, 700)})], step=80_000
     )
     assert list(table(made, "Returns")) == ["Cheetah run"]
-    assert f"{WALKER} is not compared: no value at 80,000 steps for x seed 0, x seed 1." in made.notes
+    assert f"{WALKER} is not compared: no value at 80,000 frames for x seed 0, x seed 1." in made.notes
     assert [panel.title for panel in made.by_environment] == ["Cheetah run", "Walker walk"]
 
 
@@ -161,7 +198,7 @@ def test_runs_without_a_common_step_are_told_and_the_others_shown():
     apart = experiment("apart", {WALKER: {0: {35: 1.0}, 1: {50: 2.0}}, CHEETAH: ends(1, 2)})
     made = plotting.make_report([apart])
     assert [panel.title for panel in made.by_environment] == ["Cheetah run"]
-    assert f"The runs of apart on {WALKER} have no step in common: not drawn." in made.notes
+    assert f"The runs of apart on {WALKER} have no frame in common: not drawn." in made.notes
 
 
 def test_random_actions_are_in_the_panel_of_their_environment():
@@ -182,12 +219,13 @@ def test_the_page_says_what_produced_the_runs():
         for seed, step, value in ((0, 50, 9.0), (0, 100, 60.0), (1, 100, 80.0))
     )
     made = experiment("x", {WALKER: ends(1, 2)}, contexts=(context,), commands={WALKER: "minerva train"})
-    made = results.Experiment(**{**vars(made), "rows": (*made.rows, *spent), "updates_per_step": 0.25})
+    made = results.Experiment(**{**vars(made), "rows": (*made.rows, *spent), "updates_per_frame": 0.25})
     shown = table(plotting.make_report([made]), "What produced them")["x"]
     assert shown["CPU time"] == "70" and shown["wall time"] == "-"
     assert (shown["machine"], shown["version"]) == ("a laptop", "0.1.0 abc1234")
     assert (shown["packages"], shown["commands"]) == ("torch 2.13.0", "minerva train")
-    assert (shown["updates"], shown["action repeat"]) == ("0.25", "1")
+    assert (shown["updates a frame"], shown["action repeat"]) == ("0.25", "1")
+    assert shown["decisions"] == "Walker walk 100,000"
     sources = table(plotting.make_report([made], against=["mpo"]), "Published results")
     assert sources["MPO"]["commit"] == "423291a" and "github.com" in sources["MPO"]["source"]
 
@@ -208,7 +246,11 @@ def test_a_report_made_twice_is_the_same():
     [
         ([], {}, "`experiments` must hold at least one, got none"),
         ([OURS], {"against": ["acme"]}, "`against` must be among mpo, .* or none, got 'acme'"),
-        ([OURS], {"step": 200_000}, "must be an environment in which all runs .* no value at 200,000 steps"),
+        (
+            [OURS],
+            {"step": 200_000},
+            "must be an environment in which all runs .* no value at 200,000 frames",
+        ),
         (
             [OURS, experiment("x", {"dm_control/dog/run": ends(1)})],
             {},

@@ -19,8 +19,8 @@ EXPERIMENT = Experiment(
     rows=ROWS,
     commands={"a/b": "minerva train mpo --seed {seed}"},
     contexts=(OLD, OTHER),
-    updates_per_step=0.25,
-    action_repeat=1,
+    updates_per_frame=0.25,
+    action_repeat=2,
     notes="Seed 1 failed.",
 )
 
@@ -38,12 +38,21 @@ def test_an_experiment_is_read_as_it_was_written(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mpo_control.csv", "mpo_control.json"]
 
 
+def test_the_file_beside_the_rows_has_its_format_and_the_decisions_that_the_frames_took(tmp_path):
+    _, beside = results.write(tmp_path, EXPERIMENT)
+    content = json.loads(beside.read_text())
+    assert (content["format"], content["action_repeat"]) == (2, 2)
+    assert content["decisions"] == {"CartPole-v1": 100, "a/b": 100}  # at frame 200, two for each
+    unknown = dataclasses.replace(EXPERIMENT, action_repeat=None)
+    assert unknown.decisions == {"CartPole-v1": 200, "a/b": 200}
+
+
 def test_a_file_of_rows_alone_may_hold_several_experiments(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(results.format_rows([*ROWS, ROWS[0]._replace(exp_name="sac")]))
     found = results.read(path)
     assert [(one.exp_name, len(one.rows)) for one in found] == [("mpo_control", 4), ("sac", 1)]
-    assert found[0].contexts == () and found[0].updates_per_step is None
+    assert found[0].contexts == () and found[0].updates_per_frame is None
 
 
 @pytest.mark.parametrize(
@@ -51,6 +60,8 @@ def test_a_file_of_rows_alone_may_hold_several_experiments(tmp_path):
     [
         (lambda content: content | {"contexts": 3}, "must say what produced the rows of its CSV file, "),
         (lambda content: content | {"colour": "red"}, "must say what produced .*colour"),
+        (lambda content: content | {"format": 3}, "of format 2 or older, got 3.*pip install -U minerva-acme"),
+        (lambda content: content | {"format": "new"}, "must say what produced .*"),
         (lambda content: content | {"exp_name": "sac"}, "must only have rows of sac, got mpo_control"),
         (
             lambda content: content | {"contexts": content["contexts"][1:]},
@@ -73,8 +84,8 @@ def test_new_trainings_are_added_and_one_made_again_replaces_the_old_one():
         rows=(again, added),
         commands={"a/b": "minerva train mpo --seed {seed} --new"},
         contexts=(OLD._replace(trainings=frozenset({("a/b", 2)})), OTHER._replace(trainings={("a/b", 0)})),
-        updates_per_step=0.25,
-        action_repeat=1,
+        updates_per_frame=0.25,
+        action_repeat=2,
         notes="Seed 1 failed.",
     )
     merged = results.merge(EXPERIMENT, new)
@@ -87,7 +98,7 @@ def test_new_trainings_are_added_and_one_made_again_replaces_the_old_one():
     }
 
 
-@pytest.mark.parametrize("change", [{"exp_name": "sac"}, {"action_repeat": 2}], ids=str)
+@pytest.mark.parametrize("change", [{"exp_name": "sac"}, {"action_repeat": 4}], ids=str)
 def test_different_experiments_are_not_merged(change):
     (name,) = change
     with pytest.raises(ValueError, match=f"must have the same `{name}`, got .*--name"):
@@ -97,9 +108,9 @@ def test_different_experiments_are_not_merged(change):
 def test_a_run_that_failed_early_is_kept_and_lowers_no_number_of_the_others():
     failed = Row("mpo_control", "a/b", 7, "avg_return", 100, 0.0)
     for updates in (0.01, None):
-        new = dataclasses.replace(EXPERIMENT, rows=(failed,), contexts=(), updates_per_step=updates)
+        new = dataclasses.replace(EXPERIMENT, rows=(failed,), contexts=(), updates_per_frame=updates)
         for merged in (results.merge(EXPERIMENT, new), results.merge(new, EXPERIMENT)):
-            assert merged.updates_per_step == 0.25 and failed in merged.rows
+            assert merged.updates_per_frame == 0.25 and failed in merged.rows
 
 
 def test_a_name_says_what_differs_from_the_preset():
@@ -107,6 +118,27 @@ def test_a_name_says_what_differs_from_the_preset():
     changes = {"policy_layer_sizes": (64, 64), "discount": 0.99, "anneal": False, "limit": None}
     name = results.make_name("mpo", "control", changes)
     assert name == "mpo_control+anneal=false+discount=0.99+limit=none+policy_layer_sizes=64-64"
+
+
+@pytest.mark.parametrize(
+    ("name", "action_repeat", "expected"),
+    [
+        ("mpo_demo", 4, "mpo_demo+repeat=4"),
+        ("mpo_demo", 1, "mpo_demo"),
+        ("mpo_demo", None, "mpo_demo"),
+        ("mpo_demo+repeat=4", 4, "mpo_demo+repeat=4"),
+        ("mpo_demo+noise_repeat=4+seed=1", 2, "mpo_demo+noise_repeat=4+repeat=2+seed=1"),
+        ("ppo_default+a=1e+06+z=2", 2, "ppo_default+a=1e+06+repeat=2+z=2"),
+    ],
+)
+def test_a_repeat_is_among_the_changes_of_a_name(name, action_repeat, expected):
+    assert results.with_repeat(name, action_repeat) == expected
+
+
+def test_a_repeat_is_where_it_would_be_as_a_change():
+    changes = {"noise_repeat": 4, "samples_per_insert": 48.0}
+    named = results.with_repeat(results.make_name("mpo", "demo", changes), 2)
+    assert named == results.make_name("mpo", "demo", {**changes, "repeat": 2})
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "a b", ".hidden", "x" * 122])

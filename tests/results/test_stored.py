@@ -9,8 +9,8 @@ import pytest
 from minerva_acme import environments, results
 from minerva_acme.agents import registry
 from minerva_acme.cli import parsing
-from minerva_acme.environments.task_settings import TaskSettings
 from minerva_acme.runs import policies, run_results
+from minerva_acme.task_settings import TaskSettings, split_repeat
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 OWN = results.load()
@@ -29,6 +29,10 @@ def test_every_row_is_of_an_environment_that_there_is_and_of_a_known_metric(name
             parts = env_name.split("/")
             assert "/".join(parts[:3]) in environments.list_environments()
             assert not parts[3:] or TaskSettings.parse(*parts[3:])
+            assert "repeat=" not in env_name
+    # Results of trainings that were made by ids: their repeat is known, and their names say it.
+    assert experiment.action_repeat is not None
+    assert results.with_repeat(name, experiment.action_repeat) == name
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -49,7 +53,10 @@ def test_every_training_says_on_what_machine_it_was_made_and_by_which_command(na
     for env_name, _ in experiment.trainings:
         words = shlex.split(experiment.commands[env_name].format(seed=3))
         command = parsing.parse(words[1:])
-        assert (command.env, command.run.seed) == (env_name, 3)
+        assert split_repeat(command.env) == (env_name, experiment.action_repeat)
+        assert command.run.seed == 3
+        # What was typed counts decisions, and a run may have been stopped before.
+        assert experiment.decisions[env_name] <= command.run.num_env_steps
 
 
 @pytest.mark.parametrize("name", results.list_weights())
@@ -57,11 +64,13 @@ def test_stored_weights_are_those_of_a_stored_training_and_reach_its_score(name)
     exp_name, env_name = name.split(":")
     found = policies.find(name)
     assert run_results.exp_name(found.description) == exp_name
-    assert found.description.environment.removeprefix("gymnasium/") == env_name
+    task, repeat = found.description.base_task
+    assert (task, repeat) == (env_name, OWN[exp_name].action_repeat)
+    frames = found.env_steps * repeat
     values = {
         row.metric: row.value
         for row in OWN[exp_name].rows
-        if (row.env_name, row.seed, row.env_step) == (env_name, found.description.seed, found.env_steps)
+        if (row.env_name, row.seed, row.env_step) == (env_name, found.description.seed, frames)
     }
     assert found.score is not None and found.score.num_episodes >= 10
     spread = max(found.score.std, values["final_return_std"]) / 10**0.5
@@ -74,10 +83,12 @@ def test_failed_seeds_are_among_them():
 
 def test_published_results_say_where_they_are_from():
     published = results.load_published()
-    assert len(published) == 14
+    assert len(published) == 17
     for found in published.values():
         assert found.source.startswith("https://github.com/") and len(found.commit) == 7
         assert found.licence.split(",")[0] in ("MIT", "Apache-2.0")
+        assert found.action_repeat is None or found.action_repeat >= 1
+        assert found.updates_per_frame is None or found.updates_per_frame > 0.0
         known = set(environments.list_environments())
         for env_name, points in found.points.items():
             assert env_name in known
@@ -93,6 +104,27 @@ def test_a_published_number_is_what_its_source_gives():
         p for p in results.load_published()["simba_v2"].points["dm_control/dog/run"] if p.env_step == 100_000
     )
     assert at_100k.num_seeds == 10
+
+
+def test_the_demos_rows_are_at_frames_where_its_page_and_its_flags_have_decisions():
+    demo = OWN["mpo_demo+repeat=4"]
+    assert demo.action_repeat == 4 and demo.updates_per_frame == pytest.approx(0.242 / 4)
+    assert {env_name for env_name, _ in demo.trainings} == {SWINGUP}
+    steps = sorted({row.env_step for row in demo.rows if row.metric == "avg_return"})
+    assert steps[:3] == [0, 4_000, 8_000]  # --evaluation-period 1000
+    assert demo.decisions[SWINGUP] == steps[-1] // 4
+
+
+def test_the_table_of_sac_from_pixels_is_of_the_rows():
+    (steps,) = (
+        row[1:]
+        for row in cells("docs/how-to/pixels.md")
+        if row[0] == "environment steps" and "20,000" in row[-1]
+    )
+    (shown,) = (row[1:] for row in cells("docs/how-to/pixels.md") if row[0] == "preset `pixels`")
+    returns = values("sac_pixels+repeat=8", f"{SWINGUP}/pixels", "avg_return")
+    at = [returns[0, 8 * int(step.replace(",", ""))] for step in steps]
+    assert shown == [f"{value:.0f}" for value in at]
 
 
 def values(name, env_name, metric):

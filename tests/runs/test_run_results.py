@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import shlex
 
 import pytest
@@ -60,22 +61,68 @@ def test_a_run_becomes_rows_of_its_evaluations_and_of_what_it_had_cost_at_the_en
             results.Row(*place, "random_return", 0, -40.0),
         ]
     )
-    assert (experiment.updates_per_step, experiment.action_repeat) == (0.25, 1)
+    assert (experiment.updates_per_frame, experiment.action_repeat) == (0.25, 1)
     assert experiment.contexts == (results.Context(frozenset({place[1:]}), **SESSION),)
 
 
 @pytest.mark.parametrize(
-    ("env", "action_repeat"),
+    ("env", "env_name", "action_repeat"),
     [
-        ("dm_control/cartpole/swingup", 1),
-        ("dm_control/cartpole/swingup/repeat=4", None),
-        ("dm_control/cartpole/swingup/pixels", None),
-        ("ALE/Pong-v5", 1),
+        ("dm_control/cartpole/swingup", "dm_control/cartpole/swingup", 1),
+        ("dm_control/cartpole/swingup/repeat=4", "dm_control/cartpole/swingup", 4),
+        ("dm_control/cartpole/swingup/pixels", "dm_control/cartpole/swingup/pixels", 2),
+        (
+            "dm_control/cartpole/swingup/pixels,size=64,repeat=8",
+            "dm_control/cartpole/swingup/pixels,size=64",
+            8,
+        ),
+        ("ALE/Pong-v5", "ALE/Pong-v5", 1),
     ],
 )
-def test_an_action_repeat_that_stands_in_an_id_is_said_by_it_alone(make_run, env, action_repeat):
+def test_rows_count_frames_of_the_base_task(make_run, env, env_name, action_repeat):
     (experiment,) = run_results.collect([make_run("a", env=env)])
     assert experiment.action_repeat == action_repeat
+    suffix = f"+repeat={action_repeat}" if action_repeat > 1 else ""
+    assert experiment.exp_name == f"mpo_control{suffix}"
+    assert {(row.exp_name, row.env_name) for row in experiment.rows} == {(experiment.exp_name, env_name)}
+    assert [row.env_step for row in experiment.rows if row.metric == "avg_return"] == [
+        decisions * action_repeat for decisions in (0, 100, 200)
+    ]
+    spent = {row.metric: row.env_step for row in experiment.rows if row.metric != "avg_return"}
+    assert spent == dict.fromkeys(("learner_steps", "wall_seconds"), 200 * action_repeat)
+    assert experiment.decisions == {env_name: 200}
+    # Over its number of frames; 50 learner steps.
+    assert experiment.updates_per_frame == pytest.approx(0.25 / action_repeat, rel=1e-2)
+    # The command trains it again: its id and steps are those of the run.
+    words = experiment.commands[env_name].split()
+    assert words[words.index("--env") + 1] == env
+    assert words[words.index("--num-env-steps") + 1] == "200"
+
+
+@pytest.mark.parametrize(
+    "named", [{"environment_factory": "m:make"}, {"unknown": {"environment": "a lambda"}}]
+)
+def test_where_code_makes_the_environment_the_repeat_is_unknown_and_steps_are_as_they_are(make_run, named):
+    directory = make_run("a", env="m:make")
+    path = directory / run_folder.FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | named))
+    (experiment,) = run_results.collect([directory])
+    assert (experiment.action_repeat, experiment.exp_name) == (None, "mpo_control")
+    assert max(row.env_step for row in experiment.rows) == 200
+
+
+def test_runs_at_different_repeats_of_a_task_are_different_experiments_named_or_not(make_run):
+    directories = [
+        make_run(name, env=f"dm_control/cartpole/swingup{settings}", noise_repeat=3)
+        for name, settings in (("a", ""), ("b", "/repeat=2"), ("c", "/repeat=4"))
+    ]
+    for name, expected in (
+        ("", ["mpo_control+noise_repeat=3", *(f"mpo_control+noise_repeat=3+repeat={n}" for n in (2, 4))]),
+        ("x", ["x", "x+repeat=2", "x+repeat=4"]),
+    ):
+        found = run_results.collect(directories, name=name)
+        assert [one.exp_name for one in found] == expected
+        assert {one.trainings[0] for one in found} == {("dm_control/cartpole/swingup", 0)}
 
 
 def test_runs_of_one_experiment_are_together_and_others_apart(make_run):
@@ -145,3 +192,5 @@ def test_agents_of_others_are_named_by_their_builder(make_run):
     )
     assert run_results.exp_name(description) == "SACBuilder"
     assert "--rate 0.1" in run_results._command(description)
+    repeated = dataclasses.replace(description, environment="dm_control/cheetah/run/repeat=2")
+    assert run_results.exp_name(repeated) == "SACBuilder+repeat=2"

@@ -126,6 +126,19 @@ def test_an_entry_has_no_runs_of_other_settings_environments_or_lengths():
     assert [run.seed for run in task.runs] == [3, 4, 7]
 
 
+def test_an_entry_that_repeats_actions_has_runs_at_its_decisions_in_frames():
+    swingup = "dm_control/cartpole/swingup"
+    entry = ENTRY.replace("CartPole-v1", f"{swingup}/repeat=4")
+    name = results.with_repeat(NAME, 4)
+    rows = [
+        *rows_of(swingup, 4_000, name, seed0=(1.0, 0.5)),
+        *rows_of(swingup, 1_000, name, seed1=(2.0, 0.5)),
+        *rows_of(swingup, 4_000, seed2=(3.0, 0.5)),
+    ]
+    (task,) = tasks.parse(entry, rows)
+    assert [run.seed for run in task.runs] == [0]
+
+
 def test_an_entry_cannot_be_changed_behind_its_readers():
     (task,) = tasks.parse(ENTRY, ROWS)
     with pytest.raises(TypeError, match="does not support item assignment"):
