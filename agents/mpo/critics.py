@@ -87,3 +87,11 @@ def critic_loss(
     """The loss that a critic comes with, [], of its prediction, target and mask [...]."""
     loss: torch.Tensor = module.loss(prediction, target, mask)
     return loss
+
+
+@torch.no_grad()
+def td_errors(prediction: networks.Prediction, target: Any) -> torch.Tensor:
+    """The absolute errors of a prediction's values, [...]; of several critics the largest, as in DR.Q."""
+    values = target.mean() if isinstance(target, networks.ReturnDistribution) else target
+    members = getattr(prediction, "members", (prediction,))
+    return torch.stack([(member.mean() - values).abs() for member in members]).amax(dim=0)

@@ -22,6 +22,12 @@ class OffPolicyConfig:
     """Items written before learning starts."""
     samples_per_insert: constraints.Positive = 256.0
     """Items sampled per item written: batch_size / samples_per_insert inserts a step."""
+    replay_fading: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 1.0
+    """Factor by which an item's weight in sampling falls with each environment step after it was written,
+    0.9999 in DR.Q; 1: age does not count. Below 1 it needs replay in memory. Source: Lyu et al. 2026,
+    "Debiased model-based representations for sample-efficient continuous control"."""
+    replay_fading_floor: Annotated[float, Constraint("in [1e-6, 1)", lambda value: 1e-6 <= value < 1)] = 0.1
+    """Weight at which an item stops fading: with 0.9999 and the 0.1 of DR.Q, after 23,025 steps."""
     num_environments: constraints.Count = 1
     """Environments played at once, each with an adder of its own: one call of the policy acts in all."""
     variable_update_period: constraints.Count = 1
@@ -96,12 +102,15 @@ class PrioritizedConfig(OffPolicyConfig):
 
     # Priorities.
     prioritized: bool = True
-    """Whether items are drawn by priority, or all alike, whatever the exponents are."""
+    """Whether items are drawn by priority; if not, what follows here has no effect."""
     priority_exponent: constraints.NonNegative = 0.6
     """Alpha: an item is drawn with a probability proportional to priority^alpha; 0: all are drawn alike."""
     importance_exponent: constraints.Share = 0.4
     """Beta of the importance weights at the beginning. It rises linearly and is 1 at the end of the run;
-    where nobody knows how long that is, it stays."""
+    where nobody knows how long that is, it stays. 0: it stays too, and losses are not weighted."""
+    new_priority: Literal["given", "largest"] = "given"
+    """Priority of new items: the 1 of the adder, or the largest that any item has had, which needs replay in
+    memory. Where priorities are clipped to 1, as those of most agents are, these are the same."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import dm_env
 
 from minerva_acme import environments, specs
+from minerva_acme.replay import backends
 from minerva_acme.runs import checkpointing, provenance, run_folder, run_lock
 from minerva_acme.runs import config as experiment_config
 
@@ -47,6 +48,7 @@ def begin(
     Raises:
         ValueError: The agent cannot handle the environment, the folder holds another run, or another process
             runs it.
+        ReplayError: The store that the config names cannot sample the agent's tables as they say.
         DamagedCheckpoint: There is no good checkpoint among those of the run, or the chosen one is damaged.
     """
     directory = pathlib.Path(config.directory)
@@ -54,6 +56,8 @@ def begin(
     spec = specs.make_environment_spec(environment)
     # First, so that an agent that cannot act in the environment says so before anything is written.
     config.builder.check_spec(spec)
+    if tables := config.builder.make_replay_tables(spec):
+        backends.choose(tables, "reverb" if num_actors else config.replay)
     # Before anything is written, and until all that writes is closed.
     resources.enter_context(run_lock.hold(directory))
     description = run_folder.describe(config, environment)

@@ -8,8 +8,20 @@ import tree
 
 from minerva_acme import types
 from minerva_acme.learners import samples
+from minerva_acme.replay import dataset as datasets
 
 Batch = TypeVar("Batch")
+
+
+def next_sample(dataset: Iterator[Any], kind: type[Any], layout: str) -> Any:
+    """A dataset's next sample: its `data`, and the `info` of its items, or None where it has none.
+
+    Arguments and errors as of `next_batch`.
+    """
+    sample = next(dataset)
+    data = samples.data_of(sample)
+    samples.check_kind(data, kind, layout)
+    return datasets.ReplaySample(getattr(sample, "info", None), data)
 
 
 def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
@@ -23,10 +35,8 @@ def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
     Raises:
         TypeError: It has another, for example from a table that was written for another learner.
     """
-    data = samples.data_of(next(dataset))
-    samples.check_kind(data, kind, layout)
-    checked: Batch = data
-    return checked
+    data: Batch = next_sample(dataset, kind, layout).data
+    return data
 
 
 def at(nest: Any, index: Any) -> Any:

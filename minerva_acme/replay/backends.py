@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 Backend: TypeAlias = Literal["auto", "reverb", "memory"]
 """`reverb`: can be reached from other processes. `memory`: in this process alone, seeded. `auto`: Reverb
-where it is installed."""
+where it is installed and knows how to sample the tables."""
 
 BACKENDS = ("auto", "reverb", "memory")
 
@@ -33,8 +33,7 @@ def make_server(
 
     Args:
         tables: the tables to hold.
-        backend: which store holds them; with "auto" Reverb where it is installed, else memory, which the
-            log says in one line.
+        backend: which store holds them, see `choose`; the log says in one line where "auto" is memory.
         seed: determines what memory draws; Reverb's draws cannot be determined.
         checkpoint_directory: see `ReverbServer` and `MemoryServer`, which agree.
         restore_from: likewise; a checkpoint can be restored into the store that wrote it alone.
@@ -42,21 +41,16 @@ def make_server(
             Reverb is always on the host.
 
     Raises:
-        ReplayError: Reverb is asked for and not installed, or the checkpoint cannot be restored.
+        ReplayError: Reverb is asked for and not installed or cannot sample a table as it says, or the
+            checkpoint cannot be restored.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}.")
-    if backend != "memory":
-        if is_reverb_installed():
-            return ReverbServer(tables, checkpoint_directory=checkpoint_directory, restore_from=restore_from)
-        if backend == "reverb":
-            raise base.ReplayError(
-                "Replay on Reverb needs Reverb, which is not installed. It has wheels for Python 3.11 on "
-                "x86-64 Linux: use an environment with that, or replay in memory, backend='memory'."
-            )
+    chosen = choose(tables, backend)
+    if chosen == "reverb":
+        return ReverbServer(tables, checkpoint_directory=checkpoint_directory, restore_from=restore_from)
+    if backend == "auto":
         _logger.info(
-            "Reverb is not installed: replay is kept in this process's memory, where other processes "
-            "cannot reach it"
+            "Reverb %s: replay is kept in this process's memory, where other processes cannot reach it",
+            "cannot sample as the config says" if is_reverb_installed() else "is not installed",
         )
     return MemoryServer(
         tables,
@@ -65,6 +59,32 @@ def make_server(
         restore_from=restore_from,
         device=None if device == "cpu" else device,
     )
+
+
+def choose(tables: Sequence[base.TableConfig], backend: Backend) -> Literal["reverb", "memory"]:
+    """Returns which store holds tables: with "auto" Reverb where it is installed and can, else memory.
+
+    Raises:
+        ReplayError: Reverb is asked for and not installed, or cannot sample a table as it says.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}.")
+    if backend == "memory":
+        return "memory"
+    if not is_reverb_installed():
+        if backend == "auto":
+            return "memory"
+        raise base.ReplayError(
+            "Replay on Reverb needs Reverb, which is not installed. It has wheels for Python 3.11 on "
+            "x86-64 Linux: use an environment with that, or replay in memory, backend='memory'."
+        )
+    try:
+        reverb_store.check_selectors(tables)
+    except base.ReplayError:
+        if backend == "auto":
+            return "memory"
+        raise
+    return "reverb"
 
 
 def restore_or_begin_empty(
@@ -89,8 +109,8 @@ def restore_or_begin_empty(
 
 def describe_size(tables: Sequence[base.TableConfig], backend: Backend) -> str:
     """Says how much memory tables take when they are full, and how much there is."""
-    in_memory = backend == "memory" or not is_reverb_installed()
-    return sizes.describe(tables, (memory_store if in_memory else reverb_store).ITEM_BYTES)
+    chosen = memory_store if choose(tables, backend) == "memory" else reverb_store
+    return sizes.describe(tables, chosen.ITEM_BYTES)
 
 
 def is_reverb_installed() -> bool:

@@ -125,8 +125,13 @@ def describe(
     """Describes a table."""
 
     def describe_selector(selector: base.Selector) -> str:
-        name = type(selector).__name__
-        return f"{name}(exponent={float(*selector)})" if isinstance(selector, base.Prioritized) else name
+        if not isinstance(selector, base.Prioritized):
+            return type(selector).__name__
+        settings: dict[str, object] = {"exponent": float(selector.exponent)}
+        for name, default in selector._field_defaults.items():
+            if getattr(selector, name) != default:
+                settings[name] = getattr(selector, name)
+        return f"Prioritized({', '.join(f'{name}={value}' for name, value in settings.items())})"
 
     def describe_value(value: str | float) -> str:
         return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -36,6 +36,8 @@ class SumTree:
         if len(self._stale) > self._num_leaves:
             self._settle()
 
+    insert = set  # of a new item; nothing else changes with it
+
     def set_many(self, places: np.ndarray, weights: np.ndarray) -> None:
         """Sets weights [n] at places [n]; of several at one place the last counts."""
         leaves = self._num_leaves + places
