@@ -34,7 +34,7 @@ class RunOptions:
     """Where the learner computes: cpu, cuda, cuda:1, ...; auto: CUDA where torch finds it, else the CPU."""
     replay: Literal["auto", "reverb", "memory"] = "auto"
     """Where replay is kept: `reverb`; `memory`, which is of this process alone, and with which a seed gives
-    the same run twice; `auto`: Reverb where it is installed."""
+    the same run twice; `auto`: Reverb where it is installed and can sample as the agent asks."""
     environment_processes: bool = False
     """Whether each training environment runs in a process of its own; worth it where a step is slow."""
     evaluation_period: constraints.Natural = 5_000
