@@ -127,11 +127,12 @@ def describe(
     def describe_selector(selector: base.Selector) -> str:
         if not isinstance(selector, base.Prioritized):
             return type(selector).__name__
-        settings: dict[str, object] = {"exponent": float(selector.exponent)}
-        for name, default in selector._field_defaults.items():
-            if getattr(selector, name) != default:
-                settings[name] = getattr(selector, name)
-        return f"Prioritized({', '.join(f'{name}={value}' for name, value in settings.items())})"
+        settings = [f"exponent={float(selector.exponent)}"]
+        if selector.fading != 1.0:
+            settings += [f"fading={selector.fading}", f"floor={selector.floor}"]
+        if selector.new_priority != "given":
+            settings.append(f"new_priority={selector.new_priority}")
+        return f"Prioritized({', '.join(settings)})"
 
     def describe_value(value: str | float) -> str:
         return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -43,6 +43,8 @@ class SumTree:
         leaves = self._num_leaves + places
         self._nodes[leaves] = weights
         self._stale.extend(leaves.tolist())
+        if len(self._stale) > self._num_leaves:
+            self._settle()
 
     def total(self) -> float:
         """The sum of all weights."""

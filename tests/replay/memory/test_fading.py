@@ -206,7 +206,7 @@ def test_a_checkpoint_that_fades_otherwise_is_another_table(serve_memory, table,
     other = table(signature=NUMBER, sampler=replay.Prioritized(0.4, 0.999, new_priority="largest"))
     with pytest.raises(
         replay.ReplayMismatch,
-        match=r"fading=0\.99\) against Prioritized\(exponent=0\.4, fading=0\.999, new_priority=largest\)",
+        match=r"fading=0\.99, floor=0\.1\) against Prioritized\(.*fading=0\.999, floor=0\.1, new_priority=largest",
     ):
         serve_memory(other, restore_from=path)
 
@@ -227,3 +227,12 @@ def test_a_checkpoint_that_fades_otherwise_is_another_table(serve_memory, table,
 def test_tables_that_cannot_fade_are_refused(table, changes, message):
     with pytest.raises(ValueError, match=message):
         table(**changes)
+
+
+def test_a_table_that_nobody_samples_remembers_no_more_than_its_leaves():
+    tree = FadingTree(64, fading=0.9, floor=0.1, newest=-1)
+    for number in range(5_000):
+        if number >= 64:
+            tree.set(number % 64, 0.0)
+        tree.insert(number % 64, 1.0)
+    assert len(tree._young._stale) <= 32 and len(tree._old._stale) <= 64
