@@ -90,7 +90,7 @@ def test_reverb_refuses_a_sampler_that_it_does_not_know_and_names_the_way_out(ta
             match=r"Table 'replay' must be sampled uniformly, .* to be on Reverb, got Prioritized\(exponent.*"
             "in a run of one process: --replay memory, in Python replay='memory'",
         ):
-            make([table(), table(sampler=sampler)])
+            make([table(name="other"), table(sampler=sampler)])
 
 
 def test_auto_takes_memory_for_a_sampler_that_reverb_does_not_know_and_says_so(
