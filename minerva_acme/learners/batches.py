@@ -21,7 +21,8 @@ def next_sample(dataset: Iterator[Any], kind: type[Any], layout: str) -> Any:
     sample = next(dataset)
     data = samples.data_of(sample)
     samples.check_kind(data, kind, layout)
-    return datasets.ReplaySample(getattr(sample, "info", None), data)
+    info: Any = getattr(sample, "info", None)
+    return datasets.ReplaySample(info, data)
 
 
 def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
